@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong, by who must act.
+
+A refused claim or an empty list of candidates is an answer, not an error; these are
+for the cases in which somebody has to do something.
+"""
+
+from __future__ import annotations
+
+
+class NovaschedError(Exception):
+    """Base of the errors below; its text is fit for a log and holds no secret."""
+
+
+class NoValidHost(NovaschedError):
+    """For the user: no host can take the server. ``reason`` goes to the caller."""
+
+    def __init__(self, reason: str = '') -> None:
+        super().__init__(f'No valid host was found. {reason}')
+        self.reason = reason
+
+
+class BadRequest(NovaschedError):
+    """For the caller: the message is not a request that can be understood."""
+
+
+class ConfigError(NovaschedError):
+    """For the operator: an option's value stops the start. Names both."""
+
+    def __init__(self, option: str, value: object, why: str) -> None:
+        super().__init__(f'{option} = {value}: {why}')
+
+
+class BadPlugin(NovaschedError):
+    """For the plugin's author: a filter, weigher or driver does not load or raised."""
+
+
+class PlacementUnavailable(NovaschedError):
+    """For the operator: Placement does not answer, or answers with a failure."""
+
+
+class PlacementUnauthorized(PlacementUnavailable):
+    """For the operator: Placement or keystone rejects the credentials."""
+
+
+class ClaimFailed(NovaschedError):
+    """For the operator: a consumer is changed by somebody else while it is claimed,
+    so that no further host may be tried for it."""
+
+
+class DatabaseUnavailable(NovaschedError):
+    """For the operator: a database cannot be reached or lacks nova's tables."""

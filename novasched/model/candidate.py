@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An allocation candidate: one way in which Placement can serve a request."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """Placement's allocation request (microversion 1.36), decoded as far as needed.
+
+    ``allocations`` maps the UUID of each provider that gives something to the text of
+    what it gives; ``mappings`` is the text that says which providers serve which
+    request group. Both texts stay as Placement wrote them, since most candidates
+    are never claimed.
+    """
+
+    allocations: dict[str, msgspec.Raw]
+    mappings: msgspec.Raw = msgspec.Raw(b'{}')
+
+    def resources(self) -> dict[str, dict[str, int]]:
+        """What is taken: provider UUID to resource class to amount."""
+        decode = msgspec.json.Decoder(_Resources).decode
+        return {rp: decode(text).resources for rp, text in self.allocations.items()}
+
+    def providers_by_group(self) -> dict[str, list[str]]:
+        """Request group suffix ('' is the unsuffixed group) to provider UUIDs."""
+        return msgspec.json.decode(self.mappings, type=dict[str, list[str]])
+
+    def body(self) -> str:
+        """The JSON text that conductor keeps to claim an alternate with."""
+        return msgspec.json.encode(self).decode()
+
+
+class _Resources(msgspec.Struct):
+    resources: dict[str, int]

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compute node as the scheduler sees it at one moment.
+
+Attributes bear the names of nova's HostState, since JSON queries, capability extra
+specs and out-of-tree filters read them by name. A host is never written on: placing
+a server gives another host (:meth:`Host.after`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from novasched.model.request import Request
+
+AVAILABILITY_ZONE = 'availability_zone'
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The nova-compute service behind a host; ``up`` was judged when it was read."""
+
+    host: str
+    up: bool = True
+    disabled: bool = False
+    disabled_reason: str | None = None
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A host aggregate with its metadata (text to text)."""
+
+    id: int
+    uuid: str | None
+    name: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A compute node: memory and used disk in MiB, total disk in GiB."""
+
+    host: str
+    nodename: str
+    uuid: str
+    cell_uuid: str
+    service: Service
+    total_usable_ram_mb: int = 0
+    free_ram_mb: int = 0
+    total_usable_disk_gb: int = 0
+    free_disk_mb: int = 0
+    disk_mb_used: int = 0
+    vcpus_total: int = 0
+    vcpus_used: int = 0
+    cpu_allocation_ratio: float = 1.0
+    ram_allocation_ratio: float = 1.0
+    disk_allocation_ratio: float = 1.0
+    num_instances: int = 0
+    num_io_ops: int = 0
+    failed_builds: int = 0
+    host_ip: str | None = None
+    hypervisor_type: str | None = None
+    hypervisor_version: int | None = None
+    hypervisor_hostname: str | None = None
+    cpu_info: Any = None
+    supported_instances: tuple[tuple[str, ...], ...] = ()
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    metrics: tuple[Mapping[str, Any], ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
+    instances: frozenset[str] = frozenset()
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells hosts apart: one nova-compute may run many nodes."""
+        return self.host, self.nodename
+
+    def metadata(self, name: str) -> frozenset[str]:
+        """Every value that the host's aggregates give to a metadata key."""
+        return frozenset(a.metadata[name] for a in self.aggregates if name in a.metadata)
+
+    def zone(self, default: str | None) -> str | None:
+        """The availability zone; a host is in one at the most."""
+        names = {
+            part.strip() for value in self.metadata(AVAILABILITY_ZONE) for part in value.split(',')
+        }
+        return min(names) if names else default
+
+    def after(self, request: Request) -> Host:
+        """The host with the request's server in hand placed on it.
+
+        Swap counts towards Placement's DISK_GB but not here, as in nova. A move or
+        a build always costs the host one I/O operation.
+        """
+        flavor = request.flavor
+        uuid = request.instance_uuid
+        return replace(
+            self,
+            free_ram_mb=self.free_ram_mb - flavor.memory_mb,
+            free_disk_mb=self.free_disk_mb - (flavor.root_gb + flavor.ephemeral_gb) * 1024,
+            vcpus_used=self.vcpus_used + flavor.vcpus,
+            num_instances=self.num_instances + 1,
+            num_io_ops=self.num_io_ops + 1,
+            instances=self.instances | {uuid} if uuid else self.instances,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f'({self.host}, {self.nodename}) ram: {self.free_ram_mb}MB '
+            f'disk: {self.free_disk_mb}MB io_ops: {self.num_io_ops} '
+            f'instances: {self.num_instances}'
+        )
+
+    __repr__ = __str__

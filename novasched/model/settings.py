@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator has set, as one frozen value.
+
+A field is named after its nova.conf option; options of ``[metrics]`` carry that
+group's name in front. The defaults written here are the only ones: ``conf/``
+declares its options with them. Sizes and times state their unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_FILTERS = (
+    'ComputeFilter',
+    'ComputeCapabilitiesFilter',
+    'ImagePropertiesFilter',
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+)
+ALL_FILTERS = 'nova.scheduler.filters.all_filters'
+ALL_WEIGHERS = 'nova.scheduler.weights.all_weighers'
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options that a decision depends on; made once per start or reload."""
+
+    # [DEFAULT]
+    default_availability_zone: str | None = 'nova'
+    service_down_time: int = 60  # seconds
+    report_interval: int = 10  # seconds
+    cpu_allocation_ratio: float | None = None
+    ram_allocation_ratio: float | None = None
+    disk_allocation_ratio: float | None = None
+    initial_cpu_allocation_ratio: float = 4.0
+    initial_ram_allocation_ratio: float = 1.0
+    initial_disk_allocation_ratio: float = 1.0
+
+    # [scheduler]
+    driver: str = 'filter_scheduler'
+    max_attempts: int = 3
+    max_placement_results: int = 1000
+    query_placement_for_availability_zone: bool = True
+
+    # [filter_scheduler]
+    host_subset_size: int = 1
+    shuffle_best_same_weighed_hosts: bool = False
+    available_filters: tuple[str, ...] = (ALL_FILTERS,)
+    enabled_filters: tuple[str, ...] = DEFAULT_FILTERS
+    weight_classes: tuple[str, ...] = (ALL_WEIGHERS,)
+    image_properties_default_architecture: str | None = None
+    ram_weight_multiplier: float = 1.0
+    cpu_weight_multiplier: float = 1.0
+    disk_weight_multiplier: float = 1.0
+    io_ops_weight_multiplier: float = -1.0
+    num_instances_weight_multiplier: float = 0.0
+    build_failure_weight_multiplier: float = 1000000.0
+
+    # [workarounds]
+    disable_fallback_pcpu_query: bool = False
+
+    # [novasched]
+    cell_timeout: float = 60.0  # seconds
