@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters: which hosts can take the server. This is their contract."""
+
+from __future__ import annotations
+
+from novasched.model.host import Host
+from novasched.model.request import Request
+from novasched.model.settings import Settings
+
+
+class Filter:
+    """Judges one host at a time.
+
+    A filter keeps no state between calls, does no I/O and never logs: a verdict is
+    a value. An exception is a bug and fails the request; it never means no.
+    """
+
+    once_per_request = False
+    """The verdict on a host cannot change between the servers of one request."""
+
+    on_rebuild = False
+    """The filter also runs when a server is rebuilt on the host that it is on."""
+
+    reads_instances = False
+    """The filter looks at ``host.instances``, which is read only for those that do."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @property
+    def name(self) -> str:
+        """The name in ``enabled_filters`` and in the log."""
+        return type(self).__name__
+
+    def applies(self, request: Request) -> bool:
+        """Whether the request has anything to check, asked once per server."""
+        return True
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        """Why the host cannot take the server, in one line; None if it can."""
+        raise NotImplementedError

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ComputeCapabilitiesFilter: flavor extra specs against what a host can do.
+
+Keys are ``capabilities:NAME[:NAME...]``, a path into the host's attributes and
+statistics, or a bare NAME. A bare one that the host does not know is somebody else's
+and is passed over; keys in other scopes are not looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from novasched.filters import Filter
+from novasched.filters.operators import satisfies
+from novasched.model.host import Host
+from novasched.model.request import Request
+
+SCOPE = 'capabilities'
+PHYSICAL_ADDRESS_BITS = 'hw:maxphysaddr_bits'
+_ATTRIBUTES = frozenset(field.name for field in dataclasses.fields(Host))
+
+
+class ComputeCapabilitiesFilter(Filter):
+    """Reject hosts that do not meet the flavor's capability extra specs."""
+
+    once_per_request = True
+
+    def applies(self, request: Request) -> bool:
+        return bool(_requirements(request))
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        for path, bare, requirement in _requirements(request):
+            if bare and path[0] not in _ATTRIBUTES and path[0] not in host.stats:
+                continue
+            found = _capability(host, path)
+            if found is None:
+                return f"no capability '{':'.join(path)}'"
+            try:
+                met = satisfies(str(found), requirement)
+            except ValueError:
+                met = False
+            if not met:
+                return f"'{':'.join(path)}' is '{found}', '{requirement}' wanted"
+        return None
+
+
+def _requirements(request: Request) -> list[tuple[list[str], bool, str]]:
+    """The extra specs to check: path, whether it stood without a scope, requirement."""
+    found = []
+    for key, requirement in request.flavor.extra_specs.items():
+        scope, *path = key.split(':')
+        if key == PHYSICAL_ADDRESS_BITS:
+            found.append((['cpu_info', 'maxphysaddr', 'bits'], False, f'>= {requirement}'))
+        elif not path:
+            found.append(([scope], True, requirement))
+        elif scope == SCOPE:
+            found.append((path, False, requirement))
+    return found
+
+
+def _capability(host: Host, path: list[str]) -> Any:
+    """What stands at ``path``; None where it leads nowhere. Text is read as JSON."""
+    name, *rest = path
+    value = getattr(host, name, None) if name in _ATTRIBUTES else None
+    if value is None:
+        value = host.stats.get(name)
+    for name in rest:
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                return None
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ImagePropertiesFilter: the host's hypervisor can run the image.
+
+An image may name an architecture, a hypervisor type and a virtual machine mode; the
+host lists the triples that it supports. It may also ask for a hypervisor version
+(``img_hv_requested_version``, such as ``'>=6.0,<7'``) and a physical address width.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from novasched.filters import Filter
+from novasched.model.host import Host
+from novasched.model.request import Request
+
+_OTHER_NAMES = {
+    'i386': 'i686', 'i486': 'i686', 'i586': 'i686', 'x86_32': 'i686', 'x86_32p': 'i686',
+    'amd64': 'x86_64',
+    'xapi': 'xen',
+    'pv': 'xen', 'hv': 'hvm', 'baremetal': 'hvm',
+}  # fmt: skip
+_COMPARISONS = {
+    '<': operator.lt, '<=': operator.le, '==': operator.eq,
+    '>': operator.gt, '>=': operator.ge, '!=': operator.ne,
+}  # fmt: skip
+_PREDICATE = re.compile(r'\s*(<=|>=|<|>|!=|==)\s*(\S+)\s*$')
+
+
+class ImagePropertiesFilter(Filter):
+    """Reject hosts that support no combination of what the image asks for."""
+
+    once_per_request = True
+    on_rebuild = True
+
+    def applies(self, request: Request) -> bool:
+        return bool(self._wanted(request))
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        wanted = self._wanted(request)
+        if not any(wanted <= set(triple) for triple in host.supported_instances):
+            return f'image wants {", ".join(sorted(wanted))}, host supports ' + (
+                ', '.join('/'.join(triple) for triple in host.supported_instances) or 'nothing'
+            )
+        properties = request.image.properties if request.image else {}
+        return _version_mismatch(host, properties) or _address_mismatch(host, properties)
+
+    def _wanted(self, request: Request) -> set[str]:
+        properties = request.image.properties if request.image else {}
+        names = (
+            properties.get('hw_architecture', self.settings.image_properties_default_architecture),
+            properties.get('img_hv_type'),
+            properties.get('hw_vm_mode'),
+        )
+        lowered = (name.lower() for name in names if name)
+        return {_OTHER_NAMES.get(name, name) for name in lowered}
+
+
+def _version_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
+    wanted = properties.get('img_hv_requested_version')
+    if not wanted or not host.hypervisor_version:
+        return None
+    have = _version(host.hypervisor_version)
+    for predicate in wanted.split(','):
+        match = _PREDICATE.match(predicate)
+        try:
+            met = match is not None and _COMPARISONS[match[1]](have, Version(match[2]))
+        except InvalidVersion:
+            met = False
+        if not met:
+            return f'hypervisor version {have}, image wants {wanted}'
+    return None
+
+
+def _address_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
+    wanted = properties.get('hw_maxphysaddr_bits')
+    if not wanted:
+        return None
+    try:
+        bits = json.loads(host.cpu_info or '{}').get('maxphysaddr', {}).get('bits')
+    except (ValueError, AttributeError, TypeError):
+        return None
+    if bits and bits < int(wanted):
+        return f'{bits} physical address bits, image wants {wanted}'
+    return None
+
+
+def _version(number: int) -> Version:
+    """nova stores a version as one number, three decimal digits a part."""
+    parts: list[str] = []
+    while number:
+        number, part = divmod(number, 1000)
+        parts.insert(0, str(part))
+    return Version('.'.join(parts))

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+import dataclasses
+
+import pytest
+
+from novasched.model.settings import Settings
+from novasched.weighers.build_failure import BuildFailureWeigher
+from novasched.weighers.cpu import CPUWeigher
+from novasched.weighers.disk import DiskWeigher
+from novasched.weighers.io_ops import IoOpsWeigher
+from novasched.weighers.num_instances import NumInstancesWeigher
+from novasched.weighers.ram import RAMWeigher
+from tests.builders import a_host, a_request
+
+TABLE = [
+    (RAMWeigher, {'ram': 2048}, 2048),
+    (RAMWeigher, {'ram': -512}, -512),
+    (CPUWeigher, {'vcpus': 8, 'vcpus_used': 3, 'cpu_allocation_ratio': 4.0}, 29),
+    (DiskWeigher, {'disk_gb': 3}, 3072),
+    (IoOpsWeigher, {'num_io_ops': 4}, 4),
+    (NumInstancesWeigher, {'num_instances': 7}, 7),
+    (BuildFailureWeigher, {'failed_builds': 2}, 2),
+]
+
+
+@pytest.mark.parametrize(('weigher', 'host', 'weight'), TABLE)
+def test_raw_weight(weigher, host, weight):
+    """A weigher reads one number off a host."""
+    assert weigher(Settings()).weigh(a_host(**host), a_request()) == weight
+
+
+@pytest.mark.parametrize('weigher', sorted({row[0] for row in TABLE}, key=lambda w: w.__name__))
+def test_multiplier_is_an_option(weigher):
+    """Each weigher is scaled by the option that it names."""
+    assert weigher.multiplier in {field.name for field in dataclasses.fields(Settings)}
