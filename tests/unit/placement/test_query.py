@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+from urllib.parse import parse_qsl
+
+import pytest
+
+from novasched.errors import BadRequest
+from novasched.model.request import Destination, RequestGroup
+from novasched.model.settings import Settings
+from novasched.placement.query import build, has_fallback
+from tests.builders import a_flavor, a_request
+
+PORT = 'b1b7e0a2-6d6a-4b37-9a3f-5f3f1f8f2a10'
+PLAIN = {'limit': '1000', 'resources': 'DISK_GB:1,MEMORY_MB:512,VCPU:1'}
+
+
+def asked(request, pinned=True, **settings):
+    return dict(parse_qsl(build(request, Settings(**settings), pinned).string))
+
+
+@pytest.mark.parametrize(
+    ('fields', 'flavor', 'extra_specs', 'changes'),
+    [
+        ({}, {}, {}, {}),
+        ({}, {'ephemeral_gb': 3, 'swap': 1}, {}, {'resources': 'DISK_GB:5,MEMORY_MB:512,VCPU:1'}),
+        ({'is_bfv': True}, {'root_gb': 9}, {}, {'resources': 'MEMORY_MB:512,VCPU:1'}),
+        ({'is_bfv': True}, {'swap': 1025}, {}, {'resources': 'DISK_GB:2,MEMORY_MB:512,VCPU:1'}),
+        ({}, {}, {'resources:VCPU': '0', 'resources:CUSTOM_IRON': '1'}, {'resources': 'CUSTOM_IRON:1,DISK_GB:1,MEMORY_MB:512'}),
+        ({}, {}, {'resources:VGPU': '2', 'trait:HW_CPU_X86_AVX2': 'required', 'trait:CUSTOM_SLOW': 'forbidden'},
+         {'resources': 'DISK_GB:1,MEMORY_MB:512,VCPU:1,VGPU:2', 'required': 'HW_CPU_X86_AVX2,!CUSTOM_SLOW'}),
+        ({}, {}, {'resources1:VGPU': '1', 'trait1:CUSTOM_A': 'required'}, {'resources1': 'VGPU:1', 'required1': 'CUSTOM_A'}),
+        ({}, {}, {'resources1:VGPU': '1', 'resources_b:VGPU': '2', 'group_policy': 'isolate'},
+         {'resources1': 'VGPU:1', 'resources_b': 'VGPU:2', 'group_policy': 'isolate'}),
+        ({}, {}, {'hw:cpu_policy': 'dedicated'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1'}),
+        ({}, {'vcpus': 4}, {'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:5'}),
+        ({}, {'vcpus': 4}, {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0-1'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:2,VCPU:2'}),
+        ({}, {}, {'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'require'},
+         {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1', 'required': 'HW_CPU_HYPERTHREADING'}),
+        ({'image': {'hw_cpu_policy': 'dedicated', 'hw_cpu_thread_policy': 'isolate'}}, {}, {},
+         {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1', 'required': '!HW_CPU_HYPERTHREADING'}),
+        ({'image': {'traits_required': ['CUSTOM_B', 'CUSTOM_A']}}, {}, {}, {'required': 'CUSTOM_A,CUSTOM_B'}),
+        ({'root_required': frozenset({'CUSTOM_R'}), 'root_forbidden': frozenset({'COMPUTE_STATUS_DISABLED'})}, {}, {},
+         {'root_required': 'CUSTOM_R,!COMPUTE_STATUS_DISABLED'}),
+        ({'same_subtree': (frozenset({'_b', '_a'}),)}, {}, {}, {'same_subtree': '_a,_b'}),
+        ({'in_tree': 'uuid'}, {}, {}, {'in_tree': 'uuid'}),
+        ({'requested_destination': Destination(aggregates=(frozenset({'b', 'a'}),))}, {}, {}, {'member_of': 'in:a,b'}),
+        ({'requested_destination': Destination(forbidden_aggregates=frozenset({'b', 'a'}))}, {}, {}, {'member_of': '!in:a,b'}),
+        ({'requested_resources': (RequestGroup(PORT, {'NET_BW_EGR_KILOBIT_PER_SEC': 1000}, frozenset({'CUSTOM_PHYSNET'})),)}, {}, {},
+         {f'resources{PORT}': 'NET_BW_EGR_KILOBIT_PER_SEC:1000', f'required{PORT}': 'CUSTOM_PHYSNET'}),
+    ],
+)  # fmt: skip
+def test_what_is_asked_for(fields, flavor, extra_specs, changes):
+    """Each wish of flavor, image, ports and destination is one parameter."""
+    request = a_request(flavor=a_flavor(extra_specs, **flavor), **fields)
+    assert asked(request) == {**PLAIN, **changes}
+
+
+@pytest.mark.parametrize(
+    ('fields', 'limited'),
+    [
+        ({}, True),
+        ({'hints': {'query': ['x']}}, True),
+        ({'hints': {'group': ['x']}}, False),
+        ({'hints': {'same_host': ['x']}}, False),
+        ({'hints': {'different_host': ['x']}}, False),
+        ({'unlimited': True}, False),
+    ],
+)
+def test_limit(fields, limited):
+    """The number of candidates is limited, except where good ones might be cut off."""
+    assert asked(a_request(**fields), max_placement_results=7).get('limit') == (
+        '7' if limited else None
+    )
+
+
+def test_several_memberships_are_a_conjunction():
+    """Aggregates of a zone and of a tenant must both be met."""
+    wanted = Destination(aggregates=(frozenset({'z'}), frozenset({'t', 'u'})))
+    string = build(a_request(requested_destination=wanted), Settings()).string
+    assert [value for name, value in parse_qsl(string) if name == 'member_of'] == ['in:t,u', 'in:z']
+
+
+def test_ports_make_groups_overlap():
+    """Groups from ports need a policy: none, unless the flavor has several of its own."""
+    ports = tuple(RequestGroup(name, {'CUSTOM_X': 1}) for name in ('p1', 'p2'))
+    query = build(a_request(requested_resources=ports), Settings())
+    assert dict(parse_qsl(query.string))['group_policy'] == 'none'
+    assert 'more than one numbered request group' in query.warnings[0]
+    own = {'resources1:VGPU': '1', 'resources2:VGPU': '1'}
+    assert 'group_policy' not in asked(a_request(extra_specs=own))
+
+
+@pytest.mark.parametrize(
+    ('extra_specs', 'warning'),
+    [
+        ({'resources:GOLD': '1'}, "Received an invalid ResourceClass 'GOLD' in extra_specs."),
+        (
+            {'resources:VGPU': 'two'},
+            "Resource amounts must be nonnegative integers. Received 'two'",
+        ),
+        ({'resources:VGPU': '-2'}, "Resource amounts must be nonnegative integers. Received '-2'"),
+        (
+            {'trait:CUSTOM_A': 'maybe'},
+            "Only (required, forbidden) traits are supported. Received 'maybe'.",
+        ),
+        (
+            {'group_policy': 'solo'},
+            "Invalid group_policy 'solo'. Valid values are 'none' and 'isolate'.",
+        ),
+    ],
+)
+def test_nonsense_is_passed_over_with_a_warning(extra_specs, warning):
+    """An extra spec that makes no sense changes nothing but the log."""
+    query = build(a_request(extra_specs=extra_specs), Settings())
+    assert dict(parse_qsl(query.string)) == PLAIN
+    assert query.warnings == (warning,)
+
+
+@pytest.mark.parametrize(
+    ('extra_specs', 'fallback'),
+    [
+        ({}, False),
+        ({'hw:cpu_policy': 'shared'}, False),
+        ({'hw:cpu_policy': 'dedicated'}, True),
+        ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '0'}, False),
+    ],
+)
+def test_fallback(extra_specs, fallback):
+    """Hosts that report pinned CPUs as VCPU are asked for with the flavor's plain size."""
+    request = a_request(extra_specs=extra_specs)
+    assert has_fallback(request) is fallback
+    if fallback:
+        assert asked(request, pinned=False) == PLAIN
+
+
+@pytest.mark.parametrize(
+    'groups',
+    [
+        (RequestGroup(None, {'CUSTOM_X': 1}),),
+        (RequestGroup('p1'),),
+        (RequestGroup('p1', {'CUSTOM_X': 1}), RequestGroup('p1', {'CUSTOM_X': 1})),
+    ],
+)
+def test_groups_from_outside_are_checked(groups):
+    """A group from a port has a name of its own and asks for something."""
+    with pytest.raises(BadRequest):
+        build(a_request(requested_resources=groups), Settings())
