@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that the request itself names or rules out, before any filter runs.
+
+nova's order: a requested destination first, then ignored hosts, then forced hosts
+and nodes. Host names are compared without regard to case, node names exactly.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from novasched.model.host import Host
+from novasched.model.request import Request
+
+LOG = logging.getLogger('nova.scheduler.host_manager')
+
+
+def narrow(hosts: Sequence[Host], request: Request) -> Sequence[Host]:
+    """The hosts that the request leaves to be filtered."""
+    hosts = _at_destination(hosts, request)
+    if request.ignore_hosts:
+        hosts = _without_ignored(hosts, request.ignore_hosts)
+    if hosts and request.force_hosts:
+        wanted = {name.lower() for name in request.force_hosts}
+        kept = [h for h in hosts if h.host.lower() in wanted]
+        _log_forced('host', [h.host for h in kept], request.force_hosts)
+        hosts = kept
+    if hosts and request.force_nodes:
+        kept = [h for h in hosts if h.nodename in request.force_nodes]
+        _log_forced('node', [h.nodename for h in kept], request.force_nodes)
+        hosts = kept
+    return hosts
+
+
+def skips_filters(request: Request) -> bool:
+    """Whoever forces a host gets it unfiltered, unless a check type is named."""
+    return bool(request.force_hosts or request.force_nodes) and not request.is_checked
+
+
+def _at_destination(hosts: Sequence[Host], request: Request) -> Sequence[Host]:
+    wanted = request.requested_destination
+    if wanted is None or wanted.host is None:
+        return hosts
+    kept = [h for h in hosts if h.host == wanted.host and wanted.node in (None, '', h.nodename)]
+    if kept:
+        LOG.info('Host filter only checking host %s and node %s', wanted.host, wanted.node)
+    else:
+        LOG.info(
+            'No hosts matched due to not matching requested destination (%s, %s)',
+            wanted.host,
+            wanted.node,
+        )
+    return kept
+
+
+def _without_ignored(hosts: Sequence[Host], names: Sequence[str]) -> Sequence[Host]:
+    ignored = {name.lower() for name in names}
+    found = {h.host for h in hosts if h.host.lower() in ignored}
+    LOG.info('Host filter ignoring hosts: %s', ', '.join(sorted(found)))
+    return [h for h in hosts if h.host not in found]
+
+
+def _log_forced(kind: str, kept: Sequence[str], forced: Sequence[str]) -> None:
+    if kept:
+        LOG.info('Host filter forcing available %ss to %s', kind, ', '.join(kept))
+    else:
+        LOG.info(
+            "No %ss matched due to not matching 'force_%ss' value of '%s'",
+            kind,
+            kind,
+            ', '.join(forced),
+        )

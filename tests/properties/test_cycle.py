@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever is asked, the books balance."""
+
+import itertools
+from collections import Counter
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from novasched.cycle import Cycle
+from novasched.errors import NoValidHost
+from novasched.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
+from novasched.model.settings import Settings
+from novasched.pipeline import Pipeline, normalised
+from novasched.weighers.ram import RAMWeigher
+from tests.builders import a_group, a_host, a_request, a_uuid
+from tests.ports import CountingPlacement, StillHosts
+
+
+@given(
+    slots=st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    stale=st.sets(st.integers(0, 5)),
+    counts=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    apart=st.booleans(),
+    subset=st.integers(1, 4),
+    seed=st.integers(0, 99),
+)
+def test_allocations_equal_what_was_answered(slots, stale, counts, apart, subset, seed):
+    """After any requests each answered server has its allocation on the host that was
+    answered, no refused one has any, and no host holds more than fits."""
+    settings = Settings(host_subset_size=subset)
+    hosts = [a_host(f'h{i}', ram=1024 * (i % 3), cell=f'c{i % 2}') for i in range(len(slots))]
+    placement = CountingPlacement(
+        {host.uuid: left for host, left in zip(hosts, slots, strict=True)},
+        stale=frozenset(hosts[i].uuid for i in stale if i < len(hosts)),
+    )
+    anti = ServerGroupAntiAffinityFilter(settings)
+    pipeline = Pipeline(settings, [anti], [RAMWeigher(settings)])
+    cycle = Cycle([], placement, StillHosts(hosts), pipeline)
+    answered = {}
+    for number, count in enumerate(counts):
+        uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
+        group = a_group('anti-affinity', uuids) if apart else None
+        request = a_request(count=count, instance_uuids=uuids, group=group, return_alternates=True)
+        try:
+            rows = cycle.select_destinations(request, Random(seed))
+        except NoValidHost:
+            continue
+        chosen = {uuid: row[0].compute_node_uuid for uuid, row in zip(uuids, rows, strict=True)}
+        answered |= chosen
+        assert not apart or max(Counter(chosen.values()).values()) == 1
+        for row in rows:
+            assert len({each.cell_uuid for each in row}) == 1
+            assert not {each.compute_node_uuid for each in row[1:]} & set(chosen.values())
+    assert placement.allocations == answered
+    taken = Counter(answered.values())
+    assert all(taken[host.uuid] <= fits for host, fits in zip(hosts, slots, strict=True))
+
+
+@given(
+    raw=st.lists(st.floats(-1e6, 1e6), min_size=1),
+    low=st.none() | st.just(-1e6),
+    high=st.none() | st.just(1e6),
+)
+def test_normalised_keeps_order_and_bounds(raw, low, high):
+    """Shares lie between 0 and 1 and are ordered as the raw weights are."""
+    shares = normalised(raw, low, high)
+    assert all(0 <= share <= 1 for share in shares)
+    pairs = sorted(zip(raw, shares, strict=True))
+    assert all(one[1] <= two[1] for one, two in itertools.pairwise(pairs))

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+from random import Random
+
+import pytest
+
+from novasched.filters import Filter
+from novasched.model.settings import Settings
+from novasched.pipeline import Pipeline, normalised
+from novasched.weighers import Weigher
+from novasched.weighers.build_failure import BuildFailureWeigher
+from novasched.weighers.cpu import CPUWeigher
+from novasched.weighers.io_ops import IoOpsWeigher
+from novasched.weighers.ram import RAMWeigher
+from tests.builders import a_host, a_request
+
+
+class BigEnough(Filter):
+    """Rejects hosts without memory for the flavor."""
+
+    def reject(self, host, request):
+        return None if host.free_ram_mb >= request.flavor.memory_mb else 'too small'
+
+
+class NotA(Filter):
+    """Rejects host a, once per request."""
+
+    once_per_request = True
+
+    def reject(self, host, request):
+        return 'is a' if host.host == 'a' else None
+
+
+class Nobody(Filter):
+    """Rejects everything, if asked."""
+
+    def applies(self, request):
+        return bool(request.hint('nobody'))
+
+    def reject(self, host, request):
+        return 'no'
+
+
+class OnRebuild(Nobody):
+    """Rejects everything also when a server is rebuilt."""
+
+    on_rebuild = True
+
+
+def pipeline(*plugins, **settings):
+    values = Settings(**settings)
+    made = [plugin(values) for plugin in plugins]
+    return Pipeline(
+        values,
+        [each for each in made if isinstance(each, Filter)],
+        [each for each in made if isinstance(each, Weigher)],
+    )
+
+
+def names(hosts):
+    return [host.host for host in hosts]
+
+
+def rank(line, hosts, request=None, index=0, seed=1):
+    return names(line.rank(hosts, request or a_request(), index, Random(seed)))
+
+
+A, B, C = a_host('a', ram=1024), a_host('b', ram=4096), a_host('c', ram=2048)
+
+
+@pytest.mark.parametrize(
+    ('raw', 'bounds', 'shares'),
+    [
+        ([1, 3, 2], (None, None), [0, 1, 0.5]),
+        ([2, 2], (None, None), [0, 0]),
+        ([0, 0], (0, None), [0, 0]),
+        ([5, 10], (0, None), [0.5, 1]),
+        ([5, 10], (0, 20), [0.25, 0.5]),
+        ([-3], (None, None), [0]),
+    ],
+)
+def test_normalised(raw, bounds, shares):
+    """The least found (or minval) is 0, the greatest (or maxval) 1; equal is 0."""
+    assert normalised(raw, *bounds) == shares
+
+
+@pytest.mark.parametrize(
+    ('plugins', 'settings', 'order'),
+    [
+        ([RAMWeigher], {}, ['b', 'c', 'a']),
+        ([RAMWeigher], {'ram_weight_multiplier': -1.0}, ['a', 'c', 'b']),
+        ([RAMWeigher], {'ram_weight_multiplier': 0.0}, ['a', 'b', 'c']),
+        ([CPUWeigher], {}, ['a', 'b', 'c']),
+        ([], {}, ['a', 'b', 'c']),
+    ],
+)
+def test_best_first_and_ties_keep_their_order(plugins, settings, order):
+    """Hosts come in order of weight; where it is equal, as they came."""
+    assert rank(pipeline(*plugins, **settings), [A, B, C]) == order
+
+
+@pytest.mark.parametrize(
+    ('metadata', 'order'),
+    [
+        ({}, ['b', 'a']),
+        ({'ram_weight_multiplier': '-2'}, ['a', 'b']),
+        ([{'ram_weight_multiplier': '5'}, {'ram_weight_multiplier': '-0.5'}], ['a', 'b']),
+        ({'ram_weight_multiplier': 'heavy'}, ['b', 'a']),
+        ({'cpu_weight_multiplier': '-2'}, ['b', 'a']),
+    ],
+)
+def test_aggregates_override_a_multiplier(metadata, order, caplog):
+    """The smallest number of a host's aggregates scales it; no number is a warning."""
+    hosts = [A, a_host('b', ram=4096, metadata=metadata)]
+    assert rank(pipeline(RAMWeigher), hosts) == order
+    warned = "Could not decode 'ram_weight_multiplier' weight multiplier" in caplog.text
+    assert warned is ('heavy' in str(metadata))
+
+
+def test_failed_builds_outweigh_all_else():
+    """The build failure option counts down, also where an aggregate overrides it."""
+    failing = a_host('a', ram=4096, failed_builds=1)
+    weighers = (RAMWeigher, BuildFailureWeigher)
+    assert rank(pipeline(*weighers), [failing, C]) == ['c', 'a']
+    calm = a_host('a', ram=4096, failed_builds=1, metadata={'build_failure_weight_multiplier': '0'})
+    assert rank(pipeline(*weighers), [calm, C]) == ['a', 'c']
+
+
+def test_negative_default_spreads_io():
+    """Hosts with less I/O in progress come first by default."""
+    hosts = [a_host('a', num_io_ops=3), a_host('b', num_io_ops=1)]
+    assert rank(pipeline(IoOpsWeigher), hosts) == ['b', 'a']
+
+
+@pytest.mark.parametrize(
+    ('fields', 'index', 'left'),
+    [
+        ({}, 0, ['b', 'c']),
+        ({}, 1, ['a', 'b', 'c']),
+        ({'hints': {'nobody': ['please']}}, 0, []),
+        ({'hints': {'_nova_check_type': ['rebuild']}}, 0, ['a', 'b', 'c']),
+        ({'force_hosts': ('a',), 'hints': {'nobody': ['please']}}, 0, ['a']),
+        (
+            {'force_hosts': ('a',), 'hints': {'nobody': ['x'], '_nova_check_type': ['evacuate']}},
+            0,
+            [],
+        ),
+    ],
+)
+def test_which_filters_run(fields, index, left):
+    """Once-per-request filters run for the first server, few on a rebuild, none on
+    forced hosts, and none that does not apply."""
+    assert rank(pipeline(BigEnough, NotA, Nobody), [A, B, C], a_request(**fields), index) == left
+
+
+def test_rebuild_runs_those_that_say_so():
+    """A filter that is marked for rebuilds judges the host of a rebuild."""
+    request = a_request(hints={'_nova_check_type': ['rebuild'], 'nobody': ['please']})
+    assert rank(pipeline(Nobody), [A], request) == ['a']
+    assert rank(pipeline(OnRebuild), [A], request) == []
+
+
+def test_log_of_a_refusal(caplog):
+    """Operators find nova's lines, with the counts of every filter that ran."""
+    caplog.set_level('DEBUG', logger='nova.filters')
+    request = a_request(hints={'nobody': ['please']})
+    assert rank(pipeline(BigEnough, NotA, Nobody), [A, B, C], request) == []
+    texts = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert ('DEBUG', 'Starting with 3 host(s)') in texts
+    assert ('DEBUG', 'Filter BigEnough returned 3 host(s)') in texts
+    assert ('DEBUG', 'Filter NotA returned 2 host(s)') in texts
+    assert texts[-2] == ('INFO', 'Filter Nobody returned 0 hosts')
+    assert texts[-1] == (
+        'INFO',
+        'Filtering removed all hosts for the request with instance ID '
+        f"'{request.instance_uuid}'. Filter results: ['BigEnough: (start: 3, end: 3)', "
+        "'NotA: (start: 3, end: 2)', 'Nobody: (start: 2, end: 0)']",
+    )
+
+
+def test_subset_is_drawn_by_lot():
+    """host_subset_size draws the first host from the best so many; the others follow
+    in order of weight."""
+    line = pipeline(RAMWeigher, host_subset_size=2)
+    drawn = {tuple(rank(line, [A, B, C], seed=seed)) for seed in range(20)}
+    assert drawn == {('b', 'c', 'a'), ('c', 'b', 'a')}
+
+
+def test_shuffle_touches_only_the_best():
+    """Only hosts that share the best weight are shuffled."""
+    line = pipeline(RAMWeigher, shuffle_best_same_weighed_hosts=True)
+    twin = a_host('d', ram=4096)
+    drawn = {tuple(rank(line, [A, B, C, twin], seed=seed)) for seed in range(20)}
+    assert drawn == {('b', 'd', 'c', 'a'), ('d', 'b', 'c', 'a')}
+
+
+def test_an_error_is_not_a_rejection():
+    """A filter that raises fails the request; its hosts are not silently dropped."""
+
+    class Broken(Filter):
+        def reject(self, host, request):
+            raise ZeroDivisionError('bug')
+
+    with pytest.raises(ZeroDivisionError):
+        rank(pipeline(Broken), [A])
