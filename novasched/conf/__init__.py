@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nova.conf: declared here, read once, handed on as a frozen Settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from keystoneauth1 import loading
+from oslo_config import cfg
+from oslo_db import options as db_options
+from oslo_log import log as logging
+
+from novasched.conf.options import DRIVER_ALIASES, OPTIONS
+from novasched.errors import ConfigError
+from novasched.model.settings import Settings
+
+PROJECT = 'nova'
+_FIELDS = frozenset(field.name for field in dataclasses.fields(Settings))
+
+
+def register(conf: cfg.ConfigOpts) -> None:
+    """Declare every option that the daemon reads on ``conf``."""
+    for group, option in OPTIONS:
+        conf.register_opt(option, group=None if group == 'DEFAULT' else group)
+    logging.register_options(conf)
+    conf.register_opts(db_options.database_opts, group='database')
+    conf.register_opts(db_options.database_opts, group='api_database')
+    loading.register_auth_conf_options(conf, 'placement')
+    loading.register_session_conf_options(conf, 'placement')
+    loading.register_adapter_conf_options(conf, 'placement')
+    conf.set_default('service_type', 'placement', group='placement')
+    conf.set_default('valid_interfaces', ['internal', 'public'], group='placement')
+
+
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """The options declared here, for oslo-config-generator."""
+    groups: dict[str, list[cfg.Opt]] = {}
+    for group, option in OPTIONS:
+        groups.setdefault(group, []).append(option)
+    return list(groups.items())
+
+
+def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.ConfigOpts:
+    """Read nova.conf as nova's own services do.
+
+    :raises ConfigError: a file cannot be read, or an option's value is not valid.
+    """
+    conf = cfg.ConfigOpts()
+    register(conf)
+    try:
+        conf(args, project=PROJECT, prog=prog, version=version)
+    except cfg.ConfigFilesNotFoundError as error:
+        raise ConfigError('--config-file', ', '.join(error.config_files), 'not found') from None
+    except cfg.ConfigFileParseError as error:
+        raise ConfigError('--config-file', error.config_file, error.msg or '') from None
+    except cfg.Error as error:
+        raise ConfigError('command line', ' '.join(args), str(error)) from None
+    return conf
+
+
+def settings(conf: cfg.ConfigOpts) -> Settings:
+    """The values in force.
+
+    :raises ConfigError: an option's value is not valid.
+    """
+    values: dict[str, Any] = {}
+    for group, option in OPTIONS:
+        value = _read(conf, group, option)
+        if option.dest in _FIELDS:
+            values[option.dest] = tuple(value) if isinstance(value, list) else value
+    values['driver'] = DRIVER_ALIASES.get(values['driver'], values['driver'])
+    return Settings(**values)
+
+
+def host(conf: cfg.ConfigOpts) -> str:
+    """``[DEFAULT] host``, by default the machine's name."""
+    return conf.host or socket.gethostname()
+
+
+def _read(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> Any:
+    section = conf if group == 'DEFAULT' else conf[group]
+    try:
+        return section[option.dest]
+    except cfg.ConfigSourceValueError as error:
+        name = f'[{group}] {option.name}'
+        why = str(error).rpartition('is not valid: ')[2]
+        raise ConfigError(name, _text(conf, group, option), why) from None
+
+
+def _text(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> str:
+    """An option's value as it stands in the files, for the text of an error."""
+    plain = cfg.ConfigOpts()
+    section = None if group == 'DEFAULT' else group
+    plain.register_opt(cfg.StrOpt(option.name, deprecated_opts=option.deprecated_opts), section)
+    files, folders = conf.config_file or [], conf.config_dir or []
+    plain([], default_config_files=files, default_config_dirs=folders)
+    return str((plain[section] if section else plain)[option.dest])
