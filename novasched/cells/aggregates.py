@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Host aggregates, from the API database."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from novasched.cells.schema import Database
+from novasched.model.host import Aggregate
+
+
+class AggregateReader:
+    """Reads aggregates as they are now; changes need no cast to be seen."""
+
+    def __init__(self, api: Database) -> None:
+        self.api = api
+
+    def having(self, key: str, value: str) -> Sequence[Aggregate]:
+        """See :class:`novasched.prefilters.Aggregates`."""
+        return [a for a in self._all().values() if a.metadata.get(key) == value]
+
+    def by_host(self) -> Mapping[str, tuple[Aggregate, ...]]:
+        """Host name to its aggregates, in the order in which they were made."""
+        aggregates = self._all()
+        members: dict[str, list[Aggregate]] = defaultdict(list)
+        statement = self.api.select('aggregate_hosts', ('aggregate_id', 'host'))
+        for row in self.api.rows(statement):
+            if row.aggregate_id in aggregates:
+                members[row.host].append(aggregates[row.aggregate_id])
+        return {
+            host: tuple(sorted(found, key=lambda aggregate: aggregate.id))
+            for host, found in members.items()
+        }
+
+    def _all(self) -> dict[int, Aggregate]:
+        metadata: dict[int, dict[str, str]] = defaultdict(dict)
+        for row in self.api.rows(
+            self.api.select('aggregate_metadata', ('aggregate_id', 'key', 'value'))
+        ):
+            metadata[row.aggregate_id][row.key] = row.value
+        return {
+            row.id: Aggregate(row.id, row.uuid, row.name, metadata[row.id])
+            for row in self.api.rows(self.api.select('aggregates', ('id', 'uuid', 'name')))
+        }

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of compute_nodes and services, made into hosts."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+from novasched.model.host import Aggregate, Host, Service
+from novasched.model.settings import Settings
+
+LOG = logging.getLogger('nova.scheduler.host_manager')
+
+COMPUTE_NODE = (
+    'id', 'uuid', 'host', 'hypervisor_hostname', 'vcpus', 'vcpus_used', 'memory_mb',
+    'free_ram_mb', 'local_gb', 'local_gb_used', 'free_disk_gb', 'disk_available_least',
+    'hypervisor_type', 'hypervisor_version', 'cpu_info', 'host_ip', 'supported_instances',
+    'metrics', 'stats', 'cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio',
+)  # fmt: skip
+SERVICE = (
+    'host', 'binary', 'disabled', 'disabled_reason', 'forced_down', 'version', 'last_seen_up',
+    'updated_at', 'created_at',
+)  # fmt: skip
+
+
+def service(row: Any, now: datetime, down_time: int) -> Service:
+    """A service and whether it is up: heard of in the last ``down_time`` seconds.
+
+    The clocks of hosts differ, so that a heartbeat from the near future counts too.
+    """
+    heard = row.last_seen_up or row.updated_at or row.created_at
+    fresh = heard is not None and abs(now - heard) <= timedelta(seconds=down_time)
+    return Service(
+        host=row.host,
+        up=fresh and not row.forced_down,
+        disabled=bool(row.disabled),
+        disabled_reason=row.disabled_reason,
+        version=row.version or 0,
+    )
+
+
+def host(
+    row: Any,
+    cell_uuid: str,
+    service: Service,
+    aggregates: tuple[Aggregate, ...],
+    instances: frozenset[str],
+    settings: Settings,
+) -> Host | None:
+    """A host; None while its nova-compute has not reported any resources yet."""
+    if row.free_disk_gb is None or row.uuid is None:
+        return None
+    stats = _decoded(row, 'stats', dict)
+    return Host(
+        host=row.host,
+        nodename=row.hypervisor_hostname,
+        uuid=row.uuid,
+        cell_uuid=cell_uuid,
+        service=service,
+        total_usable_ram_mb=row.memory_mb,
+        free_ram_mb=row.free_ram_mb,
+        total_usable_disk_gb=row.local_gb,
+        free_disk_mb=_free_disk_gb(row) * 1024,
+        disk_mb_used=row.local_gb_used * 1024,
+        vcpus_total=row.vcpus,
+        vcpus_used=row.vcpus_used,
+        cpu_allocation_ratio=_ratio(row, 'cpu', settings),
+        ram_allocation_ratio=_ratio(row, 'ram', settings),
+        disk_allocation_ratio=_ratio(row, 'disk', settings),
+        num_instances=_number(stats, 'num_instances'),
+        num_io_ops=_number(stats, 'io_workload'),
+        failed_builds=_number(stats, 'failed_builds'),
+        host_ip=str(row.host_ip) if row.host_ip else None,
+        hypervisor_type=row.hypervisor_type,
+        hypervisor_version=row.hypervisor_version,
+        hypervisor_hostname=row.hypervisor_hostname,
+        cpu_info=row.cpu_info,
+        supported_instances=tuple(map(tuple, _decoded(row, 'supported_instances', list))),
+        stats=stats,
+        metrics=tuple(_decoded(row, 'metrics', list)),
+        aggregates=aggregates,
+        instances=instances,
+    )
+
+
+def _free_disk_gb(row: Any) -> int:
+    """What is free even if sparse images grow to their full size."""
+    free: int = row.free_disk_gb
+    least: int | None = row.disk_available_least
+    if least is None:
+        return free
+    if least > free:
+        LOG.warning(
+            'Host %s has more disk space than database expected (%s GB > %s GB)',
+            row.hypervisor_hostname,
+            least,
+            free,
+        )
+    return min(free, least)
+
+
+def _ratio(row: Any, name: str, settings: Settings) -> float:
+    """The host's allocation ratio; 0.0 and null leave it to our own options."""
+    option = f'{name}_allocation_ratio'
+    value = getattr(row, option) or getattr(settings, option)
+    return float(value or getattr(settings, f'initial_{option}'))
+
+
+def _decoded(row: Any, column: str, kind: type) -> Any:
+    """A JSON column; one that is broken counts as empty, with a warning."""
+    text = getattr(row, column)
+    if not text:
+        return kind()
+    try:
+        value = json.loads(text)
+    except (ValueError, TypeError):
+        value = None
+    if isinstance(value, kind):
+        return value
+    LOG.warning('Column %s of compute node %s cannot be read', column, row.hypervisor_hostname)
+    return kind()
+
+
+def _number(stats: dict[str, Any], name: str) -> int:
+    try:
+        return int(stats.get(name) or 0)
+    except (ValueError, TypeError):
+        return 0

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from novasched.cells import rows
+from novasched.model.host import Service
+from novasched.model.settings import Settings
+
+NOW = datetime(2026, 11, 21, 12, 0, 0)
+NODE = {
+    'id': 7, 'uuid': 'u', 'host': 'h', 'hypervisor_hostname': 'h.example', 'vcpus': 8,
+    'vcpus_used': 3, 'memory_mb': 8192, 'free_ram_mb': 4096, 'local_gb': 100, 'local_gb_used': 40,
+    'free_disk_gb': 60, 'disk_available_least': None, 'hypervisor_type': 'QEMU',
+    'hypervisor_version': 8002002, 'cpu_info': '{}', 'host_ip': '192.0.2.7',
+    'supported_instances': '[["x86_64", "kvm", "hvm"]]', 'metrics': '[]', 'stats': '{}',
+    'cpu_allocation_ratio': 4.0, 'ram_allocation_ratio': 1.5, 'disk_allocation_ratio': 1.0,
+}  # fmt: skip
+
+
+def host(settings=None, **changes):
+    row = SimpleNamespace(**{**NODE, **changes})
+    return rows.host(row, 'cell', Service('h'), (), frozenset(), settings or Settings())
+
+
+@pytest.mark.parametrize(
+    ('changes', 'attribute', 'value'),
+    [
+        ({}, 'free_ram_mb', 4096),
+        ({}, 'total_usable_ram_mb', 8192),
+        ({}, 'free_disk_mb', 60 * 1024),
+        ({'disk_available_least': 20}, 'free_disk_mb', 20 * 1024),
+        ({'disk_available_least': 80}, 'free_disk_mb', 60 * 1024),
+        ({'disk_available_least': -5}, 'free_disk_mb', -5 * 1024),
+        ({}, 'disk_mb_used', 40 * 1024),
+        ({}, 'supported_instances', (('x86_64', 'kvm', 'hvm'),)),
+        ({'supported_instances': None}, 'supported_instances', ()),
+        ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_instances', 3),
+        ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_io_ops', 2),
+        ({'stats': '{"failed_builds": "x"}'}, 'failed_builds', 0),
+        ({'stats': None}, 'num_instances', 0),
+        ({'stats': '{broken'}, 'stats', {}),
+        ({'stats': '[]'}, 'stats', {}),
+        ({'metrics': '[{"name": "m", "value": 1}]'}, 'metrics', ({'name': 'm', 'value': 1},)),
+        ({'cpu_allocation_ratio': 0.0}, 'cpu_allocation_ratio', 4.0),
+        ({'ram_allocation_ratio': None}, 'ram_allocation_ratio', 1.0),
+    ],
+)
+def test_host(changes, attribute, value):
+    """A row's columns become the attributes that nova's HostState has."""
+    assert getattr(host(**changes), attribute) == value
+
+
+def test_own_ratio_comes_before_the_initial_one():
+    """Where a host reports no ratio, our option counts, and then the initial one."""
+    settings = Settings(cpu_allocation_ratio=16.0)
+    assert host(settings, cpu_allocation_ratio=None).cpu_allocation_ratio == 16.0
+
+
+@pytest.mark.parametrize('changes', [{'free_disk_gb': None}, {'uuid': None}])
+def test_a_node_without_a_report_is_no_host(changes):
+    """A nova-compute that has only just made its row cannot be judged."""
+    assert host(**changes) is None
+
+
+def test_broken_column_is_named(caplog):
+    """A column that is no JSON counts as empty, and the log names node and column."""
+    host(stats='{broken')
+    assert 'Column stats of compute node h.example cannot be read' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('changes', 'up'),
+    [
+        ({}, True),
+        ({'last_seen_up': NOW - timedelta(seconds=60)}, True),
+        ({'last_seen_up': NOW - timedelta(seconds=61)}, False),
+        ({'last_seen_up': NOW + timedelta(seconds=30)}, True),
+        ({'last_seen_up': NOW + timedelta(seconds=90)}, False),
+        ({'last_seen_up': None, 'updated_at': NOW}, True),
+        ({'last_seen_up': None, 'updated_at': None, 'created_at': NOW}, True),
+        ({'last_seen_up': None}, False),
+        ({'forced_down': True}, False),
+    ],
+)
+def test_service_is_up(changes, up):
+    """A service is up when it was heard of lately and nobody forced it down."""
+    row = {
+        'host': 'h', 'binary': 'nova-compute', 'disabled': False, 'disabled_reason': None,
+        'forced_down': False, 'version': 66, 'last_seen_up': NOW, 'updated_at': None,
+        'created_at': None,
+    }  # fmt: skip
+    assert rows.service(SimpleNamespace(**{**row, **changes}), NOW, 60).up is up
