@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from novasched.cells.heartbeat import Heartbeat
+from novasched.cells.schema import Database
+from novasched.sandbox import databases as tables
+
+
+class Pulse:
+    """A heartbeat into the first cell's database, which is as good as any."""
+
+    def __init__(self, cloud):
+        self.cloud = cloud
+        self.engine = cloud.engines['cell1']
+        cloud.cells.refresh()
+        own = Database(self.engine, '[database] connection')
+        self.heart = Heartbeat(own, cloud.cells.enabled, 'ctl1', lambda: cloud.now)
+
+    @property
+    def row(self):
+        with self.engine.connect() as connection:
+            select = sa.select(tables.services).where(tables.services.c.host == 'ctl1')
+            return connection.execute(select).one()
+
+
+@pytest.fixture
+def pulse(cloud):
+    return Pulse(cloud)
+
+
+def test_joining_makes_the_row(pulse, cloud):
+    """A new scheduler appears as nova-scheduler, with the newest version of the others."""
+    cloud.add_service('h1', cloud.engines['cell1'], version=61)
+    cloud.add_service('h2', cloud.engines['cell2'], version=66)
+    pulse.heart.join()
+    row = pulse.row
+    assert (row.binary, row.topic, row.report_count, row.version) == (
+        'nova-scheduler',
+        'scheduler',
+        0,
+        66,
+    )
+    assert (row.last_seen_up, row.disabled, row.forced_down, row.deleted) == (
+        cloud.now,
+        False,
+        False,
+        0,
+    )
+
+
+def test_each_beat_counts(pulse, cloud):
+    """A beat raises the count by one and notes the time."""
+    pulse.heart.join()
+    cloud.now += timedelta(seconds=10)
+    pulse.heart.beat()
+    assert (pulse.row.report_count, pulse.row.last_seen_up) == (1, cloud.now)
+
+
+def test_joining_again_keeps_the_row(pulse, cloud):
+    """A restarted scheduler goes on with its row, also one that nova-scheduler left; what
+    an operator set in it stays."""
+    cloud.add_service(
+        'ctl1', pulse.engine, binary='nova-scheduler', report_count=7, version=60, disabled=True
+    )
+    cloud.add_service('h2', cloud.engines['cell2'], version=66)
+    pulse.heart.join()
+    assert (pulse.row.report_count, pulse.row.version, pulse.row.disabled) == (7, 66, True)
+
+
+def test_alone_it_leaves_the_version(pulse, cloud):
+    """Where no other service tells a version, the one in the row stays."""
+    cloud.add_service('ctl1', pulse.engine, binary='nova-scheduler', report_count=7, version=60)
+    pulse.heart.join()
+    assert pulse.row.version == 60
+
+
+def test_a_row_that_vanished_is_made_again(pulse):
+    """An operator who deletes the row of a living scheduler sees it come back."""
+    pulse.heart.join()
+    with pulse.engine.begin() as connection:
+        connection.execute(sa.delete(tables.services))
+    pulse.heart.beat()
+    assert pulse.row.report_count == 0
+
+
+def test_a_failure_is_logged_once(pulse, caplog):
+    """While the database is away, one line says so, and one that it is back."""
+    caplog.set_level('INFO')
+    pulse.heart.join()
+    tables.services.drop(pulse.engine)
+    pulse.heart.beat()
+    pulse.heart.beat()
+    tables.services.create(pulse.engine)
+    pulse.heart.beat()
+    assert [record.getMessage() for record in caplog.records if 'servicegroup' in record.name] == [
+        'Unable to update the service record: no such table: services',
+        'Recovered from being unable to report status.',
+    ]

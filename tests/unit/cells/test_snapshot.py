@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+import sqlalchemy as sa
+
+from novasched.errors import DatabaseUnavailable, NoValidHost
+from novasched.model.request import Destination
+from novasched.sandbox import databases as tables
+from tests.builders import a_request, a_uuid
+
+
+def names(hosts):
+    return sorted(host.nodename for host in hosts.values())
+
+
+def test_hosts_of_all_enabled_cells(cloud):
+    """Every enabled cell answers, each host knows its cell, and cell0 is never asked."""
+    cloud.add_host('h1', 'cell1')
+    cloud.add_host('h2', 'cell2')
+    hosts = cloud.reader().read(None, a_request(), instances=False)
+    assert {host.host: host.cell_uuid for host in hosts.values()} == {
+        'h1': a_uuid('cell1'), 'h2': a_uuid('cell2'),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ('destination', 'found'),
+    [
+        (None, ['h1', 'h2']),
+        (Destination(cell_uuid=a_uuid('cell2')), ['h2']),
+        (Destination(cell_uuid=a_uuid('cell2'), allow_cross_cell_move=True), ['h1', 'h2']),
+        (Destination(cell_uuid=a_uuid('cell9')), []),
+    ],
+)
+def test_a_requested_cell_is_the_only_one(cloud, destination, found):
+    """A server stays in its cell unless it may leave it."""
+    cloud.add_host('h1', 'cell1')
+    cloud.add_host('h2', 'cell2')
+    request = a_request(requested_destination=destination)
+    assert names(cloud.reader().read(None, request, instances=False)) == found
+
+
+@pytest.mark.parametrize(
+    ('uuids', 'found'),
+    [(None, ['h1', 'h2', 'h3']), ({a_uuid('h1'), a_uuid('x')}, ['h1']), (set(), [])],
+)
+def test_only_candidates_are_read(cloud, uuids, found):
+    """Of all hosts, those that Placement named; all where it was not asked."""
+    for name in ('h1', 'h2', 'h3'):
+        cloud.add_host(name)
+    assert names(cloud.reader().read(uuids, a_request(), instances=False)) == found
+
+
+def test_a_disabled_cell_is_left_out(cloud):
+    """Servers go to no cell that an operator has disabled."""
+    cloud.add_host('h1', 'cell1')
+    cloud.change(cloud.api, tables.cell_mappings, disabled=True)
+    assert cloud.reader().read(None, a_request(), instances=False) == {}
+
+
+def test_rows_that_are_no_hosts(cloud, caplog):
+    """Deleted nodes, nodes without a service, and those that never reported are left out."""
+    cloud.add_host('deleted', deleted=7)
+    cloud.add_host('orphan', service=False)
+    cloud.add_host('fresh', free_disk_gb=None)
+    cloud.add_host('h1')
+    assert names(cloud.reader().read(None, a_request(), instances=False)) == ['h1']
+    assert 'No compute service record found for host orphan' in caplog.text
+
+
+def test_services_of_other_kinds_do_not_count(cloud):
+    """Only a nova-compute makes a host, and its own row says whether it is up."""
+    cloud.add_host('h1', service=False)
+    engine = cloud.engines['cell1']
+    cloud.add_service('h1', engine, binary='nova-conductor')
+    assert cloud.reader().read(None, a_request(), instances=False) == {}
+    cloud.add_service('h1', engine, disabled=True, disabled_reason='why not')
+    (host,) = cloud.reader().read(None, a_request(), instances=False).values()
+    assert (host.service.disabled, host.service.disabled_reason) == (True, 'why not')
+
+
+def test_aggregates(cloud):
+    """A host bears the metadata of its aggregates; its zone is one of these."""
+    cloud.add_host('h1')
+    cloud.add_host('h2')
+    cloud.add_aggregate(1, ['h1', 'h2', 'unknown'], ssd='true')
+    cloud.add_aggregate(2, ['h2'], availability_zone='az2')
+    hosts = cloud.reader().read(None, a_request(), instances=False)
+    by_name = {host.host: host for host in hosts.values()}
+    assert [a.name for a in by_name['h2'].aggregates] == ['agg1', 'agg2']
+    assert by_name['h1'].metadata('ssd') == {'true'}
+    assert (by_name['h1'].zone('nova'), by_name['h2'].zone('nova')) == ('nova', 'az2')
+
+
+@pytest.mark.parametrize(('wanted', 'servers'), [(True, {'s1', 's2'}), (False, set())])
+def test_servers_are_read_for_those_who_look(cloud, wanted, servers):
+    """Servers on a host, without deleted ones and those that are nowhere."""
+    cloud.add_host('h1')
+    engine = cloud.engines['cell1']
+    for uuid, host, deleted in [('s1', 'h1', 0), ('s2', 'h1', 0), ('s3', 'h1', 3), ('s4', None, 0)]:
+        cloud.add(engine, tables.instances, uuid=uuid, host=host, deleted=deleted)
+    (host,) = cloud.reader().read(None, a_request(), instances=wanted).values()
+    assert host.instances == servers
+
+
+def test_a_dead_cell_is_logged_and_left_out(cloud, caplog):
+    """One cell's failure costs its own hosts alone."""
+    cloud.add_host('h1', 'cell1')
+    cloud.add_host('h2', 'cell2')
+    tables.main.drop_all(cloud.engines['cell1'])
+    assert names(cloud.reader().read(None, a_request(), instances=False)) == ['h2']
+    assert f'Failed to get computes for cell {a_uuid("cell1")}' in caplog.text
+
+
+def test_older_schemas(cloud):
+    """A column that a release does not have yet reads as if it were null."""
+    cloud.add_host('h1')
+    with cloud.engines['cell1'].begin() as connection:
+        connection.execute(sa.text('alter table compute_nodes drop column disk_allocation_ratio'))
+        connection.execute(sa.text('alter table services drop column forced_down'))
+    (host,) = cloud.reader().read(None, a_request(), instances=False).values()
+    assert (host.disk_allocation_ratio, host.service.up) == (1.0, True)
+
+
+@pytest.mark.parametrize(
+    ('fields', 'in_tree', 'unlimited', 'destination'),
+    [
+        ({}, None, False, None),
+        ({'force_hosts': ('h1',)}, 'h1', False, None),
+        ({'force_nodes': ('n2',)}, 'n2', False, None),
+        ({'force_hosts': ('iron',)}, None, True, None),
+        ({'force_hosts': ('iron',), 'force_nodes': ('n1',)}, 'n1', False, None),
+        ({'requested_destination': Destination(host='h1')}, 'h1', False, ('h1', 'h1')),
+        ({'requested_destination': Destination(node='n1')}, 'n1', False, ('iron', 'n1')),
+        ({'requested_destination': Destination(host='iron')}, None, True, ('iron', None)),
+        (
+            {'requested_destination': Destination(host='h1', cell_uuid=a_uuid('cell1'))},
+            'h1',
+            False,
+            ('h1', 'h1'),
+        ),
+        (
+            {'requested_destination': Destination(cell_uuid=a_uuid('cell1'))},
+            None,
+            False,
+            (None, None),
+        ),
+    ],
+)
+def test_a_named_host_is_looked_up(cloud, fields, in_tree, unlimited, destination):
+    """One node found is Placement's tree to look in; of several it cannot name all."""
+    cloud.add_host('h1')
+    cloud.add_service('iron', cloud.engines['cell2'])
+    cloud.add(cloud.api, tables.host_mappings, cell_id=3, host='iron')
+    for node in ('n1', 'n2'):
+        cloud.add_host('iron', 'cell2', node=node, service=False)
+    request = cloud.reader().aimed(a_request(**fields))
+    assert request.in_tree == (in_tree and a_uuid(in_tree))
+    assert request.unlimited is unlimited
+    wanted = request.requested_destination
+    assert (wanted and (wanted.host, wanted.node)) == destination
+
+
+@pytest.mark.parametrize(
+    'fields',
+    [
+        {'force_hosts': ('nobody',)},
+        {'requested_destination': Destination(host='h1', cell_uuid=a_uuid('cell2'))},
+    ],
+)
+def test_a_host_that_is_not_there(cloud, fields):
+    """A named host that no cell has is refused before Placement is asked."""
+    cloud.add_host('h1')
+    with pytest.raises(NoValidHost, match='No such host'):
+        cloud.reader().aimed(a_request(**fields))
+
+
+def test_cells_stay_until_refreshed(cloud):
+    """A new cell is seen after a refresh; cells that stay keep their connections."""
+    reader = cloud.reader()
+    before = cloud.cells.get(a_uuid('cell1')).database
+    cloud.add(
+        cloud.api, tables.cell_mappings, id=9, uuid=a_uuid('cell9'), name='cell9',
+        database_connection=f'sqlite:///{cloud.folder}/cell1', disabled=False,
+    )  # fmt: skip
+    assert len(reader.cells.enabled()) == 2
+    cloud.cells.refresh()
+    assert len(reader.cells.enabled()) == 3
+    assert cloud.cells.get(a_uuid('cell1')).database is before
+
+
+def test_a_missing_api_database_is_named(cloud):
+    """The error says which database, and neither its URL nor a statement."""
+    tables.api.drop_all(cloud.api)
+    with pytest.raises(DatabaseUnavailable, match=r'^API database has no table cell_mappings$'):
+        cloud.cells.refresh()
