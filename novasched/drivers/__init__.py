@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scheduler drivers: what ``[scheduler] driver`` names. This is their contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from novasched.cycle import Hosts, Placement
+from novasched.filters import Filter
+from novasched.model.request import Request
+from novasched.model.selection import Selection
+from novasched.model.settings import Settings
+from novasched.prefilters import Prefilter
+from novasched.weighers import Weigher
+
+
+class Driver(Protocol):
+    """Answers requests; called by many threads at once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        prefilters: Sequence[Prefilter],
+        placement: Placement,
+        hosts: Hosts,
+        filters: Sequence[Filter],
+        weighers: Sequence[Weigher],
+    ) -> None: ...
+
+    def select_destinations(self, request: Request) -> list[list[Selection]]:
+        """A host for each server, with alternates behind it.
+
+        :raises NoValidHost: not every server found a host; nothing stays claimed.
+        """
