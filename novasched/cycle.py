@@ -188,7 +188,8 @@ class Cycle:
         chosen = {each.host.key for each in placed}
 
         def selection(host: Host, candidate: Candidate | None) -> Selection:
-            return Selection.of(host, candidate, self.settings.default_availability_zone)
+            limits = self.pipeline.limits(host, request)
+            return Selection.of(host, candidate, self.settings.default_availability_zone, limits)
 
         answer = []
         for each in placed:

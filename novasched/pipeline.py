@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from novasched.filters import Filter
 from novasched.model.host import Host
@@ -53,6 +54,17 @@ class Pipeline:
         if not left:
             return []
         return self._draw(self._weigh(left, request), random)
+
+    def limits(self, host: Host, request: Request) -> dict[str, Any]:
+        """The limits that the filters set for a chosen host; a later one overrides."""
+        if skips_filters(request):
+            return {}
+        return {
+            name: value
+            for each in self.filters
+            if each.applies(request)
+            for name, value in each.limits(host, request).items()
+        }
 
     def _filter(self, hosts: Sequence[Host], request: Request, index: int) -> Sequence[Host]:
         FILTERS.debug('Starting with %d host(s)', len(hosts))

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from novasched.model.candidate import Candidate
-from novasched.model.host import Aggregate, Host, Service
+from novasched.model.host import Aggregate, Host, Instance, Service
 from novasched.model.request import Flavor, Image, InstanceGroup, Request
 
 NAMESPACE = uuid.UUID('6f2f26b5-9df6-4f0f-9d0b-3b8a3f8a2b43')
@@ -54,7 +54,7 @@ def a_host(
             Aggregate(i, a_uuid(f'aggregate{i}'), f'aggregate{i}', dict(row))
             for i, row in enumerate(rows, 1)
         ),
-        instances=frozenset(instances),
+        instances={uuid: Instance(uuid) for uuid in instances},
         **fields,
     )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from novasched.model.host import Aggregate, Host, Service
+from novasched.model.host import Aggregate, Host, Instance, Service
 from novasched.model.settings import Settings
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
@@ -23,6 +24,7 @@ SERVICE = (
     'host', 'binary', 'disabled', 'disabled_reason', 'forced_down', 'version', 'last_seen_up',
     'updated_at', 'created_at',
 )  # fmt: skip
+INSTANCE = ('uuid', 'host', 'project_id', 'instance_type_id')
 
 
 def service(row: Any, now: datetime, down_time: int) -> Service:
@@ -46,7 +48,7 @@ def host(
     cell_uuid: str,
     service: Service,
     aggregates: tuple[Aggregate, ...],
-    instances: frozenset[str],
+    instances: Mapping[str, Instance],
     settings: Settings,
 ) -> Host | None:
     """A host; None while its nova-compute has not reported any resources yet."""

@@ -15,7 +15,7 @@ from novasched.cells import rows
 from novasched.cells.aggregates import AggregateReader
 from novasched.cells.mappings import Cell, Cells
 from novasched.errors import DatabaseUnavailable, NoValidHost
-from novasched.model.host import Host
+from novasched.model.host import Host, Instance
 from novasched.model.request import Request
 from novasched.model.settings import Settings
 
@@ -94,7 +94,7 @@ class HostReader:
                     cell.uuid,
                     service,
                     aggregates.get(row.host, ()),
-                    frozenset(placed.get(row.host, ())),
+                    placed.get(row.host, {}),
                     self.settings,
                 )
                 if host is not None:
@@ -102,7 +102,7 @@ class HostReader:
         return hosts
 
     def _computes(self, cell: Cell, uuids: Collection[str] | None, instances: bool) -> Any:
-        """One cell's services by host, compute node rows, and server UUIDs by host."""
+        """One cell's services by host, compute node rows, and servers by host."""
         base = cell.database
         select = base.select('services', rows.SERVICE)
         select = select.where(base.table('services').c.binary == 'nova-compute')
@@ -114,15 +114,16 @@ class HostReader:
             select = select.where(base.table('compute_nodes').c.uuid.in_(list(uuids)))
         computes = [row for row in base.rows(select) if uuids is None or row.uuid in uuids]
 
-        placed: dict[str, list[str]] = {}
+        placed: dict[str, dict[str, Instance]] = {}
         if instances:
             hosts = {row.host for row in computes}
             table = base.table('instances')
-            select = base.select('instances', ('uuid', 'host')).where(table.c.host.is_not(None))
+            select = base.select('instances', rows.INSTANCE).where(table.c.host.is_not(None))
             if len(hosts) <= FEW:
                 select = select.where(table.c.host.in_(hosts))
             for row in base.rows(select):
-                placed.setdefault(row.host, []).append(row.uuid)
+                server = Instance(row.uuid, row.project_id, row.instance_type_id)
+                placed.setdefault(row.host, {})[row.uuid] = server
         return services, computes, placed
 
     def _nodes(self, host: str | None, node: str | None, cell: Cell | None) -> Sequence[Any]:

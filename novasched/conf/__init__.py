@@ -13,7 +13,7 @@ from oslo_config import cfg
 from oslo_db import options as db_options
 from oslo_log import log as logging
 
-from novasched.conf.options import DRIVER_ALIASES, OPTIONS
+from novasched.conf.options import DRIVER_ALIASES, OPTIONS, field_of
 from novasched.errors import ConfigError
 from novasched.model.settings import Settings
 
@@ -69,8 +69,9 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     values: dict[str, Any] = {}
     for group, option in OPTIONS:
         value = _read(conf, group, option)
-        if option.dest in _FIELDS:
-            values[option.dest] = tuple(value) if isinstance(value, list) else value
+        name = field_of(group, option.dest)
+        if name in _FIELDS:
+            values[name] = tuple(value) if isinstance(value, list) else value
     values['driver'] = DRIVER_ALIASES.get(values['driver'], values['driver'])
     return Settings(**values)
 

@@ -2,8 +2,9 @@
 """nova's options, as far as a scheduler reads them, with their older spellings.
 
 Each row of ``OPTIONS`` is (group, option). The option's name is also the field of
-:class:`~novasched.model.settings.Settings` that it fills, which holds the default;
-options without such a field configure the process and are read where it is built.
+:class:`~novasched.model.settings.Settings` that it fills, which holds the default; for
+``[metrics]`` the group's name comes in front (:func:`field_of`). Options without such a
+field configure the process and are read where it is built.
 """
 
 from __future__ import annotations
@@ -29,9 +30,14 @@ def _old(*names: str) -> list[cfg.DeprecatedOpt]:
     return [cfg.DeprecatedOpt(name, group='DEFAULT') for name in names]
 
 
-def _opt(kind: type[cfg.Opt], name: str, help: str, **kwargs: Any) -> cfg.Opt:
-    """An option whose default is that of the field of the same name."""
-    default = getattr(_DEFAULTS, name)
+def field_of(group: str, name: str) -> str:
+    """The field of Settings that an option fills, if there is one of that name."""
+    return f'metrics_{name}' if group == 'metrics' else name
+
+
+def _opt(kind: type[cfg.Opt], name: str, help: str, group: str = '', **kwargs: Any) -> cfg.Opt:
+    """An option whose default is that of the field that it fills."""
+    default = getattr(_DEFAULTS, field_of(group, name))
     return kind(
         name,
         default=list(default) if isinstance(default, tuple) else default,
@@ -40,8 +46,12 @@ def _opt(kind: type[cfg.Opt], name: str, help: str, **kwargs: Any) -> cfg.Opt:
     )
 
 
-def _multiplier(name: str, help: str, *old: str) -> tuple[str, cfg.Opt]:
-    return 'filter_scheduler', _opt(cfg.FloatOpt, name, help, deprecated_opts=_old(*old))
+def _multiplier(name: str, help: str, *old: str, **kwargs: Any) -> tuple[str, cfg.Opt]:
+    return 'filter_scheduler', _opt(cfg.FloatOpt, name, help, deprecated_opts=_old(*old), **kwargs)
+
+
+def _metric(kind: type[cfg.Opt], name: str, help: str) -> tuple[str, cfg.Opt]:
+    return 'metrics', _opt(kind, name, help, group='metrics')
 
 
 OPTIONS: list[tuple[str, cfg.Opt]] = [
@@ -73,6 +83,21 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
         'enough for most clouds; 0 means one too.'))),
     ('scheduler', _opt(cfg.BoolOpt, 'query_placement_for_availability_zone',
         'Let Placement select by zone; false leaves it to AvailabilityZoneFilter.')),
+    ('scheduler', _opt(cfg.BoolOpt, 'query_placement_for_image_type_support',
+        "Ask only for hosts that can run the image's disk format.")),
+    ('scheduler', _opt(cfg.BoolOpt, 'query_placement_for_routed_network_aggregates',
+        'Ask only for hosts that reach the segments of the requested networks.')),
+    ('scheduler', _opt(cfg.BoolOpt, 'limit_tenants_to_placement_aggregate',
+        "Ask only for hosts in the aggregates that name the request's project.")),
+    ('scheduler', _opt(cfg.BoolOpt, 'placement_aggregate_required_for_tenants',
+        'Refuse projects that no aggregate names.')),
+    ('scheduler', _opt(cfg.BoolOpt, 'enable_isolated_aggregate_filtering',
+        'Keep servers without their traits out of aggregates that require these.')),
+    ('scheduler', _opt(cfg.BoolOpt, 'image_metadata_prefilter',
+        'Ask for the traits that the properties of the image amount to.')),
+    ('scheduler', _opt(cfg.IntOpt, 'periodic_task_interval',
+        'Seconds between two refreshes of what caching_scheduler knows.',
+        deprecated_opts=_old('scheduler_driver_task_period'))),
 
     ('filter_scheduler', _opt(cfg.IntOpt, 'host_subset_size',
         'The host is drawn by lot from this many of the best.',
@@ -90,6 +115,31 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
         deprecated_opts=_old('scheduler_weight_classes'))),
     ('filter_scheduler', _opt(cfg.StrOpt, 'image_properties_default_architecture',
         'Architecture of the images that name none.')),
+    ('filter_scheduler', _opt(cfg.IntOpt, 'max_io_ops_per_host',
+        'I/O operations at which IoOpsFilter rejects a host.',
+        min=0, deprecated_opts=_old('max_io_ops_per_host'))),
+    ('filter_scheduler', _opt(cfg.IntOpt, 'max_instances_per_host',
+        'Number of instances at which NumInstancesFilter rejects a host.',
+        min=1, deprecated_opts=_old('max_instances_per_host'))),
+    ('filter_scheduler', _opt(cfg.ListOpt, 'isolated_images',
+        'UUIDs of the images that run on isolated hosts alone.',
+        deprecated_opts=_old('isolated_images'))),
+    ('filter_scheduler', _opt(cfg.ListOpt, 'isolated_hosts',
+        'Names of the hosts for isolated images.',
+        deprecated_opts=_old('isolated_hosts'))),
+    ('filter_scheduler', _opt(cfg.BoolOpt, 'restrict_isolated_hosts_to_isolated_images',
+        'Keep other images off isolated hosts.',
+        deprecated_opts=_old('restrict_isolated_hosts_to_isolated_images'))),
+    ('filter_scheduler', _opt(cfg.StrOpt, 'aggregate_image_properties_isolation_namespace',
+        'Prefix of the metadata keys that AggregateImagePropertiesIsolation looks at.',
+        deprecated_opts=_old('aggregate_image_properties_isolation_namespace'))),
+    ('filter_scheduler', _opt(cfg.StrOpt, 'aggregate_image_properties_isolation_separator',
+        'What stands between that prefix and the name of the image property.',
+        deprecated_opts=_old('aggregate_image_properties_isolation_separator'))),
+    ('filter_scheduler', _opt(cfg.BoolOpt, 'pci_in_placement',
+        'Ask Placement for PCI devices too.')),
+    ('filter_scheduler', _opt(cfg.ListOpt, 'image_props_weight_setting',
+        'Weights of image properties, as name=weight.')),
     _multiplier('ram_weight_multiplier', 'Positive prefers hosts with free memory.',
         'ram_weight_multiplier'),
     _multiplier('cpu_weight_multiplier', 'Positive prefers hosts with free vCPUs.'),
@@ -101,6 +151,26 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
         'Negative prefers hosts with few servers.'),
     _multiplier('build_failure_weight_multiplier',
         'Positive keeps away from hosts whose builds failed of late.'),
+    _multiplier('hypervisor_version_weight_multiplier',
+        'Positive prefers hosts with newer hypervisors.'),
+    _multiplier('image_props_weight_multiplier',
+        'Positive prefers hosts whose servers have similar images.'),
+    _multiplier('pci_weight_multiplier',
+        'Keeps servers that need no PCI devices off hosts that have them.', min=0.0),
+    _multiplier('soft_affinity_weight_multiplier',
+        'How strongly the servers of a soft-affinity group attract each other.',
+        'soft_affinity_weight_multiplier', min=0.0),
+    _multiplier('soft_anti_affinity_weight_multiplier',
+        'How strongly the servers of a soft-anti-affinity group repel each other.',
+        'soft_anti_affinity_weight_multiplier', min=0.0),
+    _multiplier('cross_cell_move_weight_multiplier',
+        'Positive prefers hosts in the cell that a moving server is in.'),
+
+    _metric(cfg.FloatOpt, 'weight_multiplier', 'Scales what the metrics of a host weigh.'),
+    _metric(cfg.ListOpt, 'weight_setting', 'Weights of metrics, as name=weight.'),
+    _metric(cfg.BoolOpt, 'required', 'Whether a host without one of the metrics is an error.'),
+    _metric(cfg.FloatOpt, 'weight_of_unavailable',
+        'What a host weighs that lacks one of the metrics, where they are not required.'),
 
     ('workarounds', _opt(cfg.BoolOpt, 'disable_fallback_pcpu_query',
         'Do not look for hosts that report pinned CPUs as VCPU.')),

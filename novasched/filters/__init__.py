@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from novasched.model.host import Host
 from novasched.model.request import Request
 from novasched.model.settings import Settings
@@ -39,3 +42,9 @@ class Filter:
     def reject(self, host: Host, request: Request) -> str | None:
         """Why the host cannot take the server, in one line; None if it can."""
         raise NotImplementedError
+
+    def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
+        """What nova-compute is to check again when the server arrives, for a host that
+        is chosen: names of SchedulerLimits (``vcpu``, ``memory_mb``, ``disk_gb``,
+        ``numa_topology``) with their values."""
+        return {}

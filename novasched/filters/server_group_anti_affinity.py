@@ -25,7 +25,7 @@ class ServerGroupAntiAffinityFilter(Filter):
         group = request.instance_group
         if group is None or request.instance_uuid in host.instances:
             return None
-        present = len(host.instances & group.members)
+        present = len(host.instances.keys() & group.members)
         limit = int(group.rules.get('max_server_per_host', 1))
         if present >= limit:
             return f'{present} servers of group {group.uuid or "n/a"}, limit {limit}'

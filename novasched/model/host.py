@@ -39,6 +39,16 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Instance:
+    """A server on a host, as far as filters and weighers look at it."""
+
+    uuid: str
+    project_id: str | None = None
+    instance_type_id: int | None = None
+    image_properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """A compute node: memory and used disk in MiB, total disk in GiB."""
 
@@ -69,8 +79,7 @@ class Host:
     stats: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[Mapping[str, Any], ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
-    instances: frozenset[str] = frozenset()
-    limits: Mapping[str, Any] = field(default_factory=dict)
+    instances: Mapping[str, Instance] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -96,6 +105,7 @@ class Host:
         """
         flavor = request.flavor
         uuid = request.instance_uuid
+        placed = {uuid: Instance(uuid, request.project_id, flavor.id)} if uuid else {}
         return replace(
             self,
             free_ram_mb=self.free_ram_mb - flavor.memory_mb,
@@ -103,7 +113,7 @@ class Host:
             vcpus_used=self.vcpus_used + flavor.vcpus,
             num_instances=self.num_instances + 1,
             num_io_ops=self.num_io_ops + 1,
-            instances=self.instances | {uuid} if uuid else self.instances,
+            instances={**self.instances, **placed},
         )
 
     def __str__(self) -> str:

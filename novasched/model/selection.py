@@ -28,7 +28,13 @@ class Selection:
     limits: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, host: Host, candidate: Candidate | None, default_zone: str | None) -> Selection:
+    def of(
+        cls,
+        host: Host,
+        candidate: Candidate | None,
+        default_zone: str | None,
+        limits: Mapping[str, Any],
+    ) -> Selection:
         """The selection that names ``host``."""
         return cls(
             compute_node_uuid=host.uuid,
@@ -37,5 +43,5 @@ class Selection:
             cell_uuid=host.cell_uuid,
             availability_zone=host.zone(default_zone),
             candidate=candidate,
-            limits=host.limits,
+            limits=limits,
         )

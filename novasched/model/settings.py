@@ -41,6 +41,13 @@ class Settings:
     max_attempts: int = 3
     max_placement_results: int = 1000
     query_placement_for_availability_zone: bool = True
+    query_placement_for_image_type_support: bool = False
+    query_placement_for_routed_network_aggregates: bool = False
+    limit_tenants_to_placement_aggregate: bool = False
+    placement_aggregate_required_for_tenants: bool = False
+    enable_isolated_aggregate_filtering: bool = False
+    image_metadata_prefilter: bool = False
+    periodic_task_interval: int = 60  # seconds
 
     # [filter_scheduler]
     host_subset_size: int = 1
@@ -49,12 +56,33 @@ class Settings:
     enabled_filters: tuple[str, ...] = DEFAULT_FILTERS
     weight_classes: tuple[str, ...] = (ALL_WEIGHERS,)
     image_properties_default_architecture: str | None = None
+    max_io_ops_per_host: int = 8
+    max_instances_per_host: int = 50
+    isolated_images: tuple[str, ...] = ()
+    isolated_hosts: tuple[str, ...] = ()
+    restrict_isolated_hosts_to_isolated_images: bool = True
+    aggregate_image_properties_isolation_namespace: str | None = None
+    aggregate_image_properties_isolation_separator: str = '.'
+    pci_in_placement: bool = False
+    image_props_weight_setting: tuple[str, ...] = ()
     ram_weight_multiplier: float = 1.0
     cpu_weight_multiplier: float = 1.0
     disk_weight_multiplier: float = 1.0
     io_ops_weight_multiplier: float = -1.0
     num_instances_weight_multiplier: float = 0.0
     build_failure_weight_multiplier: float = 1000000.0
+    hypervisor_version_weight_multiplier: float = 1.0
+    image_props_weight_multiplier: float = 0.0
+    pci_weight_multiplier: float = 1.0
+    soft_affinity_weight_multiplier: float = 1.0
+    soft_anti_affinity_weight_multiplier: float = 1.0
+    cross_cell_move_weight_multiplier: float = 1000000.0
+
+    # [metrics]
+    metrics_weight_multiplier: float = 1.0
+    metrics_weight_setting: tuple[str, ...] = ()
+    metrics_required: bool = True
+    metrics_weight_of_unavailable: float = -10000.0
 
     # [workarounds]
     disable_fallback_pcpu_query: bool = False

@@ -21,7 +21,7 @@ NODE = {
 
 def host(settings=None, **changes):
     row = SimpleNamespace(**{**NODE, **changes})
-    return rows.host(row, 'cell', Service('h'), (), frozenset(), settings or Settings())
+    return rows.host(row, 'cell', Service('h'), (), {}, settings or Settings())
 
 
 @pytest.mark.parametrize(
