@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The executables. They run with threads, which has to be said before anything that
+uses oslo.service is imported (oslo.messaging does)."""
+
+import novasched.processes  # noqa: F401  (for its effect)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The composition root: builds what talks to the outside, and runs the processes.
+
+The only module that knows every adapter. What a worker needs is built in the worker,
+after the fork, since neither database connections nor sockets survive one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from keystoneauth1 import adapter, loading
+from keystoneauth1 import exceptions as ks_exc
+from oslo_config import cfg
+from oslo_utils import timeutils
+
+from novasched import conf as configuration
+from novasched import plugins
+from novasched.cells.aggregates import AggregateReader
+from novasched.cells.engines import connect, dispose
+from novasched.cells.heartbeat import Heartbeat
+from novasched.cells.mappings import Cells
+from novasched.cells.schema import Database
+from novasched.cells.snapshot import HostReader
+from novasched.drivers import Driver
+from novasched.errors import (
+    ConfigError,
+    PlacementUnauthorized,
+    PlacementUnavailable,
+)
+from novasched.model.settings import Settings
+from novasched.placement.client import PlacementClient
+from novasched.prefilters.availability_zone import AvailabilityZonePrefilter
+from novasched.prefilters.compute_status import ComputeStatusPrefilter
+from novasched.processes import loopingcall, service
+from novasched.rpc.server import make_server, make_transport
+
+LOG = logging.getLogger('nova.scheduler.manager')
+PREFILTERS = (AvailabilityZonePrefilter, ComputeStatusPrefilter)
+"""In the order in which they run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A scheduler without its message queue."""
+
+    driver: Driver
+    placement: PlacementClient
+    hosts: HostReader
+    cells: Cells
+    heartbeat: Heartbeat
+    own: Database
+
+    def close(self) -> None:
+        """Close every connection to the databases."""
+        self.hosts.close()
+        dispose(self.own, self.cells.api, *(cell.database for cell in self.cells.all()))
+
+
+def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
+    """Build a scheduler from nova.conf.
+
+    :raises ConfigError: an option's value cannot be used.
+    :raises BadPlugin: a filter, weigher or driver does not load.
+    :raises DatabaseUnavailable: a database cannot be reached.
+    """
+    filters, weighers = plugins.filters(settings), plugins.weighers(settings)
+    driver = plugins.driver(settings)
+    own = _database(conf, 'database')
+    api = _database(conf, 'api_database')
+    cells = Cells(api, conf.database)
+    cells.refresh()
+    aggregates = AggregateReader(api)
+    hosts = HostReader(settings, cells, aggregates, timeutils.utcnow)
+    placement = PlacementClient(settings, _placement_adapter(conf))
+    prefilters = [each(settings, aggregates) for each in PREFILTERS]
+    return Application(
+        driver=driver(settings, prefilters, placement, hosts, filters, weighers),
+        placement=placement,
+        hosts=hosts,
+        cells=cells,
+        heartbeat=Heartbeat(own, cells.enabled, configuration.host(conf), timeutils.utcnow),
+        own=own,
+    )
+
+
+def preflight(conf: cfg.ConfigOpts) -> None:
+    """See, before any worker starts, that there is nothing that an operator must mend.
+
+    :raises NovaschedError: there is; the text says what.
+    """
+    application = compose(conf, configuration.settings(conf))
+    try:
+        application.placement.check()
+    except PlacementUnauthorized as error:
+        raise ConfigError('[placement]', 'credentials', str(error)) from None
+    except PlacementUnavailable as error:
+        LOG.warning(
+            'Unable to initialize placement client (%s); Continuing with startup, but '
+            'scheduling will not be possible.',
+            error,
+        )
+    application.heartbeat.join()
+    application.close()
+    make_transport(conf).cleanup()
+
+
+class SchedulerService(service.ServiceBase):  # type: ignore[misc]  # oslo.service is untyped
+    """One worker: takes requests from the queue and answers them."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        super().__init__()
+        self.conf = conf
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Build the scheduler, show that it is alive, take requests."""
+        settings = configuration.settings(self.conf)
+        self.application = compose(self.conf, settings)
+        self._pulse = loopingcall.FixedIntervalLoopingCall(self.application.heartbeat.beat)
+        self._pulse.start(interval=settings.report_interval)
+        self._transport = make_transport(self.conf)
+        host = configuration.host(self.conf)
+        self._server = make_server(self._transport, host, self.application.driver)
+        self._server.start()
+
+    def stop(self) -> None:
+        """Take no more requests, finish those in progress, close."""
+        self._server.stop()
+        self._server.wait()
+        self._pulse.stop()
+        self._transport.cleanup()
+        self.application.close()
+        self._stopped.set()
+
+    def wait(self) -> None:
+        """Return once stopped."""
+        self._stopped.wait()
+
+    def reset(self) -> None:
+        """Look at the cell mappings anew."""
+        self.application.cells.refresh()
+
+
+def run(conf: cfg.ConfigOpts) -> int:
+    """Run the workers until a signal ends them; the answer is the exit status.
+
+    :raises NovaschedError: the configuration does not let them start.
+    """
+    preflight(conf)
+    launcher = service.launch(
+        conf, SchedulerService(conf), workers=conf.scheduler.workers or 1, restart_method='mutate'
+    )
+    return int(launcher.wait() or 0)
+
+
+def _database(conf: cfg.ConfigOpts, group: str) -> Database:
+    url = conf[group].connection
+    if not url:
+        raise ConfigError(f'[{group}] connection', 'not set', 'the URL of a database is needed')
+    return connect(conf[group], url, f'[{group}] connection', wait=True)
+
+
+def _placement_adapter(conf: cfg.ConfigOpts) -> adapter.Adapter:
+    """The keystoneauth1 adapter that ``[placement]`` describes."""
+    try:
+        auth = loading.load_auth_from_conf_options(conf, 'placement')
+        session = loading.load_session_from_conf_options(conf, 'placement', auth=auth)
+        return loading.load_adapter_from_conf_options(conf, 'placement', session=session, auth=auth)
+    except (ks_exc.ClientException, ValueError) as error:
+        raise ConfigError('[placement]', 'auth_type', str(error)) from None
