@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between what oslo.messaging carries and what the endpoints handle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import oslo_messaging
+from oslo_context.context import RequestContext
+
+from novasched import objects
+from novasched.errors import BadRequest
+from novasched.objects.base import NAME
+from novasched.rpc.faults import answered
+
+
+class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
+    """Objects and contexts; all else travels as it is."""
+
+    @answered
+    def deserialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
+        """An argument with every object primitive in it decoded.
+
+        The dispatcher calls this before it calls the endpoint, and takes what is raised
+        here for what the endpoint raised.
+
+        :raises oslo_messaging.ExpectedException: around BadRequest, for an object that
+            cannot be decoded
+        """
+        try:
+            return _decoded(entity)
+        except objects.BadObject as error:
+            raise BadRequest(str(error)) from None
+
+    def serialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
+        """A result with every object in it as its primitive."""
+        if isinstance(entity, objects.NovaObject):
+            return entity.obj_to_primitive()
+        if isinstance(entity, list | tuple):
+            return [self.serialize_entity(ctxt, item) for item in entity]
+        if isinstance(entity, dict):
+            return {key: self.serialize_entity(ctxt, item) for key, item in entity.items()}
+        return entity
+
+    def deserialize_context(self, ctxt: Mapping[str, Any]) -> RequestContext:
+        """The context of a request, also made the one that this thread logs with.
+
+        Keys of any release are accepted: releases before Queens say ``tenant`` for the
+        project. The user's token is left out, since this service calls others in its
+        own name.
+        """
+        return RequestContext.from_dict(
+            dict(ctxt),
+            auth_token=None,
+            user_id=ctxt.get('user_id') or ctxt.get('user'),
+            project_id=ctxt.get('project_id') or ctxt.get('tenant'),
+        )
+
+    def serialize_context(self, ctxt: RequestContext) -> dict[str, Any]:
+        """The context as a dict, for messages that this service sends."""
+        return ctxt.to_dict()
+
+
+def _decoded(entity: Any) -> Any:
+    if isinstance(entity, dict):
+        if NAME in entity:
+            return objects.decode(entity)
+        return {key: _decoded(value) for key, value in entity.items()}
+    if isinstance(entity, list | tuple):
+        return [_decoded(item) for item in entity]
+    return entity

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server that listens where nova's conductors and computes talk to a scheduler."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import oslo_messaging
+from oslo_config import cfg
+from oslo_messaging import opts
+
+from novasched.errors import ConfigError
+from novasched.rpc.endpoint import BaseEndpoint, Driver, Observer, SchedulerEndpoint
+from novasched.rpc.faults import NoValidHost
+from novasched.rpc.serializer import Serializer
+
+EXCHANGE = 'nova'
+TOPIC = 'scheduler'
+REMOTE_MODULES = [NoValidHost.__module__]
+
+PING = 'rpc_ping_enabled'
+# Options that oslo.messaging declares on the process's global configuration alone, but
+# reads on the transport's: without them it drops every message. (module, group)
+UNDECLARED = (
+    ('oslo_messaging._metrics.client', 'oslo_messaging_metrics'),
+    ('oslo_messaging._tracing.client', 'oslo_messaging_tracing'),
+)
+
+
+def make_transport(conf: cfg.ConfigOpts) -> Any:
+    """The RPC transport that ``transport_url`` names. It connects when it is used, and
+    then again and again until the broker answers.
+
+    :raises ConfigError: the URL, which holds a password and is not shown, is of no known
+        driver or cannot be parsed
+    """
+    # The exchange is only a default: [DEFAULT] control_exchange may name another.
+    oslo_messaging.set_transport_defaults(EXCHANGE)
+    _declare_options(conf)
+    option = '[DEFAULT] transport_url'
+    try:
+        return oslo_messaging.get_rpc_transport(conf, allowed_remote_exmods=REMOTE_MODULES)
+    except oslo_messaging.InvalidTransportURL:
+        raise ConfigError(option, '(not shown)', 'it cannot be read as a URL') from None
+    except oslo_messaging.DriverLoadFailure as error:
+        raise ConfigError(option, '(not shown)', f'there is no driver {error.driver}') from None
+
+
+def make_target(host: str) -> oslo_messaging.Target:
+    """The queues ``scheduler``, ``scheduler.<host>`` and the fanout's."""
+    return oslo_messaging.Target(topic=TOPIC, server=host)
+
+
+def make_server(
+    transport: Any, host: str, driver: Driver, observer: Observer | None = None
+) -> oslo_messaging.RPCServer:
+    """A server, not started: ``start()``, ``stop()``, then ``wait()`` for what is in
+    progress. It handles each message in a thread of ``[DEFAULT]
+    executor_thread_pool_size``."""
+    return oslo_messaging.get_rpc_server(
+        transport,
+        make_target(host),
+        [SchedulerEndpoint(driver, observer), BaseEndpoint()],
+        serializer=Serializer(),
+        access_policy=oslo_messaging.DefaultRPCAccessPolicy,
+    )
+
+
+def _declare_options(conf: cfg.ConfigOpts) -> None:
+    for module, name in UNDECLARED:
+        try:
+            options = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            continue  # a release that does not have them
+        conf.register_opts(options, name)
+    if conf is not cfg.CONF:
+        # The dispatcher asks the global configuration whether to answer pings.
+        ping = [each for _, every in opts.list_opts() for each in every if each.name == PING]
+        conf.register_opts(ping)
+        cfg.CONF.register_opts(ping)
+        cfg.CONF.set_override(PING, conf[PING])

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RequestSpecs of all releases become requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from novasched.errors import BadRequest
+from novasched.model.numa import GuestCell, GuestTopology
+from novasched.model.pci import PciRequest
+from novasched.model.request import (
+    Destination,
+    Flavor,
+    Image,
+    InstanceGroup,
+    NetworkRequest,
+    Request,
+    RequestGroup,
+    Retry,
+)
+from novasched.rpc import decode, versions
+from novasched.rpc.serializer import Serializer
+from tests.unit.rpc.wire import CALLS, CONTEXT, FLAVOR, MADE, a_spec, context_of, decoded, primitive
+
+
+def request_of(arguments: dict[str, Any]) -> Request:
+    """The request that a call's arguments become."""
+    return decode.request(versions.read(decoded(arguments)), CONTEXT)
+
+
+def uuid(number: int) -> str:
+    """The UUIDs that the made messages count with."""
+    return f'00000000-0000-4000-8000-{number:012d}'
+
+
+@pytest.mark.parametrize('case', CALLS)
+def test_recorded(case: str) -> None:
+    """Every kind of call that nova makes is a request, from the caller that it names."""
+    body = CALLS[case]
+    context = Serializer().deserialize_context(context_of(body))
+    request = decode.request(versions.read(decoded(body['args'])), context)
+    assert request.instance_uuids == tuple(body['args']['instance_uuids'])
+    assert request.return_alternates == body['args']['return_alternates']
+    assert (request.user_id, request.project_id) == ('e2e-user', 'e2e-project')
+    assert request.request_id == body['_context_request_id']
+    assert request.flavor.vcpus >= 1
+    assert request.flavor.memory_mb >= 64
+
+
+@pytest.mark.parametrize(
+    ('case', 'expected'),
+    [
+        ('boot of three', {'count': 3, 'num_instances': 3, 'return_alternates': True}),
+        ('zone', {'availability_zone': 'e2e-az'}),
+        ('forced host', {'force_hosts': ('e2e-cmp4',), 'force_nodes': ()}),
+        ('forced host and node', {'force_hosts': ('e2e-cmp3',), 'force_nodes': ('e2e-cmp3',)}),
+        ('requested host', {'requested_destination': Destination(host='e2e-cmp3')}),
+        ('resize', {'ignore_hosts': ('e2e-cmp2',), 'return_alternates': True}),
+        ('live migration or evacuation', {'ignore_hosts': ('e2e-cmp3',), 'return_alternates': False}),
+        ('move within a group', {'count': 1, 'num_instances': 3}),
+        ('rebuild', {'is_rebuild': True, 'is_checked': True, 'claims': False, 'requested_networks': ()}),
+        ('unshelve', {'requested_destination': Destination(cell_uuid='c20426e3-05e3-4b70-9282-0679c58899f1')}),
+    ],
+)  # fmt: skip
+def test_recorded_details(case: str, expected: dict[str, Any]) -> None:
+    """What sets an operation apart arrives."""
+    request = request_of(CALLS[case]['args'])
+    assert {name: getattr(request, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ('case', 'policy', 'rules'),
+    [
+        ('anti-affinity group', 'anti-affinity', {}),
+        ('anti-affinity group with rules', 'anti-affinity', {'max_server_per_host': '2'}),
+        ('affinity group', 'affinity', {}),
+        ('soft affinity group', 'soft-affinity', {}),
+        ('soft anti-affinity group', 'soft-anti-affinity', {}),
+    ],
+)
+def test_recorded_groups(case: str, policy: str, rules: dict[str, str]) -> None:
+    """Server groups arrive with their policy and rules, and the hint that names them."""
+    request = request_of(CALLS[case]['args'])
+    group = request.instance_group
+    assert group is not None
+    assert (group.policy, group.rules) == (policy, rules)
+    assert request.hint('group') == (group.uuid,)
+
+
+FLAVOR_OF_ALL = Flavor(
+    name='m1.big', flavorid='big', id=7, vcpus=8, memory_mb=8192, root_gb=40, ephemeral_gb=10,
+    swap=1024, extra_specs={'hw:cpu_policy': 'mixed', 'resources:CUSTOM_FPGA': '1'},
+)  # fmt: skip
+IMAGE_OF_ALL = Image(
+    id=uuid(1), name='debian', disk_format='qcow2', container_format='bare', min_ram=512,
+    min_disk=5, size=4096,
+    properties={
+        'hw_architecture': 'x86_64', 'hw_cpu_policy': 'mixed', 'hw_numa_nodes': 2,
+        'hw_vif_multiqueue_enabled': True, 'img_hv_type': 'kvm',
+        'traits_required': ['HW_CPU_X86_AVX2'],
+    },
+)  # fmt: skip
+GROUP_OF_ALL = InstanceGroup(
+    uuid=uuid(10), name='g', policy='anti-affinity', rules={'max_server_per_host': '3'},
+    members=frozenset({uuid(2)}), hosts=frozenset({'h1', 'h2'}),
+)  # fmt: skip
+SPECS = (
+    {'vendor_id': '8086', 'product_id': '1515'},
+    {'vendor_id': '10de', 'physical_network': None},
+)
+EVERYTHING = Request(
+    flavor=FLAVOR_OF_ALL,
+    instance_uuid=uuid(2),
+    num_instances=2,
+    project_id='p',
+    user_id='u',
+    request_id=CONTEXT.request_id,
+    availability_zone='az1',
+    image=IMAGE_OF_ALL,
+    is_bfv=True,
+    scheduler_hints={'same_host': (uuid(11), uuid(12)), 'query': ('[">=","$free_ram_mb",1024]',)},
+    instance_group=GROUP_OF_ALL,
+    requested_destination=Destination(
+        host='h1', node='n1', cell_uuid=uuid(5), allow_cross_cell_move=True,
+        aggregates=(frozenset({uuid(6), uuid(7)}), frozenset({uuid(8)})),
+        forbidden_aggregates=frozenset({uuid(9)}),
+    ),
+    ignore_hosts=('h9',),
+    retry=Retry(num_attempts=2, hosts=(('h7', 'n7'), ('h8', None))),
+    numa_topology=GuestTopology(
+        cells=(
+            GuestCell(
+                id=0, cpuset=frozenset({0, 1}), pcpuset=frozenset({2, 3}), memory=4096,
+                pagesize=2048, cpu_policy='mixed', cpu_thread_policy='prefer',
+            ),
+            GuestCell(
+                id=1, cpuset=frozenset(), pcpuset=frozenset({4, 5, 6, 7}), memory=4096,
+                cpu_policy='dedicated',
+            ),
+        ),
+        emulator_threads_policy='share',
+    ),
+    pci_requests=(
+        PciRequest(
+            count=2, spec=SPECS, alias_name='nic', request_id=uuid(3), requester_id=uuid(4),
+            numa_policy='socket',
+        ),
+    ),
+    requested_networks=(NetworkRequest(uuid(17), uuid(18), uuid(3)),),
+    security_groups=('default', uuid(13)),
+    physnets=frozenset({'physnet1', 'physnet2'}),
+    tunneled=True,
+    requested_resources=(
+        RequestGroup(
+            requester_id=uuid(14), resources={'NET_BW_EGR_KILOBIT_PER_SEC': 1000},
+            required_traits=frozenset({'CUSTOM_PHYSNET1'}),
+            forbidden_traits=frozenset({'CUSTOM_OLD'}),
+            aggregates=(frozenset({uuid(6)}), frozenset({uuid(7), uuid(8)})),
+            forbidden_aggregates=frozenset({uuid(9)}), in_tree=uuid(15), use_same_provider=False,
+            provider_uuids=(uuid(16),),
+        ),
+    ),
+    root_required=frozenset({'COMPUTE_NODE'}),
+    root_forbidden=frozenset({'COMPUTE_STATUS_DISABLED'}),
+    same_subtree=(frozenset({'_a', '_b'}),),
+)  # fmt: skip
+
+
+def test_everything() -> None:
+    """A RequestSpec that says all that it can is a request that says the same."""
+    assert request_of(MADE['everything']) == EVERYTHING
+
+
+def test_ocata() -> None:
+    """RequestSpec 1.8 lacks what came later: the user is the caller, a dedicated cell
+    has its CPUs where newer cells have them, the group's policy stands in a list."""
+    request = request_of(MADE['ocata'])
+    assert request.user_id == 'caller'
+    assert request.numa_topology is not None
+    assert [(cell.cpuset, cell.pcpuset) for cell in request.numa_topology.cells] == [
+        (frozenset(), frozenset({0, 1, 2, 3})),
+        (frozenset(), frozenset({4, 5, 6, 7})),
+    ]
+    assert request.instance_group == GROUP_OF_ALL
+    assert request.requested_destination == Destination(host='h1', node='n1')
+    assert request.retry == EVERYTHING.retry
+    assert not request.is_bfv
+    assert request.flavor == FLAVOR_OF_ALL
+
+
+def test_nothing() -> None:
+    """A RequestSpec with no more than a flavor asks for nothing else."""
+    flavor = Flavor(vcpus=2, memory_mb=512, root_gb=1)
+    expected = Request(flavor=flavor, user_id='caller', request_id=CONTEXT.request_id)
+    assert request_of({'spec_obj': a_spec('1.0')}) == expected
+    nulls: dict[str, Any] = dict.fromkeys(
+        ('image', 'numa_topology', 'pci_requests', 'user_id', 'ignore_hosts', 'force_hosts', 'retry',
+         'instance_group', 'scheduler_hints', 'requested_destination', 'requested_resources',
+         'requested_networks', 'request_level_params', 'network_metadata', 'num_instances', 'is_bfv',
+         'security_groups')
+    )  # fmt: skip
+    assert request_of({'spec_obj': a_spec(**nulls)}) == expected
+
+
+def a_destination(**data: Any) -> dict[str, Any]:
+    """A destination as it travels."""
+    return primitive('Destination', '1.4', **data)
+
+
+def a_group(version: str, **data: Any) -> dict[str, Any]:
+    """A server group as it travels."""
+    return primitive('InstanceGroup', version, **data)
+
+
+def a_topology(version: str, **data: Any) -> dict[str, Any]:
+    """A topology of one cell of that version, as it travels."""
+    cell = primitive('InstanceNUMACell', version, **{'id': 0, 'memory': 512, **data})
+    return primitive('InstanceNUMATopology', '1.3', cells=[cell])
+
+
+def a_cell(**fields: Any) -> GuestTopology:
+    """What :func:`a_topology` becomes."""
+    return GuestTopology((GuestCell(**{'id': 0, 'memory': 512, 'cpuset': frozenset(), **fields}),))
+
+
+TWO = frozenset({0, 1})
+
+
+@pytest.mark.parametrize(
+    ('sent', 'field', 'expected'),
+    [
+        ({'scheduler_hints': {'a': ['1', '2'], 'b': ['3']}}, 'scheduler_hints', {'a': ('1', '2'), 'b': ('3',)}),
+        ({'scheduler_hints': {'a': 'plain'}}, 'scheduler_hints', {'a': ('plain',)}),
+        ({'scheduler_hints': {'a': 7, 'b': [True], 'c': None}}, 'scheduler_hints', {'a': ('7',), 'b': ('true',)}),
+        ({'scheduler_hints': {'query': ['>=', '$free_ram_mb', 1024]}}, 'scheduler_hints', {'query': ('>=', '$free_ram_mb', '1024')}),
+        ({'scheduler_hints': {'_nova_check_type': ['rebuild']}}, 'is_rebuild', True),
+        ({'force_hosts': []}, 'force_hosts', ()),
+        ({'availability_zone': ''}, 'availability_zone', None),
+        ({'requested_destination': a_destination()}, 'requested_destination', Destination()),
+        ({'requested_destination': a_destination(host='h', node=None)}, 'requested_destination', Destination(host='h')),
+        ({'requested_destination': a_destination(node='n')}, 'requested_destination', Destination(node='n')),
+        ({'requested_destination': a_destination(cell=None, aggregates=None)}, 'requested_destination', Destination()),
+        ({'requested_destination': a_destination(aggregates=['a,b', 'c'])}, 'requested_destination',
+         Destination(aggregates=(frozenset({'a', 'b'}), frozenset({'c'})))),
+        ({'instance_group': a_group('1.11', policy='affinity', _rules={})}, 'instance_group', InstanceGroup(policy='affinity')),
+        ({'instance_group': a_group('1.11', policy=None, policies=[])}, 'instance_group', InstanceGroup()),
+        ({'instance_group': a_group('1.10', policies=['affinity'], hosts=['h'])}, 'instance_group',
+         InstanceGroup(policy='affinity', hosts=frozenset({'h'}))),
+        ({'instance_group': a_group('1.9', policies=['affinity'], members=['m'])}, 'instance_group',
+         InstanceGroup(policy='affinity', members=frozenset({'m'}))),
+        ({'numa_topology': a_topology('1.0', cpuset=[0, 1])}, 'numa_topology', a_cell(cpuset=TWO)),
+        ({'numa_topology': a_topology('1.1', cpuset=[0, 1], pagesize=-1)}, 'numa_topology', a_cell(cpuset=TWO, pagesize=-1)),
+        ({'numa_topology': a_topology('1.3', cpuset=[0, 1], cpu_policy='dedicated')}, 'numa_topology',
+         a_cell(pcpuset=TWO, cpu_policy='dedicated')),
+        ({'numa_topology': a_topology('1.4', cpuset=[0, 1], cpu_policy='shared')}, 'numa_topology',
+         a_cell(cpuset=TWO, cpu_policy='shared')),
+        ({'numa_topology': a_topology('1.6', cpuset=[], pcpuset=[0, 1], cpu_policy='dedicated')}, 'numa_topology',
+         a_cell(pcpuset=TWO, cpu_policy='dedicated')),
+        ({'numa_topology': a_topology('1.6', cpuset=[0, 1], pcpuset=[], cpu_policy='mixed')}, 'numa_topology',
+         a_cell(cpuset=TWO, cpu_policy='mixed')),
+        ({'network_metadata': primitive('NetworkMetadata', '1.0', physnets=['p'])}, 'physnets', frozenset({'p'})),
+        ({'retry': primitive('SchedulerRetries', '1.0', num_attempts=3)}, 'retry', Retry(num_attempts=3)),
+        ({'image': primitive('ImageMeta', '1.6', id='i', min_ram=None)}, 'image', Image(id='i')),
+        ({'image': primitive('ImageMeta', '1.8', properties=primitive('ImageMetaProps', '1.44', hw_boot_menu=None))},
+         'image', Image()),
+    ],
+)  # fmt: skip
+def test_field(sent: dict[str, Any], field: str, expected: Any) -> None:
+    """A field of any release means what it meant there."""
+    assert getattr(request_of({'spec_obj': a_spec(**sent)}), field) == expected
+
+
+@pytest.mark.parametrize(
+    ('sent', 'why'),
+    [
+        ({'flavor': None}, 'the request has no flavor'),
+        ({'flavor': primitive('Flavor', '1.2', memory_mb=1)}, 'the flavor has no vcpus, root_gb'),
+        ({'scheduler_hints': ['group']}, 'scheduler_hints must be a dict, not list'),
+    ],
+)
+def test_refuses(sent: dict[str, Any], why: str) -> None:
+    """A request that lacks what it cannot do without is refused, and told why."""
+    with pytest.raises(BadRequest) as caught:
+        request_of({'spec_obj': a_spec(**sent)})
+    assert str(caught.value) == why
+
+
+def test_the_users_of_a_spec() -> None:
+    """The RequestSpec's own user and project come first; a project is never guessed."""
+    request = request_of({'spec_obj': a_spec(user_id='owner', project_id='owners')})
+    assert (request.user_id, request.project_id) == ('owner', 'owners')
+    assert (
+        request_of({'spec_obj': primitive('RequestSpec', '1.9', flavor=FLAVOR)}).project_id is None
+    )

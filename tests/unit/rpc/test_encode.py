@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was chosen, as callers read it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from novasched.model.candidate import Candidate
+from novasched.model.numa import TopologyLimits
+from novasched.model.selection import Selection
+from novasched.rpc import encode
+from novasched.rpc.serializer import Serializer
+from tests.unit.rpc.wire import CONTEXT, REPLIES, primitive, without_order
+
+
+def sent(reply: Any) -> Any:
+    """A reply as it travels, with the text of each allocation request read."""
+    plain = without_order(json.loads(json.dumps(Serializer().serialize_entity(CONTEXT, reply))))
+    return _read_texts(plain)
+
+
+def _read_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: json.loads(each) if key == 'allocation_request' else _read_texts(each)
+            for key, each in value.items()
+        }
+    return [_read_texts(each) for each in value] if isinstance(value, list) else value
+
+
+def a_selection(data: dict[str, Any]) -> Selection:
+    """The choice that a recorded Selection tells of."""
+    text = data['allocation_request']
+    return Selection(
+        compute_node_uuid=data['compute_node_uuid'],
+        service_host=data['service_host'],
+        nodename=data['nodename'],
+        cell_uuid=data['cell_uuid'],
+        availability_zone=data['availability_zone'],
+        candidate=None if text == 'null' else msgspec.json.decode(text, type=Candidate),
+    )
+
+
+@pytest.mark.parametrize('case', REPLIES)
+def test_as_nova_answers(case: str) -> None:
+    """A choice is answered with what nova answered for the same choice."""
+    chosen = [[a_selection(each['nova_object.data']) for each in row] for row in REPLIES[case]]
+    assert sent(encode.reply(chosen, return_objects=True)) == sent(REPLIES[case])
+
+
+@pytest.mark.parametrize('case', REPLIES)
+def test_decoded_and_encoded(case: str) -> None:
+    """A reply that is decoded and encoded again is the same."""
+    objects = Serializer().deserialize_entity(CONTEXT, REPLIES[case])
+    assert sent(objects) == sent(REPLIES[case])
+
+
+def test_a_rebuild_is_recorded() -> None:
+    """Among the replies is one without allocations: the text null, and no version."""
+    ((only,),) = REPLIES['reply: rebuild']
+    data = only['nova_object.data']
+    assert (data['allocation_request'], data['allocation_request_version']) == ('null', None)
+
+
+HERE = Selection('node uuid', 'h', 'n', 'cell uuid')
+NUMA = TopologyLimits(cpu_allocation_ratio=16.0, ram_allocation_ratio=1.5)
+
+
+def changed(name: str, version: str, **data: Any) -> dict[str, Any]:
+    """An object of which every field is marked as changed, as one that was just made."""
+    return {**primitive(name, version, **data), 'nova_object.changes': sorted(data)}
+
+
+RATIOS: dict[str, Any] = {'cpu_allocation_ratio': 16.0, 'ram_allocation_ratio': 1.5}
+NETWORKS = changed('NetworkMetadata', '1.0', physnets=['p1'], tunneled=True)
+WIRE_NUMA = changed('NUMATopologyLimits', '1.1', **RATIOS)
+WIRE_NETWORKS = changed('NUMATopologyLimits', '1.1', **RATIOS, network_metadata=NETWORKS)
+
+
+@pytest.mark.parametrize(
+    ('limits', 'expected'),
+    [
+        ({}, {}),
+        ({'memory_mb': 1024.5, 'disk_gb': 10, 'vcpu': 4.0}, {'memory_mb': 1024, 'disk_gb': 10, 'vcpu': 4}),
+        ({'memory_mb': None, 'zeal': 3}, {}),
+        ({'numa_topology': NUMA}, {'numa_topology': WIRE_NUMA}),
+        ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset({'p1'}), True)}, {'numa_topology': WIRE_NETWORKS}),
+    ],
+)  # fmt: skip
+def test_limits(limits: dict[str, Any], expected: dict[str, Any]) -> None:
+    """An object names all limits; a dict names those that are set."""
+    chosen = Selection('node uuid', 'h', 'n', 'cell uuid', limits=limits)
+    names = ('numa_topology', 'vcpu', 'disk_gb', 'memory_mb')
+    ((only,),) = sent(encode.reply([[chosen]], return_objects=True))
+    assert only['nova_object.data']['limits'] == changed(
+        'SchedulerLimits', '1.0', **{name: expected.get(name) for name in names}
+    )
+    assert sent(encode.reply([[chosen]], return_objects=False)) == [
+        {'host': 'h', 'nodename': 'n', 'limits': expected}
+    ]
+
+
+def test_dicts_have_no_alternates() -> None:
+    """Each server has one dict, that of the host that was chosen for it."""
+    other = Selection('other', 'h2', 'n2', 'cell uuid')
+    assert encode.reply([[HERE, other], [other]], return_objects=False) == [
+        {'host': 'h', 'nodename': 'n', 'limits': {}},
+        {'host': 'h2', 'nodename': 'n2', 'limits': {}},
+    ]

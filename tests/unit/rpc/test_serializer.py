@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects and contexts, in and out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import oslo_messaging
+import pytest
+
+from novasched import objects
+from novasched.errors import BadRequest
+from novasched.rpc.serializer import Serializer
+from tests.unit.rpc.wire import CASTS, CONTEXT, FLAVOR, RECORDED, context_of, decoded, primitive
+
+SERIALIZER = Serializer()
+
+
+@pytest.mark.parametrize(
+    'entity',
+    [None, 3, 'x', [], {}, {'a': [1, {'b': None}]}, [[1], [2, 'x']]],
+)
+def test_plain_values_pass(entity: Any) -> None:
+    """Whatever is no object passes unchanged in both directions."""
+    assert SERIALIZER.deserialize_entity(CONTEXT, entity) == entity
+    assert SERIALIZER.serialize_entity(CONTEXT, entity) == entity
+
+
+def test_objects_anywhere() -> None:
+    """Objects are decoded wherever they lie, and encoded again."""
+    sent = {'a': [FLAVOR, {'b': FLAVOR}]}
+    thing = SERIALIZER.deserialize_entity(CONTEXT, sent)
+    assert [type(thing['a'][0]), type(thing['a'][1]['b'])] == [objects.Flavor, objects.Flavor]
+    assert SERIALIZER.serialize_entity(CONTEXT, thing) == sent
+
+
+@pytest.mark.parametrize('method', CASTS)
+def test_casts(method: str) -> None:
+    """Every recorded cast's arguments are decoded."""
+    for name, value in decoded(CASTS[method]['args']).items():
+        if name in ('aggregate', 'instance_info'):
+            assert isinstance(value, objects.NovaObject)
+
+
+def test_refusal_is_expected() -> None:
+    """An object that cannot be decoded fails as the endpoint's own refusal would."""
+    with pytest.raises(oslo_messaging.ExpectedException) as caught:
+        SERIALIZER.deserialize_entity(CONTEXT, [primitive('RequestSpec', '2.0')])
+    error = caught.value.exc_info[1]
+    assert isinstance(error, BadRequest)
+    assert str(error) == 'RequestSpec 2.0 cannot be read, only 1.x (up to 1.15)'
+
+
+@pytest.mark.parametrize(
+    ('sent', 'expected'),
+    [
+        ({'user_id': 'u', 'project_id': 'p', 'request_id': 'req-1'}, ('u', 'p', 'req-1')),
+        ({'user': 'u', 'tenant': 'p', 'request_id': 'req-1'}, ('u', 'p', 'req-1')),
+        ({'user': 'u', 'project_id': 'p', 'request_id': 'req-1', 'zeal': [1], 'roles': None}, ('u', 'p', 'req-1')),
+    ],
+    ids=['now', 'once', 'unknown keys'],
+)  # fmt: skip
+def test_context(sent: dict[str, Any], expected: tuple[str, ...]) -> None:
+    """A context of any release names the user, the project and the request."""
+    context = SERIALIZER.deserialize_context(sent)
+    assert (context.user_id, context.project_id, context.request_id) == expected
+
+
+def test_recorded_context() -> None:
+    """A recorded context is what the log shows, and keeps no token."""
+    body = RECORDED['boot']
+    values = SERIALIZER.deserialize_context(context_of(body)).get_logging_values()
+    assert values['request_id'] == body['_context_request_id']
+    assert values['user_identity'] == 'e2e-user e2e-project - - -'
+    assert body['_context_auth_token']
+    assert values['auth_token'] is None
+
+
+def test_empty_context() -> None:
+    """A message without a context gets a request id of its own."""
+    assert SERIALIZER.deserialize_context({}).request_id.startswith('req-')
+
+
+def test_context_goes_out() -> None:
+    """A context that is sent on names the same user and request."""
+    again = SERIALIZER.deserialize_context(SERIALIZER.serialize_context(CONTEXT))
+    assert (again.user_id, again.request_id) == (CONTEXT.user_id, CONTEXT.request_id)

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server over oslo.messaging's own in-memory AMQP: all but the broker is real."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import oslo_messaging
+import pytest
+from oslo_config import cfg
+
+from novasched.errors import ConfigError, NoValidHost
+from novasched.model.request import Request
+from novasched.model.selection import Selection
+from novasched.rpc import server
+from tests.unit.rpc.wire import CALLS, CASTS, MADE, a_spec, context_of, decoded, primitive
+
+HERE = Selection('node', 'h1', 'n1', 'cell', availability_zone='az')
+THERE = Selection('other', 'h2', 'n2', 'cell', availability_zone='az')
+CONTEXT = context_of(CALLS['boot'])
+FULL = 'There are not enough hosts available.'
+
+
+@dataclass
+class Script:
+    """A driver that chooses the same hosts for everybody, but none for a zone ``full``."""
+
+    asked: list[Request] = field(default_factory=list)
+
+    def select_destinations(self, request: Request) -> list[list[Selection]]:
+        self.asked.append(request)
+        if request.availability_zone == 'full':
+            raise NoValidHost(FULL)
+        if request.availability_zone == 'broken':
+            raise RuntimeError('a bug')
+        return [[HERE, THERE] if request.return_alternates else [HERE]] * request.count
+
+
+@dataclass
+class Wire:
+    """A server that runs, and a client that sends what it is told, as it is told."""
+
+    driver: Script
+    client: Any
+
+    def call(self, method: str = 'select_destinations', /, **arguments: Any) -> Any:
+        version = arguments.pop('version', '4.5')
+        namespace = arguments.pop('namespace', None)
+        client = self.client.prepare(version=version, namespace=namespace, timeout=10)
+        return client.call(CONTEXT, method, **arguments)
+
+    def refusal(self, method: str = 'select_destinations', /, **arguments: Any) -> tuple[str, str]:
+        with pytest.raises(oslo_messaging.RemoteError) as caught:
+            self.call(method, **arguments)
+        return caught.value.exc_type, caught.value.value
+
+
+def a_transport(folder: Path, url: str, *more: str) -> Any:
+    """The transport of a nova.conf that names that URL and says ``more``."""
+    path = folder / 'nova.conf'
+    path.write_text('\n'.join(['[DEFAULT]', f'transport_url = {url}', *more]))
+    conf = cfg.ConfigOpts()
+    conf([], project='nova', default_config_files=[str(path)], default_config_dirs=[])
+    return server.make_transport(conf)
+
+
+@pytest.fixture(scope='module')
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+    transport = a_transport(tmp_path_factory.mktemp('nova'), 'kombu+memory://localhost/')
+    driver = Script()
+    running = server.make_server(transport, 'here', driver)
+    running.start()
+    target = oslo_messaging.Target(topic='scheduler', version='4.5')
+    yield Wire(driver, oslo_messaging.get_rpc_client(transport, target))
+    running.stop()
+    running.wait()
+    transport.cleanup()
+
+
+@pytest.fixture
+def wire(running: Wire) -> Wire:
+    running.driver.asked.clear()
+    return running
+
+
+DICT = {'host': 'h1', 'nodename': 'n1', 'limits': {}}
+UUIDS = ['u1', 'u2']
+
+
+@pytest.mark.parametrize(
+    ('version', 'arguments', 'answer'),
+    [
+        ('4.0', MADE['held back to 4.0'], [DICT, DICT]),
+        ('4.1', MADE['held back to 4.0'], [DICT, DICT]),
+        ('4.2', MADE['held back to 4.0'], [DICT, DICT]),
+        ('4.3', {'spec_obj': a_spec()}, [DICT]),
+        ('4.3', MADE['ocata'], [DICT, DICT]),
+        ('4.4', {'spec_obj': a_spec(), 'instance_uuids': UUIDS}, [DICT, DICT]),
+        ('4.4', {'spec_obj': a_spec(), 'instance_uuids': None}, [DICT]),
+        ('4.5', {'spec_obj': a_spec(), 'instance_uuids': UUIDS, 'return_objects': False, 'return_alternates': True}, [DICT, DICT]),
+        ('4.5', {'spec_obj': a_spec(), 'instance_uuids': UUIDS, 'return_objects': True, 'return_alternates': True}, [['h1', 'h2'], ['h1', 'h2']]),
+        ('4.5', {'spec_obj': a_spec(), 'instance_uuids': UUIDS, 'return_objects': True, 'return_alternates': False}, [['h1'], ['h1']]),
+        ('4.5', CALLS['boot of three']['args'], [['h1', 'h2']] * 3),
+        ('4.5', CALLS['rebuild']['args'], [['h1']]),
+    ],
+)  # fmt: skip
+def test_select_destinations(
+    wire: Wire, version: str, arguments: dict[str, Any], answer: list[Any]
+) -> None:
+    """Each version is asked in its form and answered in its form."""
+    reply = wire.call(version=version, **arguments)
+    if arguments.get('return_objects'):
+        chosen = [
+            [each.value('service_host') for each in row] for row in decoded({'x': reply})['x']
+        ]
+        assert chosen == answer
+    else:
+        assert reply == answer
+    (request,) = wire.driver.asked
+    uuids = arguments.get('instance_uuids')
+    assert request.instance_uuids == (None if uuids is None else tuple(uuids))
+
+
+def test_the_log_line(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    """Operators search for what the scheduler says when it starts."""
+    with caplog.at_level(logging.DEBUG, logger='nova.scheduler.manager'):
+        wire.call(spec_obj=a_spec(), instance_uuids=UUIDS)
+    assert "Starting to schedule for instances: ['u1', 'u2']" in caplog.messages
+
+
+def test_no_valid_host(wire: Wire) -> None:
+    """A client without nova's code is told the class and the text of the fault."""
+    spec = a_spec(availability_zone='full')
+    assert wire.refusal(spec_obj=spec) == ('NoValidHost', f'No valid host was found. {FULL}')
+
+
+GARBAGE: list[tuple[dict[str, Any], str]] = [
+    ({'spec_obj': primitive('RequestSpec', '2.0')}, 'RequestSpec 2.0 cannot be read, only 1.x (up to 1.15)'),
+    ({'spec_obj': a_spec(flavor=None)}, 'the request has no flavor'),
+    ({'spec_obj': a_spec(flavor={'vcpus': 1})}, 'RequestSpec 1.15, flavor: a dict without nova_object.name and nova_object.version is no object'),
+    ({'spec_obj': a_spec(num_instances='many')}, 'RequestSpec 1.15, num_instances: str does not fit'),
+    ({'spec_obj': 'garbage'}, 'spec_obj must be a RequestSpec, not str'),
+    ({'spec_obj': {'nova_object.name': 3}}, 'a dict without nova_object.name and nova_object.version is no object'),
+    ({'spec_obj': a_spec(), 'instance_uuids': 'u1'}, 'instance_uuids is not a list of texts'),
+    ({'request_spec': {}, 'filter_properties': {}}, 'the request has no flavor'),
+    ({'zeal': 1}, 'select_destinations does not take zeal'),
+    ({}, 'without spec_obj, request_spec must be a dict, not NoneType'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('arguments', 'why'), GARBAGE)
+def test_garbage_then_good(wire: Wire, arguments: dict[str, Any], why: str) -> None:
+    """What cannot be understood is answered with what is wrong, and the next is served."""
+    assert wire.refusal(**arguments) == ('BadRequest', why)
+    assert not wire.driver.asked
+    assert wire.call(spec_obj=a_spec()) == [DICT]
+
+
+def test_a_refusal_tells_no_token(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the answer nor the log shows the caller's token."""
+    context = {**CONTEXT, 'auth_token': 'a-very-secret-token'}
+    with caplog.at_level(logging.INFO), pytest.raises(oslo_messaging.RemoteError) as caught:
+        wire.client.call(context, 'select_destinations', spec_obj=3)
+    assert 'a-very-secret-token' not in f'{caught.value} {caught.value.traceback} {caplog.text}'
+
+
+def test_a_bug_is_answered_too(wire: Wire) -> None:
+    """An error of the scheduler's own reaches the caller, and the next is served."""
+    with pytest.raises(RuntimeError, match='a bug'):
+        wire.call(spec_obj=a_spec(availability_zone='broken'))
+    assert wire.call(spec_obj=a_spec()) == [DICT]
+
+
+@pytest.mark.parametrize('method', ['select_hosts', '_driver', 'run_instance'])
+def test_unknown_methods(wire: Wire, method: str) -> None:
+    """Health probes look for this text in the answer to a method that nobody has."""
+    kind, text = wire.refusal(method)
+    assert (kind, text) == ('NoSuchMethod', f'Endpoint does not support RPC method {method}')
+
+
+@pytest.mark.parametrize('version', ['3.0', '4.6', '5.0'])
+def test_unknown_versions(wire: Wire, version: str) -> None:
+    """Other majors and newer minors get oslo.messaging's own error."""
+    kind, _ = wire.refusal(version=version, spec_obj=a_spec())
+    assert kind == 'UnsupportedVersion'
+
+
+def test_base_api(wire: Wire) -> None:
+    """The namespace that all nova services serve is served."""
+    reply = wire.call('ping', namespace='baseapi', version='1.0', arg={'a': 1})
+    assert reply == {'service': 'scheduler', 'arg': {'a': 1}}
+    assert wire.call('get_backdoor_port', namespace='baseapi', version='1.1') is None
+
+
+@pytest.mark.parametrize('method', CASTS)
+def test_casts(wire: Wire, method: str) -> None:
+    """Fanout casts are taken, good or bad, and a call after them is served."""
+    cast = wire.client.prepare(fanout=True, version=CASTS[method]['version']).cast
+    cast(CONTEXT, method, **CASTS[method]['args'])
+    cast(CONTEXT, method, zeal=primitive('Instance', '1.0'))
+    assert wire.call(spec_obj=a_spec()) == [DICT]
+
+
+def test_threads(tmp_path: Path) -> None:
+    """Messages are handled in native threads."""
+    transport = a_transport(tmp_path, 'fake://')
+    made = server.make_server(transport, 'here', Script())
+    assert made.executor_type == 'threading'
+    assert (made._target.topic, made._target.server) == ('scheduler', 'here')
+    transport.cleanup()
+
+
+@pytest.mark.parametrize('enabled', [True, False])
+def test_ping_of_the_library(tmp_path: Path, enabled: bool) -> None:
+    """nova.conf decides whether oslo.messaging's own ping is answered."""
+    transport = a_transport(tmp_path, 'fake://', f'rpc_ping_enabled = {enabled}')
+    made = server.make_server(transport, 'here', Script())
+    made.start()
+    client = oslo_messaging.get_rpc_client(transport, oslo_messaging.Target(topic='scheduler'))
+    try:
+        answer = client.call({}, 'oslo_rpc_server_ping')
+    except oslo_messaging.UnsupportedVersion:
+        answer = None
+    made.stop()
+    made.wait()
+    transport.cleanup()
+    assert answer == ('pong' if enabled else None)
+
+
+@pytest.mark.parametrize(
+    ('url', 'why'),
+    [
+        ('carrierpigeon://nova:secret@mq/', 'there is no driver carrierpigeon'),
+        ('//nova:secret@mq/', 'it cannot be read as a URL'),
+    ],
+)
+def test_bad_urls(tmp_path: Path, url: str, why: str) -> None:
+    """A transport that cannot be had is an error in the configuration; it shows no password."""
+    with pytest.raises(ConfigError) as caught:
+        a_transport(tmp_path, url)
+    assert why in str(caught.value)
+    assert 'secret' not in str(caught.value)
