@@ -131,6 +131,7 @@ class SchedulerService(service.ServiceBase):  # type: ignore[misc]  # oslo.servi
         self._server.stop()
         self._server.wait()
         self._pulse.stop()
+        self._pulse.wait()
         self._transport.cleanup()
         self.application.close()
         self._stopped.set()
