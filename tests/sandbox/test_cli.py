@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``novaschedctl sandbox`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from novasched.cmd import novaschedctl
+from novasched.sandbox import tour
+from novasched.sandbox.cloud import NAME, Sandbox
+from novasched.sandbox.machines import CORES, MEMORY_MB_PER_CORE
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Run the command in this process; its exit status and standard output."""
+    status = novaschedctl.main(['sandbox', *arguments])
+    return status, capsys.readouterr().out
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    """The same, with the report decoded."""
+    status, output = run(capsys, '--format', 'json', *arguments)
+    return status, json.loads(output)
+
+
+def test_report(capsys: pytest.CaptureFixture[str]) -> None:
+    """The parts of the JSON report agree with each other."""
+    status, report = run_json(capsys, '--hosts', '5', '--servers', '12', '--multi', '5')
+    assert status == 0
+    assert report['summary']['confirmed'] is True
+    assert report['problems'] == []
+    assert report['summary']['placed'] == 12 == len(report['servers'])
+    assert report['summary']['requests'] == 3
+    assert report['summary']['refused'] == 0
+    for host in report['hosts']:
+        placed = [x for x in report['servers'] if x['host'] == host['name']]
+        assert host['servers'] == len(placed)
+        assert host['used']['VCPU'] == 4 * len(placed)
+        assert all(host['used'][name] <= host['capacity'][name] for name in host['used'])
+
+
+def test_refusals_are_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight servers that must not meet on five hosts: three are refused, exit status 0."""
+    status, report = run_json(capsys, '--hosts', '5', '--servers', '8', '--anti-affinity')
+    assert status == 0
+    assert [host['servers'] for host in report['hosts']] == [1] * 5
+    fault = 'No valid host was found. There are not enough hosts available.'
+    assert report['refusals'] == [{'fault': fault, 'servers': 3}]
+
+
+def test_zone_and_affinity(capsys: pytest.CaptureFixture[str]) -> None:
+    """All servers of an affinity group share a host of the zone."""
+    arguments = ('--hosts', '6', '--servers', '4', '--az', 'az01', '--affinity')
+    status, report = run_json(capsys, *arguments)
+    assert status == 0
+    (used,) = [host for host in report['hosts'] if host['servers']]
+    assert (used['zone'], used['servers']) == ('az01', 4)
+
+
+def test_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    """A seed says which hosts there are and what is asked for in which order. Hosts of
+    equal weight are Placement's to order, and it may do so in another way each time."""
+    arguments = ('--hosts', '4', '--servers', '6', '--flavor', '1,512,1', '--flavor', '2,1024,2')
+    first, again, other = (
+        described(run_json(capsys, *arguments, '--seed', seed)[1]) for seed in ('7', '7', '8')
+    )
+    assert first == again
+    assert first != other
+
+
+def described(report: Any) -> tuple[list[Any], list[Any]]:
+    """What a report says of what there was and what was asked for."""
+    return (
+        [(host['name'], host['capacity']) for host in report['hosts']],
+        [(server['uuid'], server['flavor']) for server in report['servers']],
+    )
+
+
+def test_table_in_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a terminal there is no progress bar, and no line is wider than 80."""
+    monkeypatch.setenv('COLUMNS', '80')
+    more_than_half = f'1,{max(CORES) * MEMORY_MB_PER_CORE // 2 + 1},1'
+    arguments = ('--hosts', '3', '--servers', '4', '--flavor', more_than_half)
+    status, output = run(capsys, *arguments)
+    assert status == 0
+    assert '\x1b' not in output
+    assert 'Booting' not in output
+    lines = output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[2:5]] == ['host1', 'host2', 'host3']
+    assert [line for line in lines if 'refused: No valid host was found.' in line]
+    assert lines[-2].startswith('Confirmed by Placement: ')
+    assert 'median' in lines[-1]
+
+
+def test_mismatch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An allocation that is lost before the books are read: exit status 1, and why."""
+
+    class Losing(Sandbox):
+        def problems(self) -> list[str]:
+            self.placement.delete_allocations(self.boots[0].uuids[0])
+            return super().problems()
+
+    monkeypatch.setattr(tour, 'Sandbox', Losing)
+    status, report = run_json(capsys, '--hosts', '1', '--servers', '2')
+    assert status == 1
+    assert report['summary']['confirmed'] is False
+    assert report['servers'][0]['uuid'] in report['problems'][0]
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'complaint'),
+    [
+        (['--hosts', '0'], 'argument --hosts: a number must be from 1 to'),
+        (['--hosts', 'many'], "argument --hosts: a number must be whole, not 'many'"),
+        (['--servers', '-3'], 'argument --servers: a number must be from 1 to'),
+        (['--flavor', '1,2'], "argument --flavor: '1,2' is not VCPUS,RAM_MB,DISK_GB"),
+        (['--flavor=-1,2,3'], 'argument --flavor: VCPUS must be from 1 to'),
+        (['--flavor', '1,2,x'], "argument --flavor: DISK_GB must be whole, not 'x'"),
+        (['--flavor', f'1,{2**31},3'], 'argument --flavor: RAM_MB must be from 1 to'),
+        (['--az', 'az99'], "argument --az: invalid choice: 'az99'"),
+        (['--affinity', '--anti-affinity'], 'not allowed with argument'),
+        (['--format', 'xml'], 'argument --format: invalid choice'),
+        (['--nonsense'], 'unrecognized arguments: --nonsense'),
+    ],
+)
+def test_bad_arguments(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str
+) -> None:
+    """One line that names the option, and exit status 2."""
+    with pytest.raises(SystemExit) as exit_:
+        novaschedctl.main(['sandbox', *arguments])
+    assert exit_.value.code == 2
+    output, error = capsys.readouterr()
+    assert output == ''
+    assert complaint in error
+    assert error.count('\n') == 1
+
+
+@pytest.mark.parametrize(
+    ('number', 'status'), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)]
+)
+def test_interrupted(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    """A signal in the midst of it ends the program without traceback or remains."""
+    command = [sys.executable, '-m', novaschedctl.__name__, 'sandbox', '--verbose']
+    environment = {**os.environ, 'TMPDIR': str(tmp_path)}
+    with subprocess.Popen(
+        [*command, '--servers', '1000'],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if 'Selected host' in line:
+                break
+        assert list(tmp_path.glob(f'{NAME}-*'))
+        process.send_signal(number)
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == status
+    assert 'Traceback' not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_left_behind(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The temporary folder is gone when the command is done."""
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+    assert run(capsys, '--hosts', '2', '--servers', '1')[0] == 0
+    assert list(tmp_path.iterdir()) == []
