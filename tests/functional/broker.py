@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests ask the broker directly, past oslo.messaging."""
+
+from __future__ import annotations
+
+from amqp.exceptions import NotFound
+from kombu.connection import Connection
+from kombu.entity import Exchange
+from kombu.messaging import Producer
+
+EXCHANGE = 'nova'
+TOPIC = 'scheduler'
+
+
+def consumers(amqp_url: str, queue: str) -> int:
+    """How many consume from a queue; none when there is no such queue."""
+    with _connection(amqp_url) as connection:
+        try:
+            return int(connection.channel().queue_declare(queue, passive=True).consumer_count)
+        except NotFound:
+            return 0
+
+
+def publish(amqp_url: str, body: bytes, routing_key: str = TOPIC) -> None:
+    """Put a message of any content into the queue of the scheduler."""
+    with _connection(amqp_url) as connection:
+        exchange = Exchange(EXCHANGE, type='topic', durable=False, passive=True)
+        Producer(connection.channel(), exchange, auto_declare=False).publish(
+            body,
+            routing_key=routing_key,
+            content_type='application/json',
+            content_encoding='utf-8',
+        )
+
+
+def _connection(amqp_url: str) -> Connection:
+    return Connection(amqp_url.replace('rabbit://', 'amqp://', 1), connect_timeout=10)

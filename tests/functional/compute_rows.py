@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compute host and a server, and the database rows that nova-compute writes for them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = dict[str, Any]
+
+HYPERVISOR_VERSION = 8002000
+
+
+def now() -> datetime.datetime:
+    """The time as nova's services write it: UTC, naive, whole seconds."""
+    return datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None, microsecond=0)
+
+
+@dataclass(frozen=True)
+class Compute:
+    """One compute host with one node; its resource provider has the node's UUID."""
+
+    name: str
+    cell: str
+    vcpus: int = 16
+    ram_mb: int = 65536
+    disk_gb: int = 1000
+    cpu_ratio: float = 4.0
+    ram_ratio: float = 1.0
+    disk_ratio: float = 1.0
+    traits: tuple[str, ...] = ()
+    uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    # Columns of compute_nodes that a test wants otherwise.
+    columns: Row = field(default_factory=dict)
+
+    def inventories(self) -> dict[str, dict[str, Any]]:
+        """What Placement knows of it."""
+        sizes = {
+            'VCPU': (self.vcpus, self.cpu_ratio),
+            'MEMORY_MB': (self.ram_mb, self.ram_ratio),
+            'DISK_GB': (self.disk_gb, self.disk_ratio),
+        }
+        return {
+            name: {'total': total, 'max_unit': total, 'allocation_ratio': ratio}
+            for name, (total, ratio) in sizes.items()
+        }
+
+    def node_row(self) -> Row:
+        """The row in compute_nodes of a host without servers."""
+        row = {
+            'created_at': now(),
+            'updated_at': now(),
+            'deleted': 0,
+            'host': self.name,
+            'uuid': self.uuid,
+            'vcpus': self.vcpus,
+            'memory_mb': self.ram_mb,
+            'local_gb': self.disk_gb,
+            'vcpus_used': 0,
+            'memory_mb_used': 0,
+            'local_gb_used': 0,
+            'hypervisor_type': 'QEMU',
+            'hypervisor_version': HYPERVISOR_VERSION,
+            'hypervisor_hostname': self.name,
+            'free_ram_mb': self.ram_mb,
+            'free_disk_gb': self.disk_gb,
+            'current_workload': 0,
+            'running_vms': 0,
+            'cpu_info': json.dumps(_CPU),
+            'disk_available_least': self.disk_gb,
+            'host_ip': '127.0.0.1',
+            'supported_instances': json.dumps([['x86_64', 'kvm', 'hvm'], ['i686', 'kvm', 'hvm']]),
+            'metrics': '[]',
+            'pci_stats': json.dumps(_NO_PCI_POOLS),
+            'stats': json.dumps({'failed_builds': '0'}),
+            'numa_topology': None,
+            'ram_allocation_ratio': self.ram_ratio,
+            'cpu_allocation_ratio': self.cpu_ratio,
+            'disk_allocation_ratio': self.disk_ratio,
+            'mapped': 1,
+        }
+        return {**row, **self.columns}
+
+    def service_row(self, version: int) -> Row:
+        """The row in services of its nova-compute, alive right now."""
+        return {
+            'created_at': now(),
+            'updated_at': now(),
+            'deleted': 0,
+            'uuid': str(uuid.uuid4()),
+            'host': self.name,
+            'binary': 'nova-compute',
+            'topic': 'compute',
+            'report_count': 1,
+            'disabled': False,
+            'forced_down': False,
+            'last_seen_up': now(),
+            'version': version,
+        }
+
+
+@dataclass(frozen=True)
+class Flavor:
+    """A size, and what the flavor asks for beyond it."""
+
+    vcpus: int = 1
+    ram_mb: int = 1024
+    disk_gb: int = 10
+    ephemeral_gb: int = 0
+    swap_mb: int = 0
+    extra_specs: dict[str, str] = field(default_factory=dict)
+
+    def resources(self) -> dict[str, int]:
+        """What one server of it holds in Placement."""
+        disk = self.disk_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)
+        amounts = {'VCPU': self.vcpus, 'MEMORY_MB': self.ram_mb, 'DISK_GB': disk}
+        return {name: amount for name, amount in amounts.items() if amount}
+
+
+def instance_row(
+    server: str, compute: Compute, flavor: Flavor, project: str, user: str, index: int
+) -> Row:
+    """The row in instances of a server that runs on a host."""
+    return {
+        'created_at': now(),
+        'updated_at': now(),
+        'launched_at': now(),
+        'deleted': 0,
+        'uuid': server,
+        'host': compute.name,
+        'node': compute.name,
+        'launched_on': compute.name,
+        'project_id': project,
+        'user_id': user,
+        'hostname': f'server-{index}',
+        'display_name': f'server-{index}',
+        'launch_index': 0,
+        'vm_state': 'active',
+        'power_state': 1,
+        'vcpus': flavor.vcpus,
+        'memory_mb': flavor.ram_mb,
+        'root_gb': flavor.disk_gb,
+        'ephemeral_gb': flavor.ephemeral_gb,
+        'cleaned': 0,
+        'hidden': False,
+    }
+
+
+def used_by(flavor: Flavor, row: Row) -> Row:
+    """The columns of a compute_nodes row as the host reports them with one more server."""
+    stats = json.loads(row['stats'])
+    count = row['running_vms'] + 1
+    stats.update(num_instances=str(count), num_vm_active=str(count), io_workload='0')
+    return {
+        'updated_at': now(),
+        'vcpus_used': row['vcpus_used'] + flavor.vcpus,
+        'memory_mb_used': row['memory_mb_used'] + flavor.ram_mb,
+        'local_gb_used': row['local_gb_used'] + flavor.disk_gb + flavor.ephemeral_gb,
+        'free_ram_mb': row['free_ram_mb'] - flavor.ram_mb,
+        'free_disk_gb': row['free_disk_gb'] - flavor.disk_gb - flavor.ephemeral_gb,
+        'disk_available_least': row['disk_available_least'] - flavor.disk_gb,
+        'running_vms': count,
+        'stats': json.dumps(stats),
+    }
+
+
+_CPU = {
+    'arch': 'x86_64',
+    'model': 'Broadwell',
+    'vendor': 'Intel',
+    'topology': {'sockets': 2, 'cores': 8, 'threads': 1, 'cells': 1},
+    'features': ['sse', 'avx', 'aes'],
+}
+
+_NO_PCI_POOLS = {
+    'nova_object.name': 'PciDevicePoolList',
+    'nova_object.namespace': 'nova',
+    'nova_object.version': '1.1',
+    'nova_object.data': {'objects': []},
+    'nova_object.changes': ['objects'],
+}

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler in a process of its own: the daemon's console script, or nova's."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import broker
+from .nova_cloud import NovaCloud
+from .nova_release import ENVIRONMENT, Config
+from .processes import Process
+
+SCHEDULER_VARIABLE = 'NOVASCHED_TEST_SCHEDULER'
+START = 60.0
+
+
+def command_line() -> list[str]:
+    """The scheduler under test: the installed console script, or what the environment names
+    (for instance nova's own nova-scheduler, to prove the tests)."""
+    named = os.environ.get(SCHEDULER_VARIABLE)
+    return shlex.split(named) if named else [str(Path(sys.executable).parent / 'novasched')]
+
+
+def is_reference() -> bool:
+    """Whether the scheduler under test is nova's own."""
+    return Path(command_line()[0]).name == 'nova-scheduler'
+
+
+class Daemon:
+    """A scheduler of this cloud under a host name that no other one ever had."""
+
+    def __init__(
+        self,
+        cloud: NovaCloud,
+        overrides: Config | None = None,
+        command: Sequence[str] = (),
+    ) -> None:
+        # A name of its own: the consumer that a killed one leaves behind for a while
+        # cannot be taken for this one.
+        self.host = f'sched-{secrets.token_hex(4)}'
+        self.config = cloud.config(self.host, overrides)
+        self._amqp_url = cloud.amqp_url
+        self._command = [*(command or command_line()), '--config-file', str(self.config)]
+        self._process: Process | None = None
+
+    @property
+    def log(self) -> Path:
+        """Where its log and everything else that it prints goes."""
+        return self.config.with_suffix('.log')
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._running().pid
+
+    def text(self) -> str:
+        """All that it has logged and printed up to now."""
+        return self.log.read_text(errors='replace')
+
+    def start(self) -> Daemon:
+        """Start it; returns when it consumes the queue of its own host name, which it does
+        after the common one."""
+        process = self.launch()
+        queue = f'{broker.TOPIC}.{self.host}'
+        process.ready(lambda: self._consumes(queue), START, f'consumer of {queue}')
+        return self
+
+    def launch(self) -> Process:
+        """Start it and do not wait."""
+        # Captured by pytest, and shown with a test that fails.
+        print(f'log of {self.host}: {self.log}')
+        environment = {**os.environ, **ENVIRONMENT}
+        self._process = Process(self._command, self.log, env=environment)
+        return self._process
+
+    def run_to_end(self, seconds: float = START) -> int:
+        """Start it and return the exit status with which it gives up by itself."""
+        process = self.launch()
+        try:
+            return process.wait(seconds)
+        finally:
+            process.kill()
+
+    def stop(self, seconds: float = START) -> int:
+        """SIGTERM; its exit status."""
+        return self._running().stop(seconds)
+
+    def kill(self) -> None:
+        """SIGKILL to it and its workers."""
+        self._running().kill()
+
+    def close(self) -> None:
+        """End it, however it stands; for the end of a test."""
+        if self._process is not None:
+            self._process.kill()
+
+    def alive(self) -> bool:
+        """Whether its main process runs."""
+        return self._running().alive()
+
+    def __enter__(self) -> Daemon:
+        return self.start()
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def _consumes(self, queue: str) -> bool:
+        return broker.consumers(self._amqp_url, queue) > 0
+
+    def _running(self) -> Process:
+        assert self._process is not None, 'not started'
+        return self._process

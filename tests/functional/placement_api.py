@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement as a child process, and what the tests write to it and read from it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from .processes import Process, free_port
+
+TOKEN = 'admin'
+START = 60.0
+
+# {consumer: {provider: {resource class: amount}}}
+Allocations = dict[str, dict[str, dict[str, int]]]
+
+
+class PlacementProcess:
+    """The sandbox's Placement in a process of its own, on a port that it keeps."""
+
+    def __init__(self, connection: str, directory: Path) -> None:
+        self._connection = connection
+        self._port = free_port()
+        self.log = directory / 'placement.log'
+        self._process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f'http://127.0.0.1:{self._port}'
+
+    def start(self) -> None:
+        """Start it; returns when it listens."""
+        self.log.write_text('')
+        self._process = Process(
+            [sys.executable, '-m', 'novasched.sandbox.placement', '--port', str(self._port)],
+            self.log,
+            env={**os.environ, 'NOVASCHED_PLACEMENT_CONNECTION': self._connection},
+        )
+        process = self._process
+        process.ready(lambda: 'listening on' in process.text(), START, 'Placement')
+
+    def stop(self) -> None:
+        """End it in an orderly way."""
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+
+    close = kill
+
+
+class PlacementApi:
+    """Placement's HTTP API as far as the tests use it; an unexpected status raises."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._session = requests.Session()
+        self._session.headers.update(
+            {'X-Auth-Token': TOKEN, 'OpenStack-API-Version': 'placement 1.36'}
+        )
+
+    def add_provider(
+        self,
+        uuid: str,
+        name: str,
+        inventories: dict[str, dict[str, Any]],
+        traits: list[str],
+        parent: str | None = None,
+    ) -> None:
+        """A resource provider with its inventories and traits."""
+        body = {'uuid': uuid, 'name': name}
+        if parent is not None:
+            body['parent_provider_uuid'] = parent
+        self._call('POST', '/resource_providers', body)
+        path = f'/resource_providers/{uuid}'
+        body_of = {'resource_provider_generation': 0, 'inventories': inventories}
+        self._call('PUT', f'{path}/inventories', body_of)
+        self.set_traits(uuid, traits)
+
+    def set_traits(self, uuid: str, traits: list[str]) -> None:
+        """Replace a provider's traits; custom ones are made on the way."""
+        for trait in traits:
+            if trait.startswith('CUSTOM_'):
+                self._call('PUT', f'/traits/{trait}')
+        path = f'/resource_providers/{uuid}/traits'
+        generation = self._call('GET', path)['resource_provider_generation']
+        self._call('PUT', path, {'resource_provider_generation': generation, 'traits': traits})
+
+    def join_aggregate(self, uuid: str, aggregate: str) -> None:
+        """Make a provider a member of one more aggregate."""
+        path = f'/resource_providers/{uuid}/aggregates'
+        now = self._call('GET', path)
+        body = {
+            'aggregates': [*now['aggregates'], aggregate],
+            'resource_provider_generation': now['resource_provider_generation'],
+        }
+        self._call('PUT', path, body)
+
+    def providers(self) -> list[str]:
+        """The UUIDs of all resource providers."""
+        found = self._call('GET', '/resource_providers')['resource_providers']
+        return [provider['uuid'] for provider in found]
+
+    def allocations(self, consumer: str) -> dict[str, dict[str, int]]:
+        """What a consumer holds: {provider: {resource class: amount}}."""
+        held = self._call('GET', f'/allocations/{consumer}')['allocations']
+        return {provider: entry['resources'] for provider, entry in held.items()}
+
+    def all_allocations(self) -> Allocations:
+        """What every consumer holds."""
+        found: Allocations = {}
+        for provider in self.providers():
+            held = self._call('GET', f'/resource_providers/{provider}/allocations')['allocations']
+            for consumer, entry in held.items():
+                found.setdefault(consumer, {})[provider] = entry['resources']
+        return found
+
+    def allocate(self, consumer: str, provider: str, resources: dict[str, int]) -> None:
+        """Let a new consumer hold something, as another service would."""
+        body = {
+            'allocations': {provider: {'resources': resources}},
+            'project_id': 'another-project',
+            'user_id': 'another-user',
+            'consumer_generation': None,
+        }
+        self._call('PUT', f'/allocations/{consumer}', body)
+
+    def release(self, consumer: str) -> None:
+        """Let a consumer hold nothing any more."""
+        self._call('DELETE', f'/allocations/{consumer}')
+
+    def clear(self) -> None:
+        """Remove every allocation and every provider; children go before their parents."""
+        for consumer in self.all_allocations():
+            self.release(consumer)
+        left = self._call('GET', '/resource_providers')['resource_providers']
+        while left:
+            parents = {provider['parent_provider_uuid'] for provider in left}
+            for provider in left:
+                if provider['uuid'] not in parents:
+                    self._call('DELETE', f'/resource_providers/{provider["uuid"]}')
+            left = [provider for provider in left if provider['uuid'] in parents]
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        response = self._session.request(method, self._url + path, json=body, timeout=60)
+        if not response.ok:
+            raise AssertionError(f'{method} {path}: {response.status_code} {response.text}')
+        return response.json() if response.content else None

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private RabbitMQ and MariaDB on loopback ports, or the ones that the caller names.
+
+Each server can be stopped, killed and started again on the same port, with its data.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+import pymysql
+import pytest
+import sqlalchemy as sa
+
+from .binaries import program
+from .processes import Failed, Process, free_port, wait_until
+
+AMQP_VARIABLE = 'NOVASCHED_TEST_AMQP_URL'
+DATABASE_VARIABLE = 'NOVASCHED_TEST_DB_URL'
+
+START = 60.0
+
+
+class Server(Protocol):
+    """What a test may do to a server: start, stop, kill and start it again."""
+
+    @property
+    def url(self) -> str:
+        """How clients find it."""
+
+    def start(self) -> None:
+        """Start it, on the port that it had; returns when it serves."""
+
+    def stop(self) -> None:
+        """End it in an orderly way; its data stays."""
+
+    def kill(self) -> None:
+        """End it as a crash would; its data stays."""
+
+    def close(self) -> None:
+        """End it and forget its data."""
+
+
+class _Private:
+    """A server of our own: one process, one port, one directory."""
+
+    name = ''
+
+    def __init__(self) -> None:
+        # Not below pytest's own directories: a Unix socket's path has 107 bytes at most.
+        self.directory = Path(tempfile.mkdtemp(prefix=f'novasched-{self.name}-'))
+        self.port = free_port()
+        self._process: Process | None = None
+
+    @property
+    def log(self) -> Path:
+        """Where the server's own messages go."""
+        return self.directory / 'output.log'
+
+    def stop(self) -> None:
+        """End it in an orderly way; its data stays."""
+        if self._process is not None:
+            self._process.stop(START)
+
+    def kill(self) -> None:
+        """End it as a crash would; its data stays."""
+        if self._process is not None:
+            self._process.kill()
+
+    def close(self) -> None:
+        """End it and forget its data: nothing of it is worth an orderly end."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class RabbitMQ(_Private):
+    """A broker with the user guest, and an epmd that ends with it."""
+
+    name = 'rabbitmq'
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._command = program('rabbitmq-server', 'rabbitmq-server')
+        self._epmd_command = program('erlang-base', 'epmd')
+        self._epmd_port, self._dist_port = free_port(), free_port()
+        self._epmd: Process | None = None
+        (self.directory / 'plugins').write_text('[].\n')
+        (self.directory / 'rabbitmq.conf').write_text(
+            f'listeners.tcp.local = 127.0.0.1:{self.port}\n'
+            'log.console = true\n'
+            'log.console.level = warning\n'
+            'vm_memory_high_watermark.absolute = 512MiB\n'
+            'disk_free_limit.absolute = 1MB\n'
+        )
+
+    @property
+    def url(self) -> str:
+        """The transport_url of oslo.messaging."""
+        return f'rabbit://guest:guest@127.0.0.1:{self.port}/'
+
+    def start(self) -> None:
+        """Start epmd and the broker; returns when AMQP is spoken."""
+        env = self._environment()
+        # Ours, in the foreground: the one that Erlang starts would outlive the tests.
+        self._epmd = Process(
+            [self._epmd_command, '-port', str(self._epmd_port), '-address', '127.0.0.1'],
+            self.directory / 'epmd.log',
+            env=env,
+        )
+        self._epmd.ready(lambda: _listens(self._epmd_port), START, 'epmd')
+        self._process = Process([self._command], self.log, env=env, cwd=self.directory)
+        self._process.ready(lambda: _speaks_amqp(self.port), START, 'RabbitMQ')
+
+    def stop(self) -> None:
+        """End the broker in an orderly way; its data stays."""
+        super().stop()
+        self._end_epmd()
+
+    def kill(self) -> None:
+        """End the broker as a crash would; its data stays."""
+        super().kill()
+        self._end_epmd()
+
+    def _end_epmd(self) -> None:
+        if self._epmd is not None:
+            self._epmd.kill()
+
+    def _environment(self) -> dict[str, str]:
+        base = self.directory
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(('RABBITMQ_', 'ERL_'))}
+        return {
+            **kept,
+            # Erlang's cookie is made in HOME.
+            'HOME': str(base),
+            'ERL_EPMD_PORT': str(self._epmd_port),
+            'ERL_EPMD_ADDRESS': '127.0.0.1',
+            'ERL_CRASH_DUMP': '/dev/null',
+            # Without the node's host name every lookup is local.
+            'RABBITMQ_NODENAME': f'novasched{self.port}@localhost',
+            'RABBITMQ_NODE_PORT': str(self.port),
+            'RABBITMQ_NODE_IP_ADDRESS': '127.0.0.1',
+            'RABBITMQ_DIST_PORT': str(self._dist_port),
+            'RABBITMQ_BASE': str(base),
+            'RABBITMQ_MNESIA_BASE': str(base / 'mnesia'),
+            'RABBITMQ_LOG_BASE': str(base / 'log'),
+            'RABBITMQ_LOGS': '-',
+            'RABBITMQ_PID_FILE': str(base / 'pid'),
+            'RABBITMQ_ENABLED_PLUGINS_FILE': str(base / 'plugins'),
+            'RABBITMQ_CONFIG_FILE': str(base / 'rabbitmq.conf'),
+            'RABBITMQ_ADVANCED_CONFIG_FILE': str(base / 'advanced.config'),
+            'RABBITMQ_GENERATED_CONFIG_DIR': str(base / 'config'),
+            'RABBITMQ_CONF_ENV_FILE': str(base / 'rabbitmq-env.conf'),
+            'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS': (
+                '-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +S 2:2'
+            ),
+        }
+
+
+class MariaDB(_Private):
+    """A database server with one user, nova, who may do everything."""
+
+    name = 'mariadb'
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._command = program('mariadb-server', 'mariadbd', 'mysqld')
+        install = program('mariadb-server', 'mariadb-install-db', 'mysql_install_db')
+        self._password = secrets.token_urlsafe(16)
+        self._install(install)
+
+    @property
+    def url(self) -> str:
+        """The SQLAlchemy URL of the server, without a database."""
+        return f'mysql+pymysql://nova:{self._password}@127.0.0.1:{self.port}'
+
+    def start(self) -> None:
+        """Start the server; returns when a connection is accepted."""
+        command = [
+            self._command,
+            '--no-defaults',
+            *self._user(),
+            f'--datadir={self.directory / "data"}',
+            f'--socket={self.directory / "socket"}',
+            f'--pid-file={self.directory / "pid"}',
+            f'--init-file={self.directory / "init.sql"}',
+            f'--port={self.port}',
+            '--bind-address=127.0.0.1',
+            '--skip-name-resolve',
+            '--skip-log-bin',
+            # The data is worth nothing after a power cut: no waiting for the disk.
+            '--innodb-flush-log-at-trx-commit=0',
+            '--innodb-doublewrite=0',
+            '--innodb-flush-method=nosync',
+            '--innodb-buffer-pool-size=128M',
+            '--innodb-log-file-size=64M',
+            '--performance-schema=OFF',
+            '--max-connections=500',
+            '--character-set-server=utf8mb3',
+        ]
+        self._process = Process(command, self.log, cwd=self.directory)
+        self._process.ready(self._accepts, START, 'MariaDB')
+
+    def _install(self, command: str) -> None:
+        # SQL at each start, read by the server itself: no password on a command line, and
+        # nobody but nova may enter.
+        sql = self.directory / 'init.sql'
+        sql.touch(0o600)
+        sql.write_text(
+            f"CREATE OR REPLACE USER nova@'%' IDENTIFIED BY '{self._password}';\n"
+            "GRANT ALL PRIVILEGES ON *.* TO nova@'%';\n"
+            "DELETE FROM mysql.global_priv WHERE User NOT IN ('nova', 'mariadb.sys');\n"
+            'FLUSH PRIVILEGES;\n'
+        )
+        done = subprocess.run(
+            [
+                command,
+                '--no-defaults',
+                *self._user(),
+                f'--datadir={self.directory / "data"}',
+                '--auth-root-authentication-method=normal',
+                '--skip-test-db',
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise Failed(f'{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}')
+
+    def _accepts(self) -> bool:
+        try:
+            pymysql.connect(
+                host='127.0.0.1', port=self.port, user='nova', password=self._password
+            ).close()
+        except pymysql.err.OperationalError:
+            return False
+        return True
+
+    @staticmethod
+    def _user() -> list[str]:
+        # As root the server wants to be told that this is meant.
+        return ['--user=root'] if os.geteuid() == 0 else []
+
+
+class Named:
+    """A server that the caller runs and names by URL: used, never stopped."""
+
+    def __init__(self, url: str, scheme: str, default_port: int) -> None:
+        parts = urlsplit(url)
+        # Only the driver's own name for the scheme is understood everywhere.
+        self.url = urlunsplit(parts._replace(scheme=scheme))
+        self._address = (parts.hostname or '127.0.0.1', parts.port or default_port)
+
+    def start(self) -> None:
+        """It runs already; wait only until its port answers."""
+        host, port = self._address
+        wait_until(lambda: _listens(port, host), START, f'server at {host}:{port}')
+
+    def stop(self) -> None:
+        """Not ours to stop: a test that needs that cannot run against it."""
+        pytest.fail('this test stops its servers; it needs private ones')
+
+    def kill(self) -> None:
+        """Not ours to kill."""
+        self.stop()
+
+    def close(self) -> None:
+        """Leave it as it is."""
+
+
+def rabbitmq() -> Server:
+    """The broker for this run, started."""
+    url = os.environ.get(AMQP_VARIABLE)
+    return _started(Named(url, 'rabbit', 5672) if url else RabbitMQ())
+
+
+def mariadb() -> Server:
+    """The database server for this run, started."""
+    url = os.environ.get(DATABASE_VARIABLE)
+    return _started(Named(url.rstrip('/'), 'mysql+pymysql', 3306) if url else MariaDB())
+
+
+def _started(server: Server) -> Server:
+    try:
+        server.start()
+    except BaseException:
+        server.close()
+        raise
+    return server
+
+
+def create_database(server_url: str, name: str) -> str:
+    """Make an empty database; the URL to use it."""
+    _execute(server_url, f'CREATE DATABASE `{name}` CHARACTER SET utf8mb3')
+    return f'{server_url}/{name}'
+
+
+def drop_database(server_url: str, name: str) -> None:
+    """Remove a database, if it is there."""
+    _execute(server_url, f'DROP DATABASE IF EXISTS `{name}`')
+
+
+def _execute(server_url: str, statement: str) -> None:
+    engine = sa.create_engine(server_url)
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(statement)
+    finally:
+        engine.dispose()
+
+
+def _listens(port: int, host: str = '127.0.0.1') -> bool:
+    try:
+        socket.create_connection((host, port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _speaks_amqp(port: int) -> bool:
+    """Whether the protocol header is answered: the port alone opens too early."""
+    try:
+        with socket.create_connection(('127.0.0.1', port), 1) as connection:
+            connection.settimeout(5)
+            connection.sendall(b'AMQP\x00\x00\x09\x01')
+            return connection.recv(1) == b'\x01'
+    except OSError:
+        return False

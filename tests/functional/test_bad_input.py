@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong configuration stops the start with one clear line; wrong messages stop nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from . import broker
+from .client import NovaClient, Refused, new_uuids
+from .compute_rows import Flavor
+from .daemon import Daemon, is_reference
+from .nova_cloud import NovaCloud
+from .nova_release import Config
+from .processes import free_port
+
+SECRET = 'a-word-that-nobody-may-read'
+
+# Told from the log's own prefix: these levels need nobody's attention.
+QUIET = (' DEBUG ', ' INFO ', ' WARNING ')
+
+only_novasched = pytest.mark.skipif(
+    is_reference(), reason="nova's own scheduler ends with tracebacks, or does not end at all"
+)
+
+
+def nowhere(scheme: str) -> str:
+    """A URL where nobody listens, with a password."""
+    return f'{scheme}://nova:{SECRET}@127.0.0.1:{free_port()}/nova'
+
+
+def complaints(daemon: Daemon) -> list[str]:
+    """The lines that the operator is meant to see."""
+    lines = [line for line in daemon.text().splitlines() if line.strip()]
+    return [line for line in lines if not any(level in line for level in QUIET)]
+
+
+@pytest.fixture(scope='module')
+def small_cloud(cloud: NovaCloud) -> NovaCloud:
+    """One host."""
+    cloud.reset()
+    cloud.add_host('host-1')
+    return cloud
+
+
+@only_novasched
+@pytest.mark.parametrize(
+    ('overrides', 'line'),
+    [
+        pytest.param(
+            {'filter_scheduler': {'host_subset_size': 'many'}}, 'host_subset_size', id='no number'
+        ),
+        pytest.param(
+            {'filter_scheduler': {'host_subset_size': 0}}, 'host_subset_size', id='too small'
+        ),
+        pytest.param(
+            {'filter_scheduler': {'enabled_filters': 'ComputeFilter,NoSuchFilter'}},
+            'NoSuchFilter',
+            id='unknown filter',
+        ),
+        pytest.param(
+            {'api_database': {'connection': nowhere('mysql+pymysql'), 'retry_interval': 1}},
+            '(?i)database',
+            id='no api database',
+        ),
+        pytest.param(
+            {'database': {'connection': nowhere('mysql+pymysql'), 'retry_interval': 1}},
+            '(?i)database',
+            id='no main database',
+        ),
+        pytest.param({'placement': {'token': SECRET}}, '(?i)placement', id='wrong token'),
+    ],
+)
+def test_start_is_refused(small_cloud: NovaCloud, overrides: Config, line: str) -> None:
+    """One line names what is wrong; the exit status says so too; no secret is told."""
+    quiet = {**overrides, 'DEFAULT': {'debug': False}}
+    daemon = Daemon(small_cloud, quiet)
+    status = daemon.run_to_end()
+    assert status != 0
+    assert 'Traceback' not in daemon.text()
+    [complaint] = complaints(daemon)
+    assert re.search(line, complaint)
+    assert SECRET not in daemon.text()
+
+
+def test_placement_unreachable(small_cloud: NovaCloud, client: NovaClient) -> None:
+    """Placement may come later: a warning now, a refusal for who asks meanwhile."""
+    away = {'placement': {'endpoint': f'http://127.0.0.1:{free_port()}'}}
+    with Daemon(small_cloud, away) as daemon:
+        assert re.search('WARNING.*(?i:placement)', daemon.text())
+        assert client.ping()['service'] == 'scheduler'
+        with pytest.raises(Refused):
+            client.select_destinations(new_uuids(), Flavor())
+        assert daemon.alive()
+        assert client.ping()['service'] == 'scheduler'
+
+
+@pytest.fixture(scope='module')
+def daemon(small_cloud: NovaCloud) -> Iterator[Daemon]:
+    """A scheduler that is well configured."""
+    with Daemon(small_cloud) as running:
+        yield running
+
+
+def nova_object(name: str, data: object) -> dict[str, Any]:
+    """An object on the wire, its content anything."""
+    return {
+        'nova_object.name': name,
+        'nova_object.namespace': 'nova',
+        'nova_object.version': '1.0',
+        'nova_object.data': data,
+    }
+
+
+@pytest.mark.usefixtures('daemon')
+@pytest.mark.parametrize(
+    'arguments',
+    [
+        pytest.param({'spec_obj': nova_object('NoSuchObject', {})}, id='unknown object'),
+        pytest.param({'spec_obj': nova_object('RequestSpec', {'flavor': 7})}, id='wrong field'),
+        pytest.param({'spec_obj': nova_object('RequestSpec', {})}, id='no fields'),
+        pytest.param({'spec_obj': 'a string'}, id='no object'),
+        pytest.param({}, id='nothing'),
+        pytest.param({'surprise': 1}, id='unknown argument'),
+    ],
+)
+def test_undecodable_request(client: NovaClient, arguments: dict[str, Any]) -> None:
+    """The caller gets an error that is not NoValidHost, and the next one a host."""
+    with pytest.raises(Refused) as caught:
+        client.raw_call('select_destinations', {'instance_uuids': new_uuids(), **arguments})
+    assert not caught.value.no_valid_host
+    assert caught.value.name != 'MessagingTimeout'
+    assert len(client.select_destinations(new_uuids(), Flavor())) == 1
+
+
+@pytest.mark.usefixtures('daemon')
+def test_unknown_method(client: NovaClient) -> None:
+    """oslo.messaging's own error, which deployment probes look for."""
+    with pytest.raises(Refused) as caught:
+        client.raw_call('no_such_method', {})
+    assert caught.value.remote_type == 'NoSuchMethod'
+    assert caught.value.remote_value.startswith('Endpoint does not support RPC method')
+
+
+@pytest.mark.usefixtures('daemon')
+@pytest.mark.parametrize('body', [b'{"oslo.message": ', b'', b'[]', b'{"oslo.message": "7"}'])
+def test_message_of_no_form(small_cloud: NovaCloud, client: NovaClient, body: bytes) -> None:
+    """Nobody to answer: it is dropped, and the next one gets a host."""
+    broker.publish(small_cloud.amqp_url, body)
+    assert len(client.select_destinations(new_uuids(), Flavor())) == 1

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A conductor's request in, a claimed host out: nova's own client against the daemon.
+
+Holds for novasched and for nova's own scheduler alike (see daemon.SCHEDULER_VARIABLE).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from .client import Group, NovaClient, Refused, new_uuids
+from .compute_rows import Compute, Flavor
+from .daemon import Daemon
+from .nova_cloud import NovaCloud
+from .processes import wait_until
+
+SMALL = Flavor(vcpus=1, ram_mb=1024, disk_gb=10)
+LARGE = Flavor(vcpus=4, ram_mb=8192, disk_gb=40)
+IMPOSSIBLE = Flavor(vcpus=1000)
+
+# [scheduler] max_attempts is 3: the selected host and two more.
+ALTERNATES = 2
+
+# A few are larger by so much that they are chosen again before others are at all.
+LARGER = {7: 4, 18: 3, 29: 2, 40: 1}
+
+FIFTY = [
+    Compute(
+        f'host-{n:02}',
+        'cell1' if n % 2 else 'cell2',
+        vcpus=16 + n * 7 % 24 + 32 * LARGER.get(n, 0),
+        ram_mb=65536 + 1024 * (n * 13 % 50) + 98304 * LARGER.get(n, 0),
+        disk_gb=1000 + 20 * (n * 29 % 50) + 1000 * LARGER.get(n, 0),
+    )
+    for n in range(50)
+]
+
+
+def expected_hosts(computes: Sequence[Compute], flavor: Flavor, count: int) -> list[str]:
+    """The hosts of servers placed one after the other: RAM, CPU and disk that are left
+    count as a part of what the best host has, servers being built as a part of what the
+    busiest host builds."""
+    free = {c.name: [c.ram_mb, c.vcpus * c.cpu_ratio, c.disk_gb] for c in computes}
+    builds = dict.fromkeys(free, 0)
+    needed = [flavor.ram_mb, flavor.vcpus, flavor.disk_gb]
+    chosen = []
+    for _ in range(count):
+        most = [max(column) for column in zip(*free.values(), strict=True)]
+        busiest = max(*builds.values(), 1)
+        score = {
+            name: sum(part / whole for part, whole in zip(left, most, strict=True))
+            - builds[name] / busiest
+            for name, left in free.items()
+        }
+        best, second = sorted(score, key=lambda name: -score[name])[:2]
+        assert score[best] - score[second] > 1e-6, 'a tie: choose other sizes for the hosts'
+        chosen.append(best)
+        builds[best] += 1
+        free[best] = [left - part for left, part in zip(free[best], needed, strict=True)]
+    return chosen
+
+
+@pytest.fixture(scope='class')
+def fifty_hosts(cloud: NovaCloud) -> NovaCloud:
+    """Fifty hosts of different sizes in two cells."""
+    cloud.reset()
+    cloud.add_hosts([replace(compute) for compute in FIFTY])
+    return cloud
+
+
+@pytest.fixture(scope='class')
+def daemon(fifty_hosts: NovaCloud) -> Iterator[Daemon]:
+    """A scheduler for the fifty hosts."""
+    with Daemon(fifty_hosts) as running:
+        yield running
+
+
+class TestTheExpectedHosts:
+    """A fresh scheduler each: what it has placed before does not count."""
+
+    @pytest.mark.parametrize('count', [1, 10])
+    def test_in_one_request(self, fifty_hosts: NovaCloud, client: NovaClient, count: int) -> None:
+        """So many servers come in the order of their UUIDs, each claimed on its host."""
+        servers = new_uuids(count)
+        with Daemon(fifty_hosts) as fresh:
+            found = client.select_destinations(servers, LARGE)
+            assert fresh.stop() == 0
+        hosts = [selections[0]['service_host'] for selections in found]
+        assert hosts == expected_hosts(FIFTY, LARGE, count)
+        assert [len(selections) for selections in found] == [1] * count
+        assert {server: fifty_hosts.allocations(server) for server in servers} == {
+            server: {host: LARGE.resources()} for server, host in zip(servers, hosts, strict=True)
+        }
+
+    def test_the_ten_are_telling(self) -> None:
+        """The expectation has hosts that repeat, several hosts, and both cells."""
+        hosts = expected_hosts(FIFTY, LARGE, 10)
+        cells = {compute.name: compute.cell for compute in FIFTY}
+        assert 2 < len(set(hosts)) < 10
+        assert {cells[host] for host in hosts} == {'cell1', 'cell2'}
+
+
+@pytest.mark.usefixtures('daemon')
+class TestFiftyHosts:
+    """One scheduler for all: nothing depends on which host it is."""
+
+    def test_selection(self, fifty_hosts: NovaCloud, client: NovaClient) -> None:
+        """A selection names host, node and cell, and the allocation that stands in Placement."""
+        [server] = new_uuids()
+        [[selection]] = client.select_destinations([server], SMALL)
+        compute = fifty_hosts.computes[selection['service_host']]
+        assert selection['nodename'] == compute.name
+        assert selection['compute_node_uuid'] == compute.uuid
+        assert selection['cell_uuid'] == fifty_hosts.cell_uuids[compute.cell]
+        assert selection['allocation_request_version'] == '1.36'
+        request = json.loads(selection['allocation_request'])
+        assert request['allocations'] == {compute.uuid: {'resources': SMALL.resources()}}
+        assert fifty_hosts.allocations(server) == {compute.name: SMALL.resources()}
+
+    def test_alternates(self, fifty_hosts: NovaCloud, client: NovaClient) -> None:
+        """Each server has alternates in its own host's cell, none of them selected, and
+        nothing is claimed there."""
+        servers = new_uuids(4)
+        found = client.select_destinations(servers, SMALL, return_alternates=True)
+        selected = {selections[0]['service_host'] for selections in found}
+        for server, (first, *alternates) in zip(servers, found, strict=True):
+            assert len(alternates) == ALTERNATES
+            assert {a['cell_uuid'] for a in alternates} == {first['cell_uuid']}
+            assert not selected & {a['service_host'] for a in alternates}
+            assert all(_claimable(fifty_hosts, alternate) for alternate in alternates)
+            assert list(fifty_hosts.allocations(server)) == [first['service_host']]
+
+    @pytest.mark.parametrize(
+        ('flavor', 'reason'),
+        [
+            pytest.param(IMPOSSIBLE, '', id='no candidates'),
+            pytest.param(
+                Flavor(extra_specs={'capabilities:hypervisor_type': 'none-such'}),
+                'There are not enough hosts available.',
+                id='all filtered out',
+            ),
+        ],
+    )
+    def test_no_valid_host(
+        self, fifty_hosts: NovaCloud, client: NovaClient, flavor: Flavor, reason: str
+    ) -> None:
+        """The conductor catches nova.exception.NoValidHost and nothing is left behind."""
+        before = fifty_hosts.all_allocations()
+        with pytest.raises(Refused) as caught:
+            client.select_destinations(new_uuids(2), flavor)
+        assert caught.value.no_valid_host
+        first_line = caught.value.message.splitlines()[0]
+        assert first_line.strip() == f'No valid host was found. {reason}'.strip()
+        assert fifty_hosts.all_allocations() == before
+
+    @pytest.mark.parametrize(
+        ('version', 'claims'), [('4.5', True), ('4.4', True), ('4.3', False), ('4.0', False)]
+    )
+    def test_dict_form(
+        self, fifty_hosts: NovaCloud, client: NovaClient, version: str, claims: bool
+    ) -> None:
+        """Without return_objects the answer is dicts; without UUIDs nothing is claimed."""
+        servers = new_uuids(2)
+        before = fifty_hosts.all_allocations()
+        found = client.select_destinations(servers, SMALL, version=version, return_objects=False)
+        assert [sorted(choice) for choice in found] == [['host', 'limits', 'nodename']] * 2
+        assert all(choice['host'] == choice['nodename'] for choice in found)
+        assert all(choice['limits'] == {} for choice in found)
+        new = {k: v for k, v in fifty_hosts.all_allocations().items() if k not in before}
+        chosen = {
+            server: {choice['host']: SMALL.resources()}
+            for server, choice in zip(servers, found, strict=True)
+        }
+        assert new == (chosen if claims else {})
+
+    def test_service_row(self, fifty_hosts: NovaCloud, client: NovaClient, daemon: Daemon) -> None:
+        """The scheduler's service is up in nova's own eyes, of the deployment's version, and
+        its heart beats."""
+        [service] = [one for one in client.services() if one['host'] == daemon.host]
+        assert service == {
+            'host': daemon.host,
+            'binary': 'nova-scheduler',
+            'topic': 'scheduler',
+            'version': fifty_hosts.nova.service_version,
+            'up': True,
+        }
+
+        def beats() -> int:
+            rows = fifty_hosts.service_rows('nova-scheduler')
+            [row] = [row for row in rows if row['host'] == daemon.host]
+            return int(row['report_count'])
+
+        before = beats()
+        wait_until(lambda: beats() > before, 30, 'heartbeat of the scheduler')
+
+    def test_casts(self, fifty_hosts: NovaCloud, client: NovaClient, daemon: Daemon) -> None:
+        """What computes and the API cast is taken without complaint."""
+        aggregate = fifty_hosts.add_aggregate('cast', ['host-01', 'host-02'])
+        [server] = new_uuids()
+        client.update_aggregates([aggregate])
+        client.delete_aggregate(id=99, uuid=new_uuids()[0], name='gone', hosts=[], metadata={})
+        client.update_instance_info('host-01', [{'uuid': server, 'host': 'host-01'}])
+        client.sync_instance_info('host-01', [server])
+        client.delete_instance_info('host-01', server)
+        client.sync_instance_info('a-host-that-nobody-knows', [server])
+        assert client.ping('still there') == {'service': 'scheduler', 'arg': 'still there'}
+        assert len(client.select_destinations(new_uuids(), SMALL)) == 1
+        assert 'Traceback' not in daemon.text()
+
+
+def _claimable(cloud: NovaCloud, alternate: dict[str, Any]) -> bool:
+    """Whether an alternate brings what the conductor needs to claim it later."""
+    request = json.loads(alternate['allocation_request'])
+    node = cloud.computes[alternate['service_host']].uuid
+    return node in request['allocations']
+
+
+ZONES = {'az01': ['osdev-01', 'osdev-02'], 'az02': ['osdev-03', 'osdev-ceph', 'osdev-gpu']}
+
+
+@pytest.fixture
+def five_nodes(cloud: NovaCloud) -> NovaCloud:
+    """The five-node cloud, with room for one LARGE server on each and many SMALL ones."""
+    cloud.reset()
+    names = [name for zone in ZONES.values() for name in zone]
+    cloud.add_hosts(
+        [Compute(name, vcpus=8, ram_mb=12288, disk_gb=200, cell='cell1') for name in names]
+    )
+    for zone, hosts in ZONES.items():
+        cloud.add_aggregate(f'zone-{zone}', hosts, zone=zone)
+    return cloud
+
+
+@pytest.fixture
+def scheduler(five_nodes: NovaCloud) -> Iterator[Daemon]:
+    """A fresh scheduler for the five nodes."""
+    with Daemon(five_nodes) as running:
+        yield running
+
+
+def boot(
+    cloud: NovaCloud, client: NovaClient, group: Group | None = None, zone: str | None = None
+) -> str:
+    """Place one server as the conductor does and let it run; the host it is on."""
+    [server] = new_uuids()
+    if group is not None:
+        group.members.append(server)
+    [[selection]] = client.select_destinations([server], SMALL, group=group, zone=zone)
+    host: str = selection['service_host']
+    cloud.boot(server, host, SMALL)
+    if group is not None:
+        group.hosts.append(host)
+    return host
+
+
+@pytest.mark.usefixtures('scheduler')
+class TestFiveNodes:
+    """A small cloud of two zones, its servers running between the requests."""
+
+    def test_zone(self, five_nodes: NovaCloud, client: NovaClient) -> None:
+        """Servers that are asked for in a zone land there, and spread over it."""
+        hosts = [boot(five_nodes, client, zone='az02') for _ in range(6)]
+        assert set(hosts) == set(ZONES['az02'])
+
+    def test_anti_affinity(self, five_nodes: NovaCloud, client: NovaClient) -> None:
+        """Of eight servers, five are placed on five hosts and three are refused."""
+        group = Group('anti-affinity')
+        refused_as_expected = []
+        for _ in range(8):
+            try:
+                boot(five_nodes, client, group)
+            except Refused as error:
+                refused_as_expected.append(error.no_valid_host)
+        assert refused_as_expected == [True] * 3
+        assert sorted(group.hosts) == sorted(five_nodes.computes)
+        held = five_nodes.all_allocations()
+        assert sorted(host for hosts in held.values() for host in hosts) == sorted(group.hosts)
+
+    def test_affinity(self, five_nodes: NovaCloud, client: NovaClient) -> None:
+        """Three servers share the host of the first."""
+        group = Group('affinity')
+        hosts = [boot(five_nodes, client, group) for _ in range(3)]
+        assert len(set(hosts)) == 1
+
+    @pytest.mark.parametrize('policy', ['affinity', 'anti-affinity'])
+    def test_group_in_one_request(
+        self, five_nodes: NovaCloud, client: NovaClient, policy: str
+    ) -> None:
+        """The servers of one request see each other's hosts."""
+        servers = new_uuids(3)
+        found = client.select_destinations(
+            servers, SMALL, group=Group(policy, members=list(servers))
+        )
+        hosts = {selections[0]['service_host'] for selections in found}
+        assert len(hosts) == (1 if policy == 'affinity' else 3)
+
+    @pytest.mark.parametrize(
+        ('flavor', 'policy', 'count'),
+        [
+            pytest.param(SMALL, 'anti-affinity', 8, id='more servers than hosts'),
+            pytest.param(LARGE, None, 6, id='more servers than room'),
+        ],
+    )
+    def test_all_or_nothing(
+        self,
+        five_nodes: NovaCloud,
+        client: NovaClient,
+        flavor: Flavor,
+        policy: str | None,
+        count: int,
+    ) -> None:
+        """Five servers would fit; a request for more is refused and leaves no allocation."""
+        servers = new_uuids(count)
+        group = Group(policy, members=list(servers)) if policy else None
+        with pytest.raises(Refused) as caught:
+            client.select_destinations(servers, flavor, group=group)
+        assert caught.value.no_valid_host
+        assert five_nodes.all_allocations() == {}
