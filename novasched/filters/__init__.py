@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from novasched.model.host import Host
 from novasched.model.request import Request
 from novasched.model.settings import Settings
+
+CANDIDATES = 'candidates'
 
 
 class Filter:
@@ -35,6 +37,17 @@ class Filter:
         """The name in ``enabled_filters`` and in the log."""
         return type(self).__name__
 
+    def for_request(self, memory: dict[str, Any]) -> Filter:
+        """The filter for one request: itself, unless it keeps something between the calls
+        for one request. ``memory`` is new for each request and common to all plugins; once
+        Placement has been asked, ``memory[CANDIDATES]`` holds a list of what it offers for
+        each provider UUID, from which a filter may take some away, but for one at least."""
+        return self
+
+    def runs_for(self, index: int) -> bool:
+        """Whether the filter judges the hosts for that server of a request (0 is the first)."""
+        return not (index and self.once_per_request)
+
     def applies(self, request: Request) -> bool:
         """Whether the request has anything to check, asked once per server."""
         return True
@@ -42,6 +55,10 @@ class Filter:
     def reject(self, host: Host, request: Request) -> str | None:
         """Why the host cannot take the server, in one line; None if it can."""
         raise NotImplementedError
+
+    def reject_all(self, hosts: Sequence[Host], request: Request) -> Sequence[str | None]:
+        """The verdict on each host, in their order; for filters that compare hosts."""
+        return [self.reject(host, request) for host in hosts]
 
     def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
         """What nova-compute is to check again when the server arrives, for a host that

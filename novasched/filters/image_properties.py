@@ -58,7 +58,7 @@ class ImagePropertiesFilter(Filter):
             properties.get('img_hv_type'),
             properties.get('hw_vm_mode'),
         )
-        lowered = (name.lower() for name in names if name)
+        lowered = (str(name).lower() for name in names if name)
         return {_OTHER_NAMES.get(name, name) for name in lowered}
 
 
@@ -67,7 +67,7 @@ def _version_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
     if not wanted or not host.hypervisor_version:
         return None
     have = _version(host.hypervisor_version)
-    for predicate in wanted.split(','):
+    for predicate in str(wanted).split(','):
         match = _PREDICATE.match(predicate)
         try:
             met = match is not None and _COMPARISONS[match[1]](have, Version(match[2]))
@@ -86,9 +86,11 @@ def _address_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
         bits = json.loads(host.cpu_info or '{}').get('maxphysaddr', {}).get('bits')
     except (ValueError, AttributeError, TypeError):
         return None
-    if bits and bits < int(wanted):
-        return f'{bits} physical address bits, image wants {wanted}'
-    return None
+    try:
+        enough = not bits or int(bits) >= int(wanted)
+    except (ValueError, TypeError):
+        enough = False
+    return None if enough else f'{bits} physical address bits, image wants {wanted}'
 
 
 def _version(number: int) -> Version:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from novasched.filters import Filter
 from novasched.model.host import Host
-from novasched.model.request import Request
+from novasched.model.request import InstanceGroup, Request
 
 
 class ServerGroupAntiAffinityFilter(Filter):
@@ -26,7 +26,15 @@ class ServerGroupAntiAffinityFilter(Filter):
         if group is None or request.instance_uuid in host.instances:
             return None
         present = len(host.instances.keys() & group.members)
-        limit = int(group.rules.get('max_server_per_host', 1))
+        limit = _limit(group)
         if present >= limit:
             return f'{present} servers of group {group.uuid or "n/a"}, limit {limit}'
         return None
+
+
+def _limit(group: InstanceGroup) -> int:
+    """The group's rule; one that is no number is taken for the strictest, 1."""
+    try:
+        return int(group.rules.get('max_server_per_host', 1))
+    except (ValueError, TypeError):
+        return 1

@@ -28,6 +28,8 @@ WANTS_ARM = 'image wants aarch64, host supports x86_64/kvm/hvm, i686/kvm/hvm'
         ({'hw_vm_mode': 'hvm', 'hw_maxphysaddr_bits': 42}, {}, None),
         ({'hw_vm_mode': 'hvm', 'hw_maxphysaddr_bits': 48}, {}, '46 physical address bits, image wants 48'),
         ({'hw_vm_mode': 'hvm', 'hw_maxphysaddr_bits': 48}, {'cpu_info': 'not JSON'}, None),
+        ({'hw_vm_mode': 'hvm', 'hw_maxphysaddr_bits': 'x'}, {}, '46 physical address bits, image wants x'),
+        ({'hw_vm_mode': ['hvm']}, {}, "image wants ['hvm'], host supports x86_64/kvm/hvm, i686/kvm/hvm"),
     ],
 )  # fmt: skip
 def test_verdict(image, host, verdict):

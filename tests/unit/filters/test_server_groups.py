@@ -17,6 +17,7 @@ GROUP = a_uuid('group')
         (['a'], ['a', 'b'], {}, f'1 servers of group {GROUP}, limit 1'),
         (['a'], ['a', 'b'], {'max_server_per_host': '2'}, None),
         (['a', 'b'], ['a', 'b'], {'max_server_per_host': '2'}, f'2 servers of group {GROUP}, limit 2'),
+        (['a'], ['a'], {'max_server_per_host': 'few'}, f'1 servers of group {GROUP}, limit 1'),
         ([a_uuid('server0'), 'a'], ['a', a_uuid('server0')], {}, None),
     ],
 )  # fmt: skip
