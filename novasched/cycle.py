@@ -54,9 +54,17 @@ class Hosts(Protocol):
         """
 
     def read(
-        self, uuids: Collection[str] | None, request: Request, instances: bool
+        self,
+        uuids: Collection[str] | None,
+        request: Request,
+        instances: bool,
+        images: bool = False,
     ) -> Mapping[str, Host]:
-        """Hosts by compute node UUID, as they are now; all of them for None."""
+        """Hosts by compute node UUID, as they are now; all of them for None.
+
+        :param instances: with the servers on each host.
+        :param images: these with the properties of their images.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +122,9 @@ class Cycle:
                 progress = self._place(uuid, progress, candidates, random)
                 if claim := progress.placed[-1].claim:
                     undo.callback(self.placement.give_back, claim)
+            answer = self._with_alternates(progress, candidates, random)
             undo.pop_all()
-        return self._with_alternates(progress, candidates, random)
+        return answer
 
     def _candidates(self, request: Request) -> Candidates:
         candidates = self.placement.candidates(request)
@@ -130,7 +139,8 @@ class Cycle:
     def _read(self, request: Request, candidates: Candidates | None) -> list[Host]:
         """The candidates' hosts in Placement's order; a rebuild considers every host."""
         instances = self.pipeline.reads_instances(request)
-        read = self.hosts.read(candidates, request, instances)
+        images = self.pipeline.reads_images(request)
+        read = self.hosts.read(candidates, request, instances, images)
         return [read[uuid] for uuid in candidates or read if uuid in read]
 
     def _place(

@@ -7,6 +7,9 @@ for the cases in which somebody has to do something.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class NovaschedError(Exception):
     """Base of the errors below; its text is fit for a log and holds no secret."""
@@ -35,12 +38,32 @@ class BadPlugin(NovaschedError):
     """For the plugin's author: a filter, weigher or driver does not load or raised."""
 
 
+class InstancesUnread(NovaschedError):
+    """For the driver: a plugin turns out to look at the servers on a host, which were not
+    read for it. It says so from now on, so the request can be answered anew."""
+
+
+class MetricMissing(NovaschedError):
+    """For the operator: a host lacks a metric that ``[metrics] required`` demands."""
+
+    def __init__(self, name: str, host: str, node: str) -> None:
+        super().__init__(
+            f'Metric {name} could not be found on the compute host node {host}.{node}.'
+        )
+        self.name, self.host, self.node = name, host, node
+
+
 class PlacementUnavailable(NovaschedError):
     """For the operator: Placement does not answer, or answers with a failure."""
 
 
 class PlacementUnauthorized(PlacementUnavailable):
     """For the operator: Placement or keystone rejects the credentials."""
+
+
+class NetworkUnavailable(NovaschedError):
+    """For the operator: Neutron does not answer, or a segment of a routed network lacks
+    its aggregate in Placement."""
 
 
 class ClaimFailed(NovaschedError):
@@ -50,3 +73,17 @@ class ClaimFailed(NovaschedError):
 
 class DatabaseUnavailable(NovaschedError):
     """For the operator: a database cannot be reached or lacks nova's tables."""
+
+
+@contextmanager
+def blaming(plugin: str) -> Iterator[None]:
+    """Name the plugin in whatever error comes out of it.
+
+    :raises BadPlugin: it raised an error that is none of those above.
+    """
+    try:
+        yield
+    except NovaschedError:
+        raise
+    except Exception as error:
+        raise BadPlugin(f'{plugin} raised {type(error).__name__}: {error}') from error

@@ -8,10 +8,12 @@ it; weighing sorts them, best first, and keeps the order of hosts of equal weigh
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from novasched.errors import blaming
 from novasched.filters import Filter
 from novasched.model.host import Host
 from novasched.model.request import Request
@@ -36,9 +38,18 @@ class Pipeline:
 
     def reads_instances(self, request: Request) -> bool:
         """Whether anything enabled looks at the servers on each host."""
-        return any(f.reads_instances and f.applies(request) for f in self.filters) or any(
-            w.reads_instances for w in self.weighers
-        )
+        plugins: tuple[Filter | Weigher, ...] = (*self.filters, *self.weighers)
+        return any(each.reads_instances and _applies(each, request) for each in plugins)
+
+    def reads_images(self, request: Request) -> bool:
+        """Whether a weigher looks at the images of these servers."""
+        return any(each.reads_images and _applies(each, request) for each in self.weighers)
+
+    def for_request(self, memory: dict[str, Any]) -> Pipeline:
+        """The pipeline for one request: plugins that remember start afresh in it."""
+        filters = [each.for_request(memory) for each in self.filters]
+        weighers = [each.for_request(memory) for each in self.weighers]
+        return type(self)(self.settings, filters, weighers)
 
     def rank(
         self, hosts: Sequence[Host], request: Request, index: int, random: Random
@@ -59,21 +70,21 @@ class Pipeline:
         """The limits that the filters set for a chosen host; a later one overrides."""
         if skips_filters(request):
             return {}
-        return {
-            name: value
-            for each in self.filters
-            if each.applies(request)
-            for name, value in each.limits(host, request).items()
-        }
+        limits: dict[str, Any] = {}
+        for each in self.filters:
+            if _applies(each, request):
+                with blaming(each.name):
+                    limits.update(each.limits(host, request))
+        return limits
 
     def _filter(self, hosts: Sequence[Host], request: Request, index: int) -> Sequence[Host]:
         FILTERS.debug('Starting with %d host(s)', len(hosts))
         results: list[str] = []
         for each in self.filters:
-            if index and each.once_per_request:
+            if not each.runs_for(index):
                 continue
             started = len(hosts)
-            if not (request.is_rebuild and not each.on_rebuild) and each.applies(request):
+            if not (request.is_rebuild and not each.on_rebuild) and _applies(each, request):
                 hosts = _accepted(each, hosts, request)
             results.append(f'{each.name}: (start: {started}, end: {len(hosts)})')
             if not hosts:
@@ -93,10 +104,9 @@ class Pipeline:
         """The hosts with their weights, best first."""
         weights = [0.0] * len(hosts)
         for weigher in self.weighers if len(hosts) > 1 else ():
-            raw = [_clamped(weigher, weigher.weigh(host, request)) for host in hosts]
-            scale = weigher.sign * getattr(self.settings, weigher.multiplier)
-            for i, share in enumerate(normalised(raw, weigher.minval, weigher.maxval)):
-                weights[i] += share * _multiplier(weigher, hosts[i], scale)
+            with blaming(weigher.name):
+                added = _added_by(weigher, hosts, request)
+            weights = list(map(operator.add, weights, added))
         order = sorted(range(len(hosts)), key=weights.__getitem__, reverse=True)
         return [(weights[i], hosts[i]) for i in order]
 
@@ -125,10 +135,16 @@ def normalised(
     return [(value - low) / width for value in raw]
 
 
+def _applies(each: Filter | Weigher, request: Request) -> bool:
+    with blaming(each.name):
+        return each.applies(request)
+
+
 def _accepted(each: Filter, hosts: Sequence[Host], request: Request) -> list[Host]:
+    with blaming(each.name):
+        verdicts = list(zip(hosts, each.reject_all(hosts, request), strict=True))
     kept = []
-    for host in hosts:
-        why_not = each.reject(host, request)
+    for host, why_not in verdicts:
         if why_not is None:
             kept.append(host)
         else:
@@ -136,25 +152,24 @@ def _accepted(each: Filter, hosts: Sequence[Host], request: Request) -> list[Hos
     return kept
 
 
-def _clamped(weigher: Weigher, value: float) -> float:
-    if weigher.minval is not None:
-        value = max(value, weigher.minval)
-    if weigher.maxval is not None:
-        value = min(value, weigher.maxval)
-    return value
+def _added_by(weigher: Weigher, hosts: Sequence[Host], request: Request) -> list[float]:
+    """What a weigher adds to the weight of each host. One that does not apply, or whose
+    scale is 0 on every host, is not asked."""
+    scales = [_scale(weigher, host) for host in hosts] if weigher.applies(request) else []
+    if not any(scales):
+        return [0.0] * len(hosts)
+    raw = weigher.weigh_all(hosts, request)
+    shares = normalised(raw, weigher.minval, weigher.maxval)
+    return [share * scale for share, scale in zip(shares, scales, strict=True)]
 
 
-def _multiplier(weigher: Weigher, host: Host, default: float) -> float:
-    """The weigher's multiplier for a host: its aggregates override the option, the
-    smallest number first; a value that is no number leaves the option in force."""
-    values = host.metadata(weigher.multiplier) if host.aggregates else None
-    if not values:
-        return default
+def _scale(weigher: Weigher, host: Host) -> float:
+    """The weigher's scale on a host; metadata that is no number leaves the option in force."""
     try:
-        return weigher.sign * min(float(value) for value in values)
+        return weigher.scale(host)
     except ValueError as error:
         WEIGHTS.warning("Could not decode '%s' weight multiplier: %s", weigher.multiplier, error)
-        return default
+        return weigher.default_scale
 
 
 class _Weighed:

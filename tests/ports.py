@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cycle's two ports, kept in memory: a Placement that counts, and cells that stand still."""
+"""Ports kept in memory: a Placement that counts, cells that stand still, and what
+prefilters look up."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from novasched.errors import NoValidHost
+from novasched.errors import NetworkUnavailable, NoValidHost
 from novasched.model.candidate import Candidate
-from novasched.model.host import Host
+from novasched.model.host import Aggregate, Host
 from novasched.model.request import Request
+from novasched.prefilters import Port, Sources
 from tests.builders import a_candidate
 
 
@@ -55,6 +57,68 @@ class StillHosts:
         return request
 
     def read(
-        self, uuids: Collection[str] | None, request: Request, instances: bool
+        self,
+        uuids: Collection[str] | None,
+        request: Request,
+        instances: bool,
+        images: bool = False,
     ) -> Mapping[str, Host]:
         return {uuid: host for uuid, host in self.hosts.items() if uuids is None or uuid in uuids}
+
+
+@dataclass
+class StillAggregates:
+    """Aggregates that nobody changes."""
+
+    rows: Sequence[Aggregate]
+
+    def having(self, key: str, value: str) -> Sequence[Aggregate]:
+        return [row for row in self.rows if row.metadata.get(key) == value]
+
+    def all(self) -> Sequence[Aggregate]:
+        return self.rows
+
+
+@dataclass
+class StillComputes:
+    """nova-computes of that version or newer."""
+
+    version: int
+
+    def minimum_version(self) -> int:
+        return self.version
+
+
+@dataclass
+class StillNetwork:
+    """Ports by UUID, and the aggregates of networks and subnets; what is not among them
+    Neutron fails to answer for."""
+
+    known: Mapping[str, Port]
+    aggregates: Mapping[str, Collection[str]] = field(default_factory=dict)
+    down: bool = False
+    asked: int = 0
+
+    def ports(self, uuids: Collection[str]) -> Mapping[str, Port]:
+        self.asked += 1
+        if self.down:
+            raise NetworkUnavailable('down')
+        return {uuid: self.known[uuid] for uuid in uuids if uuid in self.known}
+
+    def network_aggregates(self, uuid: str) -> frozenset[str]:
+        return self._aggregates(uuid)
+
+    def subnet_aggregates(self, uuid: str) -> frozenset[str]:
+        return self._aggregates(uuid)
+
+    def _aggregates(self, uuid: str) -> frozenset[str]:
+        if uuid not in self.aggregates:
+            raise NetworkUnavailable(f'what is {uuid}?')
+        return frozenset(self.aggregates[uuid])
+
+
+def sources(
+    *aggregates: Aggregate, version: int = 0, network: StillNetwork | None = None
+) -> Sources:
+    """What prefilters look up; each argument is all that there is of its kind."""
+    return Sources(StillAggregates(aggregates), StillComputes(version), network)

@@ -18,7 +18,11 @@ class AggregateReader:
 
     def having(self, key: str, value: str) -> Sequence[Aggregate]:
         """See :class:`novasched.prefilters.Aggregates`."""
-        return [a for a in self._all().values() if a.metadata.get(key) == value]
+        return [a for a in self.all() if a.metadata.get(key) == value]
+
+    def all(self) -> Sequence[Aggregate]:
+        """See :class:`novasched.prefilters.Aggregates`."""
+        return list(self._all().values())
 
     def by_host(self) -> Mapping[str, tuple[Aggregate, ...]]:
         """Host name to its aggregates, in the order in which they were made."""

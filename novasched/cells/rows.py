@@ -25,6 +25,7 @@ SERVICE = (
     'updated_at', 'created_at',
 )  # fmt: skip
 INSTANCE = ('uuid', 'host', 'project_id', 'instance_type_id')
+SYSTEM_METADATA = ('instance_uuid', 'key', 'value')
 
 
 def service(row: Any, now: datetime, down_time: int) -> Service:
@@ -79,9 +80,9 @@ def host(
         hypervisor_version=row.hypervisor_version,
         hypervisor_hostname=row.hypervisor_hostname,
         cpu_info=row.cpu_info,
-        supported_instances=tuple(map(tuple, _decoded(row, 'supported_instances', list))),
+        supported_instances=_triples(_decoded(row, 'supported_instances', list)),
         stats=stats,
-        metrics=tuple(_decoded(row, 'metrics', list)),
+        metrics=tuple(m for m in _decoded(row, 'metrics', list) if isinstance(m, dict)),
         aggregates=aggregates,
         instances=instances,
     )
@@ -101,6 +102,11 @@ def _free_disk_gb(row: Any) -> int:
             free,
         )
     return min(free, least)
+
+
+def _triples(supported: list[Any]) -> tuple[tuple[str, ...], ...]:
+    """Architecture, hypervisor type and VM mode of each kind of server that can run."""
+    return tuple(tuple(map(str, each)) for each in supported if isinstance(each, list))
 
 
 def _ratio(row: Any, name: str, settings: Settings) -> float:

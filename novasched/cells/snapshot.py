@@ -5,17 +5,22 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+import sqlalchemy as sa
+
 from novasched.cells import rows
 from novasched.cells.aggregates import AggregateReader
 from novasched.cells.mappings import Cell, Cells
+from novasched.cells.schema import Database
 from novasched.errors import DatabaseUnavailable, NoValidHost
 from novasched.model.host import Host, Instance
+from novasched.model.image_properties import from_system_metadata
 from novasched.model.request import Request
 from novasched.model.settings import Settings
 
@@ -27,7 +32,8 @@ Answer = TypeVar('Answer')
 
 
 class HostReader:
-    """Implements :class:`novasched.cycle.Hosts` by reading what each request needs."""
+    """Implements :class:`novasched.cycle.Hosts` and :class:`novasched.prefilters.Computes`
+    by reading what each request needs."""
 
     def __init__(
         self,
@@ -68,8 +74,33 @@ class HostReader:
             request = request.wanting(host=only.host, node=only.hypervisor_hostname)
         return replace(request, in_tree=only.uuid)
 
+    def minimum_version(self) -> int:
+        """See :class:`novasched.prefilters.Computes`.
+
+        nova's rule: services that are forced down do not count, nor do cells that do not
+        answer or in which a service reports 0.
+        """
+
+        def least(cell: Cell) -> int:
+            table = cell.database.table('services')
+            if 'version' not in table.c:
+                return 0
+            select = sa.select(sa.func.min(table.c.version).label('least')).where(
+                table.c.binary == 'nova-compute',
+                table.c.deleted == 0,
+                table.c.forced_down == sa.false(),
+            )
+            return max(row.least or 0 for row in cell.database.rows(select))
+
+        versions = (version for _, version in self._gather(self.cells.all(), least))
+        return min(filter(None, versions), default=0)
+
     def read(
-        self, uuids: Collection[str] | None, request: Request, instances: bool
+        self,
+        uuids: Collection[str] | None,
+        request: Request,
+        instances: bool,
+        images: bool = False,
     ) -> Mapping[str, Host]:
         """See :class:`novasched.cycle.Hosts`."""
         wanted = request.requested_destination
@@ -80,7 +111,7 @@ class HostReader:
         if not cells:
             LOG.warning('No cells were found')
         members = self._pool.submit(self.aggregates.by_host)
-        answers = self._gather(cells, lambda cell: self._computes(cell, uuids, instances))
+        answers = self._gather(cells, lambda cell: self._computes(cell, uuids, instances, images))
         aggregates = members.result()
         hosts = {}
         for cell, (services, computes, placed) in answers:
@@ -101,7 +132,9 @@ class HostReader:
                     hosts[host.uuid] = host
         return hosts
 
-    def _computes(self, cell: Cell, uuids: Collection[str] | None, instances: bool) -> Any:
+    def _computes(
+        self, cell: Cell, uuids: Collection[str] | None, instances: bool, images: bool
+    ) -> Any:
         """One cell's services by host, compute node rows, and servers by host."""
         base = cell.database
         select = base.select('services', rows.SERVICE)
@@ -114,17 +147,32 @@ class HostReader:
             select = select.where(base.table('compute_nodes').c.uuid.in_(list(uuids)))
         computes = [row for row in base.rows(select) if uuids is None or row.uuid in uuids]
 
-        placed: dict[str, dict[str, Instance]] = {}
-        if instances:
-            hosts = {row.host for row in computes}
-            table = base.table('instances')
-            select = base.select('instances', rows.INSTANCE).where(table.c.host.is_not(None))
-            if len(hosts) <= FEW:
-                select = select.where(table.c.host.in_(hosts))
-            for row in base.rows(select):
-                server = Instance(row.uuid, row.project_id, row.instance_type_id)
-                placed.setdefault(row.host, {})[row.uuid] = server
+        hosts = {row.host for row in computes}
+        placed = self._servers(base, hosts, images) if instances else {}
         return services, computes, placed
+
+    def _servers(
+        self, base: Database, hosts: Collection[str], images: bool
+    ) -> dict[str, dict[str, Instance]]:
+        """The servers on each host by UUID, if wanted with what is kept of their images."""
+        table = base.table('instances')
+        on_them = table.c.host.in_(hosts) if len(hosts) <= FEW else table.c.host.is_not(None)
+        stored: dict[str, dict[str, str]] = defaultdict(dict)
+        if images:
+            kept = base.table('instance_system_metadata')
+            select = base.select('instance_system_metadata', rows.SYSTEM_METADATA)
+            select = select.join(table, table.c.uuid == kept.c.instance_uuid).where(
+                table.c.deleted == 0, on_them, kept.c.key.startswith('image_', autoescape=True)
+            )
+            for row in base.rows(select):
+                stored[row.instance_uuid][row.key] = row.value
+        placed: dict[str, dict[str, Instance]] = defaultdict(dict)
+        for row in base.rows(base.select('instances', rows.INSTANCE).where(on_them)):
+            properties = from_system_metadata(stored[row.uuid]) if row.uuid in stored else {}
+            placed[row.host][row.uuid] = Instance(
+                row.uuid, row.project_id, row.instance_type_id, properties
+            )
+        return placed
 
     def _nodes(self, host: str | None, node: str | None, cell: Cell | None) -> Sequence[Any]:
         """The compute nodes of that host or name, in the cell that has any."""

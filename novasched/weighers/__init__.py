@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from novasched.model.host import Host
 from novasched.model.request import Request
 from novasched.model.settings import Settings
@@ -30,6 +33,9 @@ class Weigher:
     reads_instances = False
     """The weigher looks at ``host.instances``."""
 
+    reads_images = False
+    """It also looks at ``image_properties`` of these."""
+
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
@@ -38,6 +44,43 @@ class Weigher:
         """The name in ``weight_classes`` and in the log."""
         return type(self).__name__
 
+    def for_request(self, memory: dict[str, Any]) -> Weigher:
+        """The weigher for one request: itself, unless it keeps something between the calls
+        for one request. ``memory`` is new for each request and common to all plugins."""
+        return self
+
+    @property
+    def default_scale(self) -> float:
+        """What the operator's option scales the weigher by, sign included."""
+        option: float = getattr(self.settings, self.multiplier)
+        return self.sign * option
+
+    def scale(self, host: Host) -> float:
+        """What the weigher is scaled by on a host: the least of its aggregates' numbers,
+        or the option where they give none.
+
+        :raises ValueError: an aggregate gives what is no number.
+        """
+        values = host.metadata(self.multiplier) if host.aggregates else None
+        return self.sign * min(map(float, values)) if values else self.default_scale
+
+    def applies(self, request: Request) -> bool:
+        """Whether the request can tell hosts apart by this, asked once per server. What
+        does not apply weighs nothing and has nothing read for it."""
+        return True
+
     def weigh(self, host: Host, request: Request) -> float:
         """The host's raw weight; more is better where the multiplier is positive."""
         raise NotImplementedError
+
+    def weigh_all(self, hosts: Sequence[Host], request: Request) -> Sequence[float]:
+        """The raw weights of all hosts, in their order, between ``minval`` and ``maxval``;
+        for weighers that compare hosts."""
+        return [self._clamped(self.weigh(host, request)) for host in hosts]
+
+    def _clamped(self, value: float) -> float:
+        if self.minval is not None:
+            value = max(value, self.minval)
+        if self.maxval is not None:
+            value = min(value, self.maxval)
+        return value

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from novasched.cycle import Cycle
-from novasched.errors import NoValidHost
+from novasched.errors import BadPlugin, NoValidHost
 from novasched.filters import Filter
 from novasched.filters.server_group_affinity import ServerGroupAffinityFilter
 from novasched.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
@@ -117,8 +117,24 @@ def test_an_error_leaves_nothing_claimed():
             return
 
     cloud = Cloud(A, B, filters=[BreaksAtTheSecond])
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(BadPlugin):
         cloud.ask(a_request(count=2))
+    assert cloud.claimed == {}
+
+
+def test_an_error_among_the_alternates_leaves_nothing_claimed():
+    """Claims stand only once the whole answer does."""
+
+    class BreaksAfterwards(Filter):
+        def limits(self, host, request):
+            raise ZeroDivisionError
+
+        def reject(self, host, request):
+            return
+
+    cloud = Cloud(A, B, filters=[BreaksAfterwards])
+    with pytest.raises(BadPlugin):
+        cloud.ask(a_request(count=2, return_alternates=True))
     assert cloud.claimed == {}
 
 

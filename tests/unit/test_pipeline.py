@@ -3,6 +3,7 @@ from random import Random
 
 import pytest
 
+from novasched.errors import BadPlugin
 from novasched.filters import Filter
 from novasched.model.settings import Settings
 from novasched.pipeline import Pipeline, normalised
@@ -194,11 +195,12 @@ def test_shuffle_touches_only_the_best():
 
 
 def test_an_error_is_not_a_rejection():
-    """A filter that raises fails the request; its hosts are not silently dropped."""
+    """A filter that raises fails the request by its name; no host is silently dropped."""
 
     class Broken(Filter):
         def reject(self, host, request):
             raise ZeroDivisionError('bug')
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(BadPlugin, match='Broken raised ZeroDivisionError: bug') as failure:
         rank(pipeline(Broken), [A])
+    assert isinstance(failure.value.__cause__, ZeroDivisionError)

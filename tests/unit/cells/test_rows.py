@@ -36,6 +36,11 @@ def host(settings=None, **changes):
         ({}, 'disk_mb_used', 40 * 1024),
         ({}, 'supported_instances', (('x86_64', 'kvm', 'hvm'),)),
         ({'supported_instances': None}, 'supported_instances', ()),
+        (
+            {'supported_instances': '["kvm", ["x86_64", {}, 1]]'},
+            'supported_instances',
+            (('x86_64', '{}', '1'),),
+        ),
         ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_instances', 3),
         ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_io_ops', 2),
         ({'stats': '{"failed_builds": "x"}'}, 'failed_builds', 0),

@@ -7,6 +7,7 @@ from novasched.model.settings import Settings
 from novasched.weighers.build_failure import BuildFailureWeigher
 from novasched.weighers.cpu import CPUWeigher
 from novasched.weighers.disk import DiskWeigher
+from novasched.weighers.hypervisor_version import HypervisorVersionWeigher
 from novasched.weighers.io_ops import IoOpsWeigher
 from novasched.weighers.num_instances import NumInstancesWeigher
 from novasched.weighers.ram import RAMWeigher
@@ -20,6 +21,8 @@ TABLE = [
     (IoOpsWeigher, {'num_io_ops': 4}, 4),
     (NumInstancesWeigher, {'num_instances': 7}, 7),
     (BuildFailureWeigher, {'failed_builds': 2}, 2),
+    (HypervisorVersionWeigher, {'hypervisor_version': 8002000}, 8002000),
+    (HypervisorVersionWeigher, {}, 0),
 ]
 
 
