@@ -15,9 +15,14 @@ from oslo_log import log as logging
 
 from novasched.conf.options import DRIVER_ALIASES, OPTIONS, field_of
 from novasched.errors import ConfigError
+from novasched.model import ratios
 from novasched.model.settings import Settings
 
 PROJECT = 'nova'
+RATIOS = ('metrics_weight_setting', 'image_props_weight_setting')
+"""The fields of Settings that list ``name=ratio``."""
+
+LOG = logging.getLogger('nova.scheduler.utils')
 _FIELDS = frozenset(field.name for field in dataclasses.fields(Settings))
 
 
@@ -28,11 +33,12 @@ def register(conf: cfg.ConfigOpts) -> None:
     logging.register_options(conf)
     conf.register_opts(db_options.database_opts, group='database')
     conf.register_opts(db_options.database_opts, group='api_database')
-    loading.register_auth_conf_options(conf, 'placement')
-    loading.register_session_conf_options(conf, 'placement')
-    loading.register_adapter_conf_options(conf, 'placement')
-    conf.set_default('service_type', 'placement', group='placement')
-    conf.set_default('valid_interfaces', ['internal', 'public'], group='placement')
+    for group, service_type in (('placement', 'placement'), ('neutron', 'network')):
+        loading.register_auth_conf_options(conf, group)
+        loading.register_session_conf_options(conf, group)
+        loading.register_adapter_conf_options(conf, group)
+        conf.set_default('service_type', service_type, group=group)
+        conf.set_default('valid_interfaces', ['internal', 'public'], group=group)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
@@ -72,8 +78,16 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         name = field_of(group, option.dest)
         if name in _FIELDS:
             values[name] = tuple(value) if isinstance(value, list) else value
+            if name in RATIOS:
+                _warn_of_nonsense(f'{group}.{option.dest}', values[name])
     values['driver'] = DRIVER_ALIASES.get(values['driver'], values['driver'])
     return Settings(**values)
+
+
+def _warn_of_nonsense(option: str, value: Sequence[str]) -> None:
+    _, bad = ratios.parse(value)
+    if bad:
+        LOG.warning('Ignoring the invalid elements of the option %s: %s', option, ', '.join(bad))
 
 
 def host(conf: cfg.ConfigOpts) -> str:

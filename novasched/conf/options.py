@@ -172,6 +172,9 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
     _metric(cfg.FloatOpt, 'weight_of_unavailable',
         'What a host weighs that lacks one of the metrics, where they are not required.'),
 
+    ('neutron', cfg.IntOpt('http_retries', min=0, default=3, help=(
+        'How often a connection to Neutron is tried again.'))),
+
     ('workarounds', _opt(cfg.BoolOpt, 'disable_fallback_pcpu_query',
         'Do not look for hosts that report pinned CPUs as VCPU.')),
 

@@ -59,6 +59,19 @@ class PlacementClient:
         if response.status_code in (401, 403):
             raise PlacementUnauthorized(f'Placement answers {response.status_code}')
 
+    def aggregates(self, provider: str) -> frozenset[str]:
+        """The aggregates of a provider; none also where there is no such provider.
+
+        :raises PlacementUnavailable: Placement does not answer.
+        """
+        path = f'/resource_providers/{provider}/aggregates'
+        response = self._call('GET', path, microversion=READ_MICROVERSION)
+        if response.status_code == 404:
+            return frozenset()
+        if response.status_code != 200:
+            raise PlacementUnavailable(f'Placement answers {response.status_code}')
+        return frozenset(response.json()['aggregates'])
+
     def candidates(self, request: Request) -> Candidates:
         """See :class:`novasched.cycle.Placement`.
 

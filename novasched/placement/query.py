@@ -18,6 +18,7 @@ import os_traits
 from novasched.errors import BadRequest
 from novasched.model.request import Flavor, Image, Request, RequestGroup
 from novasched.model.settings import Settings
+from novasched.placement import features
 from novasched.placement.pinning import DEDICATED, MIXED, pinning, smt_trait
 
 UNLIMITED_HINTS = frozenset(('group', 'same_host', 'different_host'))
@@ -43,6 +44,12 @@ class _Group:
     not_members: frozenset[str] = frozenset()
     in_tree: str | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked of the group's provider; an amount of 0 is nothing."""
+        asked = self.required, self.forbidden, self.members, self.not_members
+        return not any(self.resources.values()) and not any(asked)
+
     @classmethod
     def of(cls, group: RequestGroup) -> _Group:
         return cls(
@@ -55,10 +62,10 @@ class _Group:
         )
 
     def parameters(self, suffix: str) -> Iterator[tuple[str, str]]:
+        if self.is_empty and not self.in_tree:
+            return
         amounts = sorted(f'{name}:{n}' for name, n in self.resources.items() if n)
         traits = _traits(self.required, self.forbidden)
-        if not (amounts or traits or self.members or self.not_members or self.in_tree):
-            return
         yield f'resources{suffix}', ','.join(amounts)
         if traits:
             yield f'required{suffix}', traits
@@ -76,7 +83,43 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
     :param pinned: count pinned CPUs as PCPU; the fallback for hosts that do not
         report any (``vcpu_pin_set``) counts them as VCPU.
     :raises BadRequest: a group from outside asks for nothing or has no name of its own.
+    :raises NoValidHost: flavor and image contradict each other, or ask for a feature that
+        does not exist.
     """
+    draft = _draft(request, pinned)
+    groups, policy, warnings = draft.groups, draft.policy, draft.warnings
+    _from_destination(request, groups[''])
+    if policy is None and sum(not group.is_empty for name, group in groups.items() if name) > 1:
+        warnings.append(
+            'There is more than one numbered request group in the allocation candidate query '
+            'but the flavor did not specify any group policy.'
+        )
+        if draft.flavor_groups <= 1:
+            policy = 'none'
+    return Query(_encode(request, settings, groups, policy), tuple(warnings))
+
+
+def required_traits(request: Request) -> frozenset[str]:
+    """Every trait that flavor, image and groups from outside require of some provider.
+
+    :raises: what :func:`build` raises.
+    """
+    groups = _draft(request, pinned=True).groups.values()
+    return frozenset[str]().union(*(group.required for group in groups))
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The groups of a query by suffix ('' is the unsuffixed one), and how many of them
+    come from the flavor."""
+
+    groups: dict[str, _Group]
+    policy: str | None
+    flavor_groups: int
+    warnings: list[str]
+
+
+def _draft(request: Request, pinned: bool) -> _Draft:
     warnings: list[str] = []
     groups: dict[str, _Group] = {'': _Group()}
     policy = _from_flavor(request.flavor, groups, warnings)
@@ -86,15 +129,9 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
         _pin(request.flavor, request.image, groups[''])
     _from_outside(request, groups)
     _amounts(request, groups)
-    _from_destination(request, groups[''])
-    if policy is None and len(groups) > 2:
-        warnings.append(
-            'There is more than one numbered request group in the allocation candidate query '
-            'but the flavor did not specify any group policy.'
-        )
-        if flavor_groups <= 1:
-            policy = 'none'
-    return Query(_encode(request, settings, groups, policy), tuple(warnings))
+    groups[''].resources.update(features.resources(request))
+    groups[''].required.update(features.required_traits(request))
+    return _Draft(groups, policy, flavor_groups, warnings)
 
 
 def has_fallback(request: Request) -> bool:
@@ -129,9 +166,13 @@ def _from_flavor(flavor: Flavor, groups: dict[str, _Group], warnings: list[str])
 def _add_resource(group: _Group, name: str, amount: str) -> str | None:
     if not name.startswith(classes.CUSTOM_NAMESPACE) and name not in classes.STANDARDS:
         return f"Received an invalid ResourceClass '{name}' in extra_specs."
-    if not amount.strip().isdecimal():
+    try:
+        number = int(amount)
+    except ValueError:
+        number = -1
+    if number < 0:
         return f"Resource amounts must be nonnegative integers. Received '{amount}'"
-    group.resources[name] = int(amount)
+    group.resources[name] = number
     return None
 
 
@@ -166,8 +207,7 @@ def _from_outside(request: Request, groups: dict[str, _Group]) -> None:
         group = _Group.of(each)
         if not each.requester_id or each.requester_id in groups:
             raise BadRequest(f'request group without a name of its own: {each.requester_id}')
-        if not any((group.resources, group.required, group.forbidden, group.members,
-                    group.not_members)):  # fmt: skip
+        if group.is_empty and not group.resources:
             raise BadRequest(f'request group {each.requester_id} asks for nothing')
         groups[each.requester_id] = group
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from novasched.model.host import AVAILABILITY_ZONE
-from novasched.model.request import Destination, Request
+from novasched.model.request import Request
 from novasched.prefilters import Prefilter
 
 
@@ -20,9 +20,6 @@ class AvailabilityZonePrefilter(Prefilter):
         zone = request.availability_zone
         if not zone or not self.settings.query_placement_for_availability_zone:
             return request
-        found = self.aggregates.having(AVAILABILITY_ZONE, zone)
-        uuids = frozenset(each.uuid for each in found if each.uuid)
-        if not uuids:
-            return request
-        destination = request.requested_destination or Destination()
-        return request.wanting(aggregates=(*destination.aggregates, uuids))
+        found = self.sources.aggregates.having(AVAILABILITY_ZONE, zone)
+        uuids = {each.uuid for each in found if each.uuid}
+        return self.within(request, uuids) if uuids else request

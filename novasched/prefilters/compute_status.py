@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import os_traits
 
 from novasched.model.request import Request
@@ -15,5 +13,4 @@ class ComputeStatusPrefilter(Prefilter):
     """Forbid the trait that nova-compute sets on the provider of a disabled service."""
 
     def __call__(self, request: Request) -> Request:
-        forbidden = request.root_forbidden | {os_traits.COMPUTE_STATUS_DISABLED}
-        return replace(request, root_forbidden=forbidden)
+        return self.forbidding(request, os_traits.COMPUTE_STATUS_DISABLED)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from novasched.errors import NoValidHost
 from novasched.model.request import Image
-from novasched.placement.pinning import cpu_set, pinning, smt_trait
+from novasched.placement.pinning import pinning, smt_trait
 from tests.builders import a_flavor
 
 
@@ -11,9 +12,8 @@ from tests.builders import a_flavor
     [
         ({}, {}, None),
         ({'hw:cpu_policy': 'shared'}, {}, None),
-        ({'hw:cpu_policy': 'shared'}, {'hw_cpu_policy': 'dedicated'}, None),
-        ({'hw:cpu_policy': 'nonsense'}, {}, None),
         ({'hw:cpu_policy': 'dedicated'}, {}, (8, 0)),
+        ({'hw:cpu_policy': 'dedicated'}, {'hw_cpu_policy': 'shared'}, (8, 0)),
         ({}, {'hw_cpu_policy': 'dedicated'}, (8, 0)),
         ({'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'}, {}, (9, 0)),
         ({'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'share'}, {}, (8, 0)),
@@ -29,6 +29,15 @@ from tests.builders import a_flavor
             {'hw_cpu_realtime_mask': '7'},
             (1, 7),
         ),
+        (
+            {
+                'hw:cpu_policy': 'mixed',
+                'hw:cpu_realtime': '1',
+                'hw:emulator_threads_policy': 'share',
+            },
+            {},
+            (8, 0),
+        ),
         ({'hw:cpu_policy': 'mixed'}, {}, (0, 8)),
     ],
 )
@@ -36,6 +45,45 @@ def test_pinned_and_floating_cpus(extra_specs, image, pins):
     """Of 8 vCPUs, so many are PCPU in Placement and so many VCPU."""
     found = pinning(a_flavor(extra_specs, vcpus=8), Image(properties=image))
     assert (found and (found.pcpus, found.vcpus)) == pins
+
+
+@pytest.mark.parametrize(
+    ('specs', 'image', 'why'),
+    [
+        ({'hw:cpu_policy': 'shared'}, {'hw_cpu_policy': 'dedicated'},
+         'The image may not change hw:cpu_policy shared to dedicated.'),
+        ({'hw:cpu_policy': 'mixed'}, {'hw_cpu_policy': 'dedicated'},
+         'The image may not change hw:cpu_policy mixed to dedicated.'),
+        ({'hw:cpu_policy': 'nonsense'}, {}, 'hw:cpu_policy is nonsense, not one of dedicated, mixed, shared.'),
+        ({'hw:emulator_threads_policy': 'nonsense'}, {},
+         'hw:emulator_threads_policy is nonsense, not one of share, isolate.'),
+        ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '0-7'}, {},
+         'hw:cpu_dedicated_mask leaves no vCPU unpinned.'),
+        ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0-7'}, {},
+         'hw:cpu_dedicated_mask 0-7,^0-7 names none of 8 vCPUs, or more than these.'),
+        ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '7-8'}, {},
+         'hw:cpu_dedicated_mask 7-8 names none of 8 vCPUs, or more than these.'),
+        ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '3-1'}, {},
+         'hw:cpu_dedicated_mask: 3-1 is no range of CPUs.'),
+        ({'hw:cpu_policy': 'mixed', 'hw:cpu_realtime': 'yes'}, {},
+         'hw:cpu_realtime_mask leaves no vCPU for emulator threads.'),
+    ],
+)  # fmt: skip
+def test_what_cannot_be(specs, image, why):
+    """A flavor and an image that do not go together, or nonsense, are refused."""
+    with pytest.raises(NoValidHost) as caught:
+        pinning(a_flavor(specs, vcpus=8), Image(properties=image))
+    assert caught.value.reason == why
+
+
+@pytest.mark.parametrize(
+    ('flavor', 'image'), [('require', 'isolate'), ('nonsense', None), (None, 'nonsense')]
+)
+def test_smt_that_cannot_be(flavor, image):
+    """So are thread policies that contradict each other or do not exist."""
+    with pytest.raises(NoValidHost, match=r'hw.cpu_thread_policy'):
+        smt_trait(a_flavor({'hw:cpu_thread_policy': flavor} if flavor else {}),
+                  Image(properties={'hw_cpu_thread_policy': image}))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -54,18 +102,3 @@ def test_smt(flavor, image, trait):
     specs = {'hw:cpu_thread_policy': flavor} if flavor else {}
     properties = {'hw_cpu_thread_policy': image} if image else {}
     assert smt_trait(a_flavor(specs), Image(properties=properties)) == trait
-
-
-@pytest.mark.parametrize(
-    ('text', 'cpus'),
-    [
-        ('0', {0}),
-        ('0-3', {0, 1, 2, 3}),
-        ('0-3,^1', {0, 2, 3}),
-        ('^1,0-3', {0, 2, 3}),
-        ('8, 10-11', {8, 10, 11}),
-    ],
-)
-def test_cpu_set(text, cpus):
-    """A list of CPUs has ranges, and exceptions in any order."""
-    assert cpu_set(text) == cpus

@@ -6,7 +6,7 @@ import pytest
 from novasched.errors import BadRequest
 from novasched.model.request import Destination, RequestGroup
 from novasched.model.settings import Settings
-from novasched.placement.query import build, has_fallback
+from novasched.placement.query import build, has_fallback, required_traits
 from tests.builders import a_flavor, a_request
 
 PORT = 'b1b7e0a2-6d6a-4b37-9a3f-5f3f1f8f2a10'
@@ -33,6 +33,10 @@ def asked(request, pinned=True, **settings):
         ({}, {}, {'hw:cpu_policy': 'dedicated'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1'}),
         ({}, {'vcpus': 4}, {'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:5'}),
         ({}, {'vcpus': 4}, {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0-1'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:2,VCPU:2'}),
+        ({}, {}, {'resources1:VGPU': '0', 'resources2:VGPU': '+1', 'resources2:CUSTOM_A': '0'}, {'resources2': 'VGPU:1'}),
+        ({'image': {'hw_firmware_type': 'uefi'}}, {}, {'hw:mem_encryption': '1', 'resources:MEM_ENCRYPTION_CONTEXT': '5', 'hw:pmem': 'a'},
+         {'resources': 'CUSTOM_PMEM_NAMESPACE_A:1,DISK_GB:1,MEMORY_MB:512,MEM_ENCRYPTION_CONTEXT:1,VCPU:1', 'required': 'HW_CPU_X86_AMD_SEV'}),
+        ({'image': {'os_secure_boot': 'required'}}, {}, {'trait:CUSTOM_A': 'required'}, {'required': 'COMPUTE_SECURITY_UEFI_SECURE_BOOT,CUSTOM_A'}),
         ({}, {}, {'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'require'},
          {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1', 'required': 'HW_CPU_HYPERTHREADING'}),
         ({'image': {'hw_cpu_policy': 'dedicated', 'hw_cpu_thread_policy': 'isolate'}}, {}, {},
@@ -126,10 +130,10 @@ def test_nonsense_is_passed_over_with_a_warning(extra_specs, warning):
 )
 def test_fallback(extra_specs, fallback):
     """Hosts that report pinned CPUs as VCPU are asked for with the flavor's plain size."""
-    request = a_request(extra_specs=extra_specs)
+    request = a_request(flavor=a_flavor(extra_specs, vcpus=2))
     assert has_fallback(request) is fallback
     if fallback:
-        assert asked(request, pinned=False) == PLAIN
+        assert asked(request, pinned=False) == asked(a_request(flavor=a_flavor(vcpus=2)))
 
 
 @pytest.mark.parametrize(
@@ -144,3 +148,19 @@ def test_groups_from_outside_are_checked(groups):
     """A group from a port has a name of its own and asks for something."""
     with pytest.raises(BadRequest):
         build(a_request(requested_resources=groups), Settings())
+
+
+@pytest.mark.parametrize(
+    ('fields', 'traits'),
+    [
+        ({}, set()),
+        ({'extra_specs': {'trait:A': 'required', 'trait1:B': 'required', 'trait:C': 'forbidden'}}, {'A', 'B'}),
+        ({'image': {'traits_required': ['A'], 'os_secure_boot': 'required'}}, {'A', 'COMPUTE_SECURITY_UEFI_SECURE_BOOT'}),
+        ({'requested_resources': (RequestGroup('p1', {'CUSTOM_X': 1}, frozenset({'A'})),)}, {'A'}),
+        ({'extra_specs': {'hw:cpu_thread_policy': 'require'}}, {'HW_CPU_HYPERTHREADING'}),
+        ({'root_required': frozenset({'A'})}, set()),
+    ],
+)  # fmt: skip
+def test_required_traits(fields, traits):
+    """What flavor, image and ports require of any provider, other than of the root."""
+    assert required_traits(a_request(**fields)) == traits

@@ -6,20 +6,11 @@ from novasched.model.request import Destination
 from novasched.model.settings import Settings
 from novasched.prefilters.availability_zone import AvailabilityZonePrefilter
 from novasched.prefilters.compute_status import ComputeStatusPrefilter
+from novasched.service import PREFILTERS
 from tests.builders import a_request
+from tests.ports import sources
 
-
-class Table:
-    """Aggregates by what their metadata says."""
-
-    def __init__(self, *rows):
-        self.rows = rows
-
-    def having(self, key, value):
-        return [row for row in self.rows if row.metadata.get(key) == value]
-
-
-ZONES = Table(
+ZONES = sources(
     Aggregate(1, 'agg1', 'rack1', {'availability_zone': 'az01'}),
     Aggregate(2, 'agg2', 'rack2', {'availability_zone': 'az01'}),
     Aggregate(3, 'agg3', 'rack3', {'availability_zone': 'az02'}),
@@ -55,5 +46,20 @@ def test_a_zone_adds_to_what_is_wanted():
 
 def test_disabled_computes_are_left_out_by_placement():
     """Every query forbids the trait of disabled compute services on the root."""
-    after = ComputeStatusPrefilter(Settings(), Table())(a_request(root_forbidden=frozenset({'X'})))
+    request = a_request(root_forbidden=frozenset({'X'}))
+    after = ComputeStatusPrefilter(Settings(), sources())(request)
     assert after.root_forbidden == {'X', 'COMPUTE_STATUS_DISABLED'}
+
+
+def test_an_ordinary_request():
+    """With nova's defaults, a request that asks for nothing special has disabled computes
+    kept out and providers that are not nova's, no more; it is not itself changed."""
+    before = request = a_request(image={})
+    for prefilter in PREFILTERS:
+        request = prefilter(Settings(), sources(version=74))(request)
+    assert (request.root_required, request.root_forbidden) == (
+        {'OWNER_NOVA'},
+        {'COMPUTE_STATUS_DISABLED'},
+    )
+    assert request.requested_destination is None
+    assert before == a_request(image={})
