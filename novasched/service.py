@@ -7,9 +7,11 @@ after the fork, since neither database connections nor sockets survive one.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 from keystoneauth1 import adapter, loading
 from keystoneauth1 import exceptions as ks_exc
@@ -24,6 +26,7 @@ from novasched.cells.heartbeat import Heartbeat
 from novasched.cells.mappings import Cells
 from novasched.cells.schema import Database
 from novasched.cells.snapshot import HostReader
+from novasched.conf.shared import share
 from novasched.drivers import Driver
 from novasched.errors import (
     ConfigError,
@@ -31,15 +34,45 @@ from novasched.errors import (
     PlacementUnavailable,
 )
 from novasched.model.settings import Settings
+from novasched.network import Neutron
 from novasched.placement.client import PlacementClient
+from novasched.prefilters import Sources
+from novasched.prefilters.accelerators import AcceleratorsPrefilter
 from novasched.prefilters.availability_zone import AvailabilityZonePrefilter
 from novasched.prefilters.compute_status import ComputeStatusPrefilter
+from novasched.prefilters.ephemeral_encryption import EphemeralEncryptionPrefilter
+from novasched.prefilters.image_metadata import ImageMetadataPrefilter
+from novasched.prefilters.image_type_support import ImageTypeSupportPrefilter
+from novasched.prefilters.isolated_aggregates import IsolatedAggregatesPrefilter
+from novasched.prefilters.owner_nova import OwnerNovaPrefilter
+from novasched.prefilters.packed_virtqueue import PackedVirtqueuePrefilter
+from novasched.prefilters.remote_managed_ports import RemoteManagedPortsPrefilter
+from novasched.prefilters.routed_networks import RoutedNetworksPrefilter
+from novasched.prefilters.tenant_aggregate import TenantAggregatePrefilter
+from novasched.prefilters.tpm_secret_security import TpmSecretSecurityPrefilter
+from novasched.prefilters.virtio_sound import VirtioSoundPrefilter
 from novasched.processes import loopingcall, service
 from novasched.rpc.server import make_server, make_transport
 
 LOG = logging.getLogger('nova.scheduler.manager')
-PREFILTERS = (AvailabilityZonePrefilter, ComputeStatusPrefilter)
+PREFILTERS = (
+    TenantAggregatePrefilter,
+    AvailabilityZonePrefilter,
+    ImageTypeSupportPrefilter,
+    ComputeStatusPrefilter,
+    IsolatedAggregatesPrefilter,
+    ImageMetadataPrefilter,
+    AcceleratorsPrefilter,
+    PackedVirtqueuePrefilter,
+    RoutedNetworksPrefilter,
+    RemoteManagedPortsPrefilter,
+    EphemeralEncryptionPrefilter,
+    VirtioSoundPrefilter,
+    TpmSecretSecurityPrefilter,
+    OwnerNovaPrefilter,
+)
 """In the order in which they run."""
+MINUTE = 60  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +99,18 @@ def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
     :raises BadPlugin: a filter, weigher or driver does not load.
     :raises DatabaseUnavailable: a database cannot be reached.
     """
-    filters, weighers = plugins.filters(settings), plugins.weighers(settings)
-    driver = plugins.driver(settings)
+    prepare = functools.partial(share, conf)
+    filters, weighers = plugins.filters(settings, prepare), plugins.weighers(settings, prepare)
+    driver = plugins.driver(settings, prepare)
     own = _database(conf, 'database')
     api = _database(conf, 'api_database')
     cells = Cells(api, conf.database)
     cells.refresh()
     aggregates = AggregateReader(api)
     hosts = HostReader(settings, cells, aggregates, timeutils.utcnow)
-    placement = PlacementClient(settings, _placement_adapter(conf))
-    prefilters = [each(settings, aggregates) for each in PREFILTERS]
+    placement = PlacementClient(settings, _adapter(conf, 'placement'))
+    sources = Sources(aggregates, hosts, _network(conf, settings, placement))
+    prefilters = [each(settings, sources) for each in PREFILTERS]
     return Application(
         driver=driver(settings, prefilters, placement, hosts, filters, weighers),
         placement=placement,
@@ -119,8 +154,7 @@ class SchedulerService(service.ServiceBase):  # type: ignore[misc]  # oslo.servi
         """Build the scheduler, show that it is alive, take requests."""
         settings = configuration.settings(self.conf)
         self.application = compose(self.conf, settings)
-        self._pulse = loopingcall.FixedIntervalLoopingCall(self.application.heartbeat.beat)
-        self._pulse.start(interval=settings.report_interval)
+        self._tasks = _start_tasks(self.application, settings)
         self._transport = make_transport(self.conf)
         host = configuration.host(self.conf)
         self._server = make_server(self._transport, host, self.application.driver)
@@ -130,7 +164,8 @@ class SchedulerService(service.ServiceBase):  # type: ignore[misc]  # oslo.servi
         """Take no more requests, finish those in progress, close."""
         self._server.stop()
         self._server.wait()
-        self._pulse.stop()
+        for task in self._tasks:
+            task.stop()
         self._pulse.wait()
         self._transport.cleanup()
         self.application.close()
@@ -143,6 +178,21 @@ class SchedulerService(service.ServiceBase):  # type: ignore[misc]  # oslo.servi
     def reset(self) -> None:
         """Look at the cell mappings anew."""
         self.application.cells.refresh()
+
+
+def _start_tasks(application: Application, settings: Settings) -> list[Any]:
+    """The heartbeat, and what the driver wants done from time to time.
+
+    As in nova an interval of 0 is a minute, and a negative one leaves the driver's out.
+    """
+    pulse = loopingcall.FixedIntervalLoopingCall(application.heartbeat.beat)
+    pulse.start(interval=settings.report_interval)
+    periodic = getattr(application.driver, 'periodic', None)
+    if periodic is None or settings.periodic_task_interval < 0:
+        return [pulse]
+    task = loopingcall.FixedIntervalLoopingCall(periodic)
+    task.start(interval=settings.periodic_task_interval or MINUTE, stop_on_exception=False)
+    return [pulse, task]
 
 
 def run(conf: cfg.ConfigOpts) -> int:
@@ -164,11 +214,28 @@ def _database(conf: cfg.ConfigOpts, group: str) -> Database:
     return connect(conf[group], url, f'[{group}] connection', wait=True)
 
 
-def _placement_adapter(conf: cfg.ConfigOpts) -> adapter.Adapter:
-    """The keystoneauth1 adapter that ``[placement]`` describes."""
+def _network(
+    conf: cfg.ConfigOpts, settings: Settings, placement: PlacementClient
+) -> Neutron | None:
+    """Neutron, if ``[neutron]`` says who we are there."""
+    if not conf.neutron.auth_type and not conf.neutron.auth_section:
+        wanted = settings.query_placement_for_routed_network_aggregates
+        LOG.log(
+            logging.WARNING if wanted else logging.INFO,
+            'Neutron is not asked about routed networks and remote-managed ports, since '
+            '[neutron] auth_type is not set.',
+        )
+        return None
+    http = _adapter(conf, 'neutron')
+    http.connect_retries = conf.neutron.http_retries
+    return Neutron(http, placement)
+
+
+def _adapter(conf: cfg.ConfigOpts, group: str) -> adapter.Adapter:
+    """The keystoneauth1 adapter that a group of nova.conf describes."""
     try:
-        auth = loading.load_auth_from_conf_options(conf, 'placement')
-        session = loading.load_session_from_conf_options(conf, 'placement', auth=auth)
-        return loading.load_adapter_from_conf_options(conf, 'placement', session=session, auth=auth)
+        auth = loading.load_auth_from_conf_options(conf, group)
+        session = loading.load_session_from_conf_options(conf, group, auth=auth)
+        return loading.load_adapter_from_conf_options(conf, group, session=session, auth=auth)
     except (ks_exc.ClientException, ValueError) as error:
-        raise ConfigError('[placement]', 'auth_type', str(error)) from None
+        raise ConfigError(f'[{group}]', 'auth_type', str(error)) from None

@@ -16,7 +16,11 @@ from novasched.weighers import Weigher
 
 
 class Driver(Protocol):
-    """Answers requests; called by many threads at once."""
+    """Answers requests; called by many threads at once.
+
+    A driver may also have a method ``periodic()``, which is called when a worker starts and
+    then every ``[scheduler] periodic_task_interval`` seconds; what it raises is logged.
+    """
 
     def __init__(
         self,

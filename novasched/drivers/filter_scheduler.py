@@ -7,10 +7,11 @@ import logging
 import secrets
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
-from novasched.cycle import Cycle, Hosts, Placement
-from novasched.errors import NoValidHost, PlacementUnavailable
-from novasched.filters import Filter
+from novasched.cycle import Candidates, Cycle, Hosts, Placement
+from novasched.errors import InstancesUnread, NoValidHost, PlacementUnavailable
+from novasched.filters import CANDIDATES, Filter
 from novasched.model.request import Request
 from novasched.model.selection import Selection
 from novasched.model.settings import Settings
@@ -33,7 +34,16 @@ class FilterScheduler:
         filters: Sequence[Filter],
         weighers: Sequence[Weigher],
     ) -> None:
-        self.cycle = Cycle(prefilters, placement, hosts, Pipeline(settings, filters, weighers))
+        self.prefilters = prefilters
+        self.placement = placement
+        self.hosts = hosts
+        self.pipeline = self.make_pipeline(settings, filters, weighers)
+
+    def make_pipeline(
+        self, settings: Settings, filters: Sequence[Filter], weighers: Sequence[Weigher]
+    ) -> Pipeline:
+        """How hosts are ranked, for a driver that does it differently."""
+        return Pipeline(settings, filters, weighers)
 
     def select_destinations(self, request: Request) -> list[list[Selection]]:
         """See :class:`novasched.drivers.Driver`.
@@ -44,7 +54,36 @@ class FilterScheduler:
         seed = secrets.randbits(32)
         LOG.debug('Seed of the draws for instances %s: %d', request.instance_uuids, seed)
         try:
-            return self.cycle.select_destinations(request, Random(seed))
+            return self._answer(request, seed)
         except PlacementUnavailable as error:
             LOG.error('Cannot schedule, since Placement fails: %s', error)
             raise NoValidHost() from error
+
+    def _answer(self, request: Request, seed: int) -> list[list[Selection]]:
+        """One cycle; another one if the first finds out what it should have read."""
+        try:
+            return self._cycle().select_destinations(request, Random(seed))
+        except InstancesUnread as error:
+            LOG.debug('Once more, with the servers on each host: %s', error)
+        return self._cycle().select_destinations(request, Random(seed))
+
+    def _cycle(self) -> Cycle:
+        memory: dict[str, Any] = {}
+        line = self.pipeline.for_request(memory)
+        return Cycle(self.prefilters, Offer(self.placement, memory), self.hosts, line)
+
+
+class Offer:
+    """Placement, with its candidates open to the plugins of one request."""
+
+    def __init__(self, placement: Placement, memory: dict[str, Any]) -> None:
+        self.claim = placement.claim
+        self.give_back = placement.give_back
+        self._placement = placement
+        self._memory = memory
+
+    def candidates(self, request: Request) -> Candidates:
+        """See :class:`novasched.cycle.Placement`."""
+        found = dict(self._placement.candidates(request))
+        self._memory[CANDIDATES] = found
+        return found

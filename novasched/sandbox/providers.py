@@ -41,7 +41,8 @@ class Providers:
         self._http.close()
 
     def register(self, machine: Machine) -> None:
-        """Make a machine's provider, with its inventories, in its zone's aggregate."""
+        """Make a machine's provider, with its inventories and nova's mark, in its zone's
+        aggregate."""
         made = self.call('POST', '/resource_providers', uuid=machine.uuid, name=machine.name)
         path = f'/resource_providers/{machine.uuid}'
         answer = self.call(
@@ -57,6 +58,7 @@ class Providers:
                 resource_provider_generation=answer['resource_provider_generation'],
                 aggregates=[zone_uuid(machine.zone)],
             )
+        self.set_traits(machine.uuid, [os_traits.OWNER_NOVA])
 
     def set_traits(self, provider: str, traits: Sequence[str]) -> None:
         """Give a provider these traits, and no others."""
@@ -66,7 +68,7 @@ class Providers:
 
     def disable(self, provider: str) -> None:
         """What a nova-compute does when its service is disabled."""
-        self.set_traits(provider, [os_traits.COMPUTE_STATUS_DISABLED])
+        self.set_traits(provider, [os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED])
 
     def allocations(self, consumer: str) -> dict[str, Amounts]:
         """What a consumer has, by provider; empty for one that has nothing."""

@@ -17,14 +17,15 @@ LAYERS = [
     {'cmd'},
     {'sandbox'},
     {'service'},
-    {'rpc', 'cells', 'placement.client', 'plugins', 'conf'},
-    {'objects', 'processes'},
+    {'rpc', 'cells', 'network', 'placement.client', 'plugins', 'conf'},
+    {'objects', 'processes', 'compat'},
     {'drivers'},
     {'cycle'},
     {'pipeline'},
     {'narrowing'},
-    {'filters', 'weighers', 'prefilters', 'placement.query', 'placement.candidates'},
-    {'placement.pinning'},
+    {'filters', 'weighers', 'prefilters'},
+    {'placement.query', 'placement.candidates'},
+    {'placement.pinning', 'placement.features'},
     {'model'},
     {'errors'},
 ]
@@ -32,12 +33,13 @@ LAYERS = [
 
 PURE = {
     'model', 'cycle', 'pipeline', 'narrowing', 'filters', 'weighers', 'prefilters',
-    'placement.query', 'placement.candidates', 'placement.pinning', 'errors',
+    'placement.query', 'placement.candidates', 'placement.pinning',
+    'placement.features', 'errors',
 }  # fmt: skip
 IMPURE_MODULES = {
     'keystoneauth1', 'requests', 'socket', 'sqlalchemy', 'subprocess', 'threading', 'time',
 }  # fmt: skip
-MAY_LOG = {'cycle', 'pipeline', 'narrowing'}
+MAY_LOG = {'cycle', 'pipeline', 'narrowing', 'prefilters'}
 """The rooms that tell the log what was decided."""
 
 DEPTH = {room: depth for depth, layer in enumerate(LAYERS) for room in layer}

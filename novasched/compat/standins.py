@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plugin gets when it imports ``nova`` where nova is not installed.
+
+The finder stands last in the import system's line, so that it is asked only for what
+nobody else has: a real nova, whole or in part, always goes first.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import oslo_i18n
+from oslo_config import cfg
+
+from novasched.compat import bases
+
+ROOT = 'nova'
+
+
+class NovaException(Exception):
+    """``nova.exception.NovaException``: a text with fields, or one of its own."""
+
+    msg_fmt = 'An unknown exception occurred.'
+
+    def __init__(self, message: str | None = None, **kwargs: Any) -> None:
+        super().__init__(self.msg_fmt % kwargs if message is None else message)
+        self.kwargs = kwargs
+
+
+_text = oslo_i18n.TranslatorFactory(domain=ROOT).primary
+
+MODULES: Mapping[str, Mapping[str, Any]] = {
+    'nova': {},
+    'nova.conf': {'CONF': cfg.CONF},
+    'nova.context': {},
+    'nova.exception': {'NovaException': NovaException},
+    'nova.filters': {'BaseFilter': bases.BaseFilter},
+    'nova.i18n': dict.fromkeys(('_', '_LC', '_LE', '_LI', '_LW'), _text),
+    'nova.objects': {},
+    'nova.scheduler': {},
+    'nova.scheduler.filters': {
+        'BaseHostFilter': bases.BaseHostFilter,
+        'CandidateFilterMixin': bases.CandidateFilterMixin,
+    },
+    'nova.scheduler.filters.extra_specs_ops': {'match': bases.match},
+    'nova.scheduler.filters.utils': {
+        each.__name__: each
+        for each in (
+            bases.aggregate_metadata_get_by_host,
+            bases.aggregate_values_from_key,
+            bases.instance_uuids_overlap,
+            bases.validate_num_values,
+        )
+    },
+    'nova.scheduler.utils': {
+        'get_weight_multiplier': bases.get_weight_multiplier,
+        'request_is_rebuild': bases.request_is_rebuild,
+    },
+    'nova.scheduler.weights': {
+        'BaseHostWeigher': bases.BaseHostWeigher,
+        'WeighedHost': bases.WeighedHost,
+    },
+    'nova.servicegroup': {'API': bases.ServiceGroup},
+    'nova.utils': {},
+    'nova.weights': {
+        'BaseWeigher': bases.BaseWeigher,
+        'WeighedObject': bases.WeighedObject,
+        'normalize': bases.normalize,
+    },
+}
+"""All of nova that there is without nova. The empty ones can be imported, and whoever
+takes something out of them learns that it takes a real nova."""
+
+
+class StandIn(ModuleType):
+    """A module of the table above."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__'):
+            raise AttributeError(name)
+        raise AttributeError(f'{self.__name__}.{name} is not there unless nova is installed')
+
+
+class StandIns(MetaPathFinder, Loader):
+    """Finds and loads the modules of the table."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See :class:`importlib.abc.MetaPathFinder`; None where a real nova lacks a module."""
+        if fullname not in MODULES or (fullname != ROOT and nova_is_installed()):
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """See :class:`importlib.abc.Loader`."""
+        return StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """See :class:`importlib.abc.Loader`."""
+        vars(module).update(MODULES[module.__name__])
+
+
+def install() -> None:
+    """Let ``import nova`` succeed in this process from now on."""
+    if not any(isinstance(each, StandIns) for each in sys.meta_path):
+        sys.meta_path.append(StandIns())
+
+
+def nova_is_installed() -> bool:
+    """Whether there is a real nova to import."""
+    spec = find_spec(ROOT)
+    return spec is not None and not isinstance(spec.loader, StandIns)

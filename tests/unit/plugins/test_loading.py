@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from novasched import plugins
+from novasched.drivers.chance_scheduler import ChanceScheduler
+from novasched.drivers.filter_scheduler import FilterScheduler
+from novasched.errors import ConfigError
+from novasched.model.settings import ALL_FILTERS, ALL_WEIGHERS, DEFAULT_FILTERS, Settings
+
+STYLE = 'tests.unit.plugins.nova_style'
+AVAILABLE, ENABLED = '[filter_scheduler] available_filters', '[filter_scheduler] enabled_filters'
+WEIGHTS = '[filter_scheduler] weight_classes'
+
+
+def names(made):
+    return [each.name for each in made]
+
+
+@pytest.mark.parametrize(
+    ('available', 'enabled'),
+    [
+        ([ALL_FILTERS], DEFAULT_FILTERS),
+        ([ALL_FILTERS, f'{STYLE}.RackFilter'], ('RackFilter', 'ComputeFilter')),
+        ([f'{STYLE}.RackFilter', f'{STYLE}.QuietestFilter'], ('QuietestFilter', 'RackFilter')),
+        ([f'{STYLE}:RackFilter'], ('RackFilter',)),
+        ([f'{STYLE}.rack_filters'], ('SureFilter',)),
+        (['nova.scheduler.filters.compute_filter.ComputeFilter'], ('ComputeFilter',)),
+        (['nova.scheduler.filters.affinity_filter.ServerGroupAffinityFilter'],
+         ('ServerGroupAffinityFilter',)),
+        (['ComputeFilter'], ('ComputeFilter',)),
+        ([ALL_FILTERS], ()),
+    ],
+)  # fmt: skip
+def test_filters(available, enabled):
+    """Filters come in the order of enabled_filters, from wherever available_filters says:
+    all built-in ones, nova's paths of these, other classes, functions that return some."""
+    settings = Settings(available_filters=tuple(available), enabled_filters=tuple(enabled))
+    assert names(plugins.filters(settings)) == list(enabled)
+
+
+@pytest.mark.parametrize(
+    ('classes', 'found'),
+    [
+        (['nova.scheduler.weights.ram.RAMWeigher'], ['RAMWeigher']),
+        (['nova.scheduler.weights.cpu.CPUWeigher', f'{STYLE}.NameWeigher'],
+         ['CPUWeigher', 'NameWeigher']),
+        ([f'{STYLE}.NameWeigher', f'{STYLE}.NameWeigher'], ['NameWeigher', 'NameWeigher']),
+        (['DiskWeigher'], ['DiskWeigher']),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_weighers(classes, found):
+    """weight_classes takes nova's paths of built-in weighers, and any others; whoever is
+    named twice weighs twice, as in nova."""
+    assert names(plugins.weighers(Settings(weight_classes=tuple(classes)))) == found
+
+
+def test_all_weighers():
+    """nova's word for all weighers means those that are built in."""
+    found = plugins.weighers(Settings(weight_classes=(ALL_WEIGHERS,)))
+    assert {'RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'IoOpsWeigher'} <= set(names(found))
+    assert all(type(each).__module__.startswith('novasched.weighers.') for each in found)
+
+
+def available(*paths):
+    return {'available_filters': paths, 'enabled_filters': ('RackFilter',)}
+
+
+@pytest.mark.parametrize(
+    ('kind', 'options', 'option', 'value', 'why'),
+    [
+        ('filters', {'enabled_filters': ('NoSuch',)}, ENABLED, 'NoSuch', 'not found; there are '),
+        ('filters', {'enabled_filters': ('TrustedFilter',)}, ENABLED, 'TrustedFilter',
+         'it needs an attestation server'),
+        ('filters', available('nova.scheduler.filters.trusted_filter.TrustedFilter'), AVAILABLE,
+         'nova.scheduler.filters.trusted_filter.TrustedFilter', 'it needs an attestation server'),
+        ('filters', available(f'{STYLE}.SureFilter'), ENABLED, 'RackFilter',
+         'not found; there are SureFilter'),
+        ('filters', available('no.such.module.Filter'), AVAILABLE, 'no.such.module.Filter',
+         "ModuleNotFoundError: No module named 'no'"),
+        ('filters', available(f'{STYLE}.NoSuch'), AVAILABLE, f'{STYLE}.NoSuch', 'AttributeError'),
+        ('filters', available(f'{STYLE}.NoFilter'), AVAILABLE, f'{STYLE}.NoFilter',
+         'NoFilter is no filter: no subclass of ours, and without filter_all()'),
+        ('filters', available(f'{STYLE}.NameWeigher'), AVAILABLE, f'{STYLE}.NameWeigher',
+         'NameWeigher is no filter'),
+        ('filters', available(f'{STYLE}.CONF'), AVAILABLE, f'{STYLE}.CONF', 'is no filter'),
+        ('filters', available('RackFilter'), AVAILABLE, 'RackFilter', 'not found; there are '),
+        ('filters', available('.'), AVAILABLE, '.', 'ValueError'),
+        ('filters', {'available_filters': (f'{STYLE}.RefusesToStart',),
+                     'enabled_filters': ('RefusesToStart',)}, ENABLED, 'RefusesToStart',
+         'RuntimeError: the inventory is not there'),
+        ('weighers', {'weight_classes': ('NoSuch',)}, WEIGHTS, 'NoSuch', 'not found; there are '),
+        ('weighers', {'weight_classes': (f'{STYLE}.weighers_and_more',)}, WEIGHTS,
+         f'{STYLE}.weighers_and_more', 'RackFilter is no weigher'),
+        ('driver', {'driver': 'no_such'}, '[scheduler] driver', 'no_such', 'not found; there are '),
+        ('driver', {'driver': 'fake_scheduler'}, '[scheduler] driver', 'fake_scheduler',
+         "it was there for nova's own tests"),
+        ('driver', {'driver': f'{STYLE}.RackFilter'}, '[scheduler] driver', f'{STYLE}.RackFilter',
+         'is no driver: it has no select_destinations()'),
+        ('driver', {'driver': 'no.such.Driver'}, '[scheduler] driver', 'no.such.Driver',
+         'ModuleNotFoundError'),
+    ],
+)  # fmt: skip
+def test_what_does_not_load(kind, options, option, value, why):
+    """The start ends with one line that names the option, its value and the reason."""
+    with pytest.raises(ConfigError) as refusal:
+        getattr(plugins, kind)(Settings(**options))
+    text = str(refusal.value)
+    assert text.startswith(f'{option} = {value}: ')
+    assert why in text
+    assert '\n' not in text
+
+
+@pytest.mark.parametrize(
+    ('name', 'driver'),
+    [
+        ('filter_scheduler', FilterScheduler),
+        ('chance_scheduler', ChanceScheduler),
+        ('novasched.drivers.chance_scheduler.ChanceScheduler', ChanceScheduler),
+        ('novasched.drivers.chance_scheduler:ChanceScheduler', ChanceScheduler),
+    ],
+)
+def test_drivers(name, driver):
+    """A driver is named by its entry point, or by its path."""
+    built = plugins.driver(Settings(driver=name))(Settings(), [], NOBODY, NOBODY, [], [])
+    assert type(built) is driver
+
+
+def test_a_driver_that_cannot_be_built():
+    """A driver that raises when it is built stops the start in the same way."""
+    build = plugins.driver(Settings(driver='filter_scheduler'))
+    with pytest.raises(ConfigError, match=r'^\[scheduler\] driver = filter_scheduler: TypeError'):
+        build('too', 'few')
+
+
+def test_only_what_is_not_built_in_has_to_be_prepared_for():
+    """Nothing of nova is imported, or stood in for, before a plugin needs it."""
+    prepared = []
+
+    def prepare():
+        prepared.append(1)
+
+    plugins.filters(Settings(), prepare)
+    plugins.weighers(Settings(), prepare)
+    plugins.driver(Settings(), prepare)
+    assert not prepared
+
+
+NOBODY = object()

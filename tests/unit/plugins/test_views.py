@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plugin that was written for nova can see."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+
+from novasched.compat.request_views import Habits, RequestViews
+from novasched.errors import InstancesUnread
+from novasched.filters import CANDIDATES
+from novasched.model.host import Instance
+from novasched.model.numa import GuestCell, GuestTopology
+from novasched.model.pci import PciRequest
+from novasched.model.request import Destination, NetworkRequest, RequestGroup, Retry
+from tests.builders import a_candidate, a_group, a_host, a_request, a_uuid
+
+SERVER = a_uuid('s1')
+HOST = replace(
+    a_host(
+        'h1',
+        ram=2048,
+        disk_gb=10,
+        vcpus=8,
+        vcpus_used=2,
+        disabled=True,
+        why='broken',
+        metadata=[{'availability_zone': 'z1', 'k': 'v'}, {}],
+        nodename='n1',
+        num_io_ops=3,
+        cpu_info='{"arch": "x86_64"}',
+        supported_instances=(('x86_64', 'kvm', 'hvm'),),
+        stats={'io_workload': '3'},
+        metrics=(
+            {'name': 'cpu.percent', 'value': 0.25, 'timestamp': 't', 'source': 's'},
+            {'name': 'cpu.frequency', 'value': 1600, 'timestamp': 't', 'source': 's'},
+            'nonsense',
+        ),
+    ),
+    instances={SERVER: Instance(SERVER, project_id='p1', instance_type_id=7)},
+)
+REQUEST = a_request(
+    count=2,
+    extra_specs={'a:b': 'c'},
+    image={'hw_architecture': 'x86_64', 'hw_numa_nodes': 2},
+    hints={'one': ['x'], 'two': ['x', 'y'], 'none': []},
+    group=a_group('anti-affinity', ['m2', 'm1'], hosts=frozenset({'h2', 'h1'}),
+                  rules={'max_server_per_host': '3'}),
+    availability_zone='z1',
+    request_id='req-1',
+    ignore_hosts=('h9',),
+    requested_destination=Destination(host='h1', cell_uuid='c1',
+                                      aggregates=(frozenset({'b', 'a'}), frozenset({'c'}))),
+    retry=Retry(2, (('h3', 'n3'),)),
+    numa_topology=GuestTopology((GuestCell(0, frozenset({0, 1}), 512),)),
+    pci_requests=(PciRequest(1, ({'vendor_id': '8086'},), alias_name='gpu'),),
+    requested_networks=(NetworkRequest('net'),),
+    security_groups=('default',),
+    physnets=frozenset({'physnet0'}),
+    requested_resources=(RequestGroup('port', {'NET_BW': 1}, frozenset({'T'})),),
+    root_required=frozenset({'R'}),
+    same_subtree=(frozenset({'_a', '_b'}),),
+)  # fmt: skip
+
+
+def views(read=True, **memory):
+    return RequestViews(Habits(read), memory)
+
+
+def host(**memory):
+    return views(**memory).host(HOST)
+
+
+def spec():
+    return views().spec(REQUEST)
+
+
+@pytest.mark.parametrize(
+    ('seen', 'value'),
+    [
+        (lambda h: (h.host, h.nodename, h.uuid, h.cell_uuid),
+         ('h1', 'n1', HOST.uuid, HOST.cell_uuid)),
+        (lambda h: (h.total_usable_ram_mb, h.free_ram_mb, h.free_disk_mb), (2048, 2048, 10240)),
+        (lambda h: (h.vcpus_total, h.vcpus_used, h.cpu_allocation_ratio), (8, 2, 1.0)),
+        (lambda h: (h.num_instances, h.num_io_ops, h.failed_builds), (0, 3, 0)),
+        (lambda h: h.cpu_info, '{"arch": "x86_64"}'),
+        (lambda h: h.supported_instances, [['x86_64', 'kvm', 'hvm']]),
+        (lambda h: h.stats, {'io_workload': '3'}),
+        (lambda h: [(m.name, m.value) for m in h.metrics],
+         [('cpu.percent', 25), ('cpu.frequency', 1600)]),
+        (lambda h: [a.name for a in h.aggregates], ['aggregate1', 'aggregate2']),
+        (lambda h: [a.availability_zone for a in h.aggregates], ['z1', None]),
+        (lambda h: h.aggregates[0].metadata, {'availability_zone': 'z1', 'k': 'v'}),
+        (lambda h: {uuid: (i.uuid, i.project_id, i.instance_type_id, i.host)
+                    for uuid, i in h.instances.items()}, {SERVER: (SERVER, 'p1', 7, 'h1')}),
+        (lambda h: (h.service['host'], h.service['disabled'], h.service['disabled_reason']),
+         ('h1', True, 'broken')),
+        (lambda h: (h.service['forced_down'], h.service.get('topic')), (False, 'compute')),
+        (lambda h: (h.limits, h.updated, h.pci_stats, h.numa_topology), ({}, None, None, None)),
+        (lambda h: h.allocation_candidates, []),
+        (lambda h: hasattr(h, 'epc_used'), False),
+        (lambda h: getattr(h, 'epc_used', 9), 9),
+        (str, str(HOST)),
+    ],
+)  # fmt: skip
+def test_host_state(seen, value):
+    """A host has the attributes of nova's HostState."""
+    assert seen(host()) == value
+
+
+def test_candidates():
+    """A host's candidates are Placement's allocation requests."""
+    offered = {HOST.uuid: [a_candidate(HOST.uuid, VCPU=2)]}
+    assert host(**{CANDIDATES: offered}).allocation_candidates == [
+        {'allocations': {HOST.uuid: {'resources': {'VCPU': 2}}}, 'mappings': {'': [HOST.uuid]}}
+    ]
+
+
+@pytest.mark.parametrize(
+    ('seen', 'value'),
+    [
+        (lambda s: (s.project_id, s.user_id, s.num_instances), ('project', 'user', 2)),
+        (lambda s: s.instance_uuid, a_uuid('server0')),
+        (lambda s: (s.availability_zone, s.is_bfv, s.ignore_hosts, s.force_hosts),
+         ('z1', False, ['h9'], [])),
+        (lambda s: (s.flavor.vcpus, s.flavor.memory_mb, s.flavor['root_gb']), (1, 512, 1)),
+        (lambda s: (s.vcpus, s.memory_mb, s.root_gb, s.ephemeral_gb, s.swap), (1, 512, 1, 0, 0)),
+        (lambda s: s.flavor.extra_specs, {'a:b': 'c'}),
+        (lambda s: ('extra_specs' in s.flavor, s.flavor.get('rxtx_factor', 1)), (True, 1)),
+        (lambda s: s.image.properties.hw_architecture, 'x86_64'),
+        (lambda s: s.image.properties.get('hw_numa_nodes'), 2),
+        (lambda s: s.image.properties.get('hw_machine_type', 'q35'), 'q35'),
+        (lambda s: s.image.properties.obj_attr_is_set('hw_machine_type'), False),
+        (lambda s: s.image.properties.to_dict(),
+         {'hw_architecture': 'x86_64', 'hw_numa_nodes': 2}),
+        (lambda s: s.scheduler_hints, {'one': ['x'], 'two': ['x', 'y'], 'none': []}),
+        (lambda s: s.get_scheduler_hint('one'), 'x'),
+        (lambda s: s.get_scheduler_hint('two'), ['x', 'y']),
+        (lambda s: s.get_scheduler_hint('none'), []),
+        (lambda s: s.get_scheduler_hint('three', 'default'), 'default'),
+        (lambda s: (s.obj_attr_is_set('flavor'), 'no_such' in s), (True, False)),
+        (lambda s: (s.instance_group.policy, s.instance_group.policies, s.instance_group.rules),
+         ('anti-affinity', ['anti-affinity'], {'max_server_per_host': 3})),
+        (lambda s: (s.instance_group.hosts, s.instance_group.members),
+         (['h1', 'h2'], ['m1', 'm2'])),
+        (lambda s: (s.requested_destination.host, s.requested_destination.cell.uuid), ('h1', 'c1')),
+        (lambda s: s.requested_destination.aggregates, ['a,b', 'c']),
+        (lambda s: [(n.host, n.hypervisor_hostname) for n in s.retry.hosts], [('h3', 'n3')]),
+        (lambda s: s.retry.num_attempts, 2),
+        (lambda s: [(c.id, c.cpuset, c.memory) for c in s.numa_topology.cells],
+         [(0, {0, 1}, 512)]),
+        (lambda s: [(r.count, r.spec, r.alias_name) for r in s.pci_requests.requests],
+         [(1, [{'vendor_id': '8086'}], 'gpu')]),
+        (lambda s: [n.network_id for n in s.requested_networks], ['net']),
+        (lambda s: [g.name for g in s.security_groups], ['default']),
+        (lambda s: (s.network_metadata.physnets, s.network_metadata.tunneled),
+         ({'physnet0'}, False)),
+        (lambda s: [(g.requester_id, g.resources, g.required_traits)
+                    for g in s.requested_resources], [('port', {'NET_BW': 1}, {'T'})]),
+        (lambda s: (s.request_level_params.root_required, s.request_level_params.same_subtree),
+         ({'R'}, [{'_a', '_b'}])),
+        (lambda s: (s._context.user_id, s._context.request_id), ('user', 'req-1')),
+    ],
+)  # fmt: skip
+def test_request_spec(seen, value):
+    """A request has the attributes and methods of nova's RequestSpec."""
+    assert seen(spec()) == value
+
+
+@pytest.mark.parametrize(
+    'name', ['image', 'instance_group', 'requested_destination', 'retry', 'numa_topology']
+)
+def test_what_a_request_need_not_have(name):
+    """It is there, and None."""
+    bare = views().spec(a_request())
+    assert getattr(bare, name) is None
+    assert name in bare
+
+
+@pytest.mark.parametrize(
+    'seen',
+    [
+        lambda: spec().no_such,
+        lambda: spec().image.properties.hw_machine_type,
+        lambda: host().epc_used,
+        lambda: host().aggregates[0].hosts,
+        lambda: host().instances[SERVER].system_metadata,
+    ],
+)
+def test_what_is_not_known(seen):
+    """It fails as nova's objects do, and as others do, and says what is missing."""
+    with pytest.raises(NotImplementedError, match='is not known to novasched'):
+        seen()
+    with pytest.raises(AttributeError):
+        seen()
+
+
+def test_all_plugins_of_a_request_see_the_same():
+    """A host, and an aggregate that hosts share, is one object for as long as a request
+    lasts, and another one for the next."""
+    shown, others = views(), views()
+    twin = replace(HOST, uuid=a_uuid('twin'))
+    assert shown.host(HOST) is shown.host(HOST)
+    assert shown.host(HOST).aggregates[0] is shown.host(twin).aggregates[0]
+    assert shown.host(HOST) is not others.host(HOST)
+    shown.host(HOST).aggregates[0].metadata['k'] = 'changed'
+    assert others.host(HOST).aggregates[0].metadata['k'] == 'v'
+
+
+def test_views_follow_what_happens():
+    """After a server is placed, what that changes is seen anew, in the same object; what
+    plugins have left elsewhere stays."""
+    shown = views()
+    state, request = shown.host(HOST), shown.spec(REQUEST)
+    state.note, state.limits['vcpu'], state.stats['x'] = 'mine', 9, 'y'
+    state.free_ram_mb, request.flavor.memory_mb = 1, 2
+    assert (len(state.instances), request.instance_group.hosts) == (1, ['h1', 'h2'])
+    second = REQUEST.for_instance(a_uuid('server1')).having_placed('h7')
+    assert shown.host(HOST.after(REQUEST)) is state
+    assert shown.spec(second) is request
+    assert (state.note, state.limits, state.stats['x']) == ('mine', {'vcpu': 9}, 'y')
+    assert (state.free_ram_mb, len(state.instances)) == (2048 - 512, 2)
+    assert request.instance_group.hosts == ['h1', 'h2', 'h7']
+    assert (request.instance_uuid, request.flavor.memory_mb) == (a_uuid('server1'), 2)
+
+
+def test_unread_servers():
+    """Servers that were not read are missed loudly, and remembered."""
+    habits = Habits()
+    with pytest.raises(InstancesUnread):
+        _ = RequestViews(habits, {}).host(HOST).instances
+    assert list(RequestViews(habits, {}).host(HOST).instances) == [SERVER]
+
+
+def test_copies():
+    """A plugin may copy what it sees."""
+    copied = copy.deepcopy(spec().flavor)
+    copied.extra_specs['more'] = 'yes'
+    assert copied.vcpus == 1
+    assert spec().flavor.extra_specs == {'a:b': 'c'}
+    assert copy.copy(host()).host == 'h1'
