@@ -72,7 +72,7 @@ class Pipeline:
             return {}
         limits: dict[str, Any] = {}
         for each in self.filters:
-            if _applies(each, request):
+            if _runs(each, request):
                 with blaming(each.name):
                     limits.update(each.limits(host, request))
         return limits
@@ -84,7 +84,7 @@ class Pipeline:
             if not each.runs_for(index):
                 continue
             started = len(hosts)
-            if not (request.is_rebuild and not each.on_rebuild) and _applies(each, request):
+            if _runs(each, request):
                 hosts = _accepted(each, hosts, request)
             results.append(f'{each.name}: (start: {started}, end: {len(hosts)})')
             if not hosts:
@@ -140,6 +140,11 @@ def _applies(each: Filter | Weigher, request: Request) -> bool:
         return each.applies(request)
 
 
+def _runs(each: Filter, request: Request) -> bool:
+    """Few filters judge the host of a rebuild, and none judges what it has no rule for."""
+    return (each.on_rebuild or not request.is_rebuild) and _applies(each, request)
+
+
 def _accepted(each: Filter, hosts: Sequence[Host], request: Request) -> list[Host]:
     with blaming(each.name):
         verdicts = list(zip(hosts, each.reject_all(hosts, request), strict=True))
@@ -148,7 +153,8 @@ def _accepted(each: Filter, hosts: Sequence[Host], request: Request) -> list[Hos
         if why_not is None:
             kept.append(host)
         else:
-            FILTERS.debug('%s rejected %s: %s', each.name, host, why_not)
+            # What users wrote into a reason stays on one line of the log.
+            FILTERS.debug('%s rejected %s: %s', each.name, host, ' '.join(why_not.split()))
     return kept
 
 

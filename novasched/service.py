@@ -166,7 +166,8 @@ class SchedulerService(service.ServiceBase):  # type: ignore[misc]  # oslo.servi
         self._server.wait()
         for task in self._tasks:
             task.stop()
-        self._pulse.wait()
+        for task in self._tasks:
+            task.wait()
         self._transport.cleanup()
         self.application.close()
         self._stopped.set()

@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-import oslo_i18n
 from oslo_config import cfg
 
 from novasched.compat import bases
@@ -33,15 +32,13 @@ class NovaException(Exception):
         self.kwargs = kwargs
 
 
-_text = oslo_i18n.TranslatorFactory(domain=ROOT).primary
-
 MODULES: Mapping[str, Mapping[str, Any]] = {
     'nova': {},
     'nova.conf': {'CONF': cfg.CONF},
     'nova.context': {},
     'nova.exception': {'NovaException': NovaException},
     'nova.filters': {'BaseFilter': bases.BaseFilter},
-    'nova.i18n': dict.fromkeys(('_', '_LC', '_LE', '_LI', '_LW'), _text),
+    'nova.i18n': dict.fromkeys(('_', '_LC', '_LE', '_LI', '_LW'), str),
     'nova.objects': {},
     'nova.scheduler': {},
     'nova.scheduler.filters': {

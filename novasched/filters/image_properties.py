@@ -18,14 +18,14 @@ from packaging.version import InvalidVersion, Version
 
 from novasched.filters import Filter
 from novasched.model.host import Host
+from novasched.model.image_properties import OTHER_SPELLINGS
 from novasched.model.request import Request
 
 _OTHER_NAMES = {
-    'i386': 'i686', 'i486': 'i686', 'i586': 'i686', 'x86_32': 'i686', 'x86_32p': 'i686',
-    'amd64': 'x86_64',
-    'xapi': 'xen',
-    'pv': 'xen', 'hv': 'hvm', 'baremetal': 'hvm',
-}  # fmt: skip
+    other: name
+    for kind in ('hw_architecture', 'img_hv_type', 'hw_vm_mode')
+    for other, name in OTHER_SPELLINGS[kind].items()
+}
 _COMPARISONS = {
     '<': operator.lt, '<=': operator.le, '==': operator.eq,
     '>': operator.gt, '>=': operator.ge, '!=': operator.ne,

@@ -24,26 +24,42 @@ _P = ParamSpec('_P')
 _R = TypeVar('_R')
 
 
-class NoValidHost(Exception):
-    """The NoValidHost that a nova client knows, in the shape in which nova sends it.
+class _NovaFault(Exception):
+    """An exception that a nova client knows by its name, in the shape in which nova sends
+    it: ``kwargs`` are what its text is made of, and the HTTP status ``code``."""
 
-    ``code`` is the HTTP status that nova's exceptions carry.
-    """
+    def __init__(self, text: str, **kwargs: Any) -> None:
+        super().__init__(text)
+        self.kwargs = kwargs
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f'No valid host was found. {reason}')
-        self.kwargs: dict[str, Any] = {'reason': reason, 'code': 500}
+    def __init_subclass__(cls) -> None:
+        cls.__module__ = 'nova.exception'
 
 
-NoValidHost.__module__ = 'nova.exception'
+class NoValidHost(_NovaFault):
+    """There are not hosts for all servers."""
+
+    @classmethod
+    def of(cls, error: errors.NoValidHost) -> NoValidHost:
+        """The fault that says what an error says."""
+        return cls(str(error), reason=error.reason, code=500)
+
+
+class ComputeHostMetricNotFound(_NovaFault):
+    """A host lacks a metric that is required."""
+
+    @classmethod
+    def of(cls, error: errors.MetricMissing) -> ComputeHostMetricNotFound:
+        """The fault that says what an error says."""
+        return cls(str(error), name=error.name, host=error.host, node=error.node, code=404)
 
 
 def answered(method: Callable[_P, _R]) -> Callable[_P, _R]:
     """Decorator of what may fail by the content of a message.
 
-    :class:`novasched.errors.NoValidHost` becomes the one above, and BadRequest is logged
-    in one line. Both are sent to the caller as expected, so that oslo.messaging logs no
-    traceback for what is no fault of this service.
+    NoValidHost and MetricMissing become the faults above, and BadRequest is logged in one
+    line. All are sent to the caller as expected, so that oslo.messaging logs no traceback
+    for what is no fault of this service.
     """
 
     @functools.wraps(method)
@@ -52,7 +68,9 @@ def answered(method: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return method(*args, **kwargs)
         except errors.NoValidHost as error:
-            fault = NoValidHost(error.reason)
+            fault = NoValidHost.of(error)
+        except errors.MetricMissing as error:
+            fault = ComputeHostMetricNotFound.of(error)
         except errors.BadRequest as error:
             fault = error
         # Past the handlers: in there, oslo.log adds the error in hand to what is logged,
@@ -61,5 +79,5 @@ def answered(method: Callable[_P, _R]) -> Callable[_P, _R]:
             LOG.warning('Message refused: %s', fault)
         raise fault
 
-    expected = oslo_messaging.expected_exceptions(NoValidHost, errors.BadRequest)
+    expected = oslo_messaging.expected_exceptions(_NovaFault, errors.BadRequest)
     return cast('Callable[_P, _R]', functools.wraps(method)(expected(inner)))

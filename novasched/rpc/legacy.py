@@ -12,33 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from novasched import objects
+from novasched.model.image_properties import typed
 from novasched.objects import BadObject, NovaObject, RequestSpec
-
-# Names that image properties had before they got their prefix.
-RENAMED_PROPERTIES = {
-    'architecture': 'hw_architecture',
-    'auto_disk_config': 'hw_auto_disk_config',
-    'bdm_v2': 'img_bdm_v2',
-    'bittorrent': 'img_bittorrent',
-    'block_device_mapping': 'img_block_device_mapping',
-    'cache_in_nova': 'img_cache_in_nova',
-    'hypervisor_type': 'img_hv_type',
-    'hypervisor_version_requires': 'img_hv_requested_version',
-    'ipxe_boot': 'hw_ipxe_boot',
-    'mappings': 'img_mappings',
-    'owner_id': 'img_owner_id',
-    'root_device_name': 'img_root_device_name',
-    'vm_mode': 'hw_vm_mode',
-    'vmware_disktype': 'hw_disk_type',
-    'vmware_image_version': 'img_version',
-    'vmware_linked_clone': 'img_linked_clone',
-    'vmware_ostype': 'os_distro',
-    'xenapi_device_id': 'hw_device_id',
-    'xenapi_image_compression_level': 'img_compression_level',
-    'xenapi_skip_agent_inject_files_at_boot': 'os_skip_agent_inject_files_at_boot',
-    'xenapi_skip_agent_inject_ssh': 'os_skip_agent_inject_ssh',
-    'xenapi_use_agent': 'img_use_agent',
-}
 
 
 def request_spec(spec: Mapping[str, Any], filters: Mapping[str, Any]) -> RequestSpec:
@@ -112,9 +87,9 @@ def _image(value: Any) -> Any:
         return value or None
     properties = value.get('properties') or {}
     if isinstance(properties, Mapping):
-        old = {RENAMED_PROPERTIES[k]: v for k, v in properties.items() if k in RENAMED_PROPERTIES}
-        new = {k: v for k, v in properties.items() if k not in RENAMED_PROPERTIES}
-        properties = objects.ImageMetaProps.from_plain({**old, **new})
+        texts = {name: value for name, value in properties.items() if isinstance(value, str)}
+        others = {name: value for name, value in properties.items() if name not in texts}
+        properties = objects.ImageMetaProps.from_plain({**others, **typed(texts)})
     return objects.ImageMeta.from_plain({**value, 'properties': properties}) if value else None
 
 

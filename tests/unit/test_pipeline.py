@@ -204,3 +204,37 @@ def test_an_error_is_not_a_rejection():
     with pytest.raises(BadPlugin, match='Broken raised ZeroDivisionError: bug') as failure:
         rank(pipeline(Broken), [A])
     assert isinstance(failure.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ('fields', 'limits'),
+    [
+        ({}, {'vcpu': 32}),
+        ({'force_hosts': ('a',)}, {}),
+        ({'hints': {'_nova_check_type': ['rebuild']}}, {}),
+        ({'hints': {'no_limits': ['please']}}, {}),
+    ],
+)
+def test_limits_come_from_filters_that_ran(fields, limits):
+    """A filter that did not judge the host has nothing for nova-compute to check."""
+
+    class Limiting(Filter):
+        def applies(self, request):
+            return not request.hint('no_limits')
+
+        def limits(self, host, request):
+            return {'vcpu': 4 * host.vcpus_total}
+
+    assert pipeline(Limiting).limits(A, a_request(**fields)) == limits
+
+
+def test_a_reason_stays_on_one_line(caplog):
+    """What a user wrote cannot make a line of the log."""
+
+    class Echo(Filter):
+        def reject(self, host, request):
+            return f'wants {request.hint("x")[0]}'
+
+    caplog.set_level('DEBUG', logger='nova.filters')
+    rank(pipeline(Echo), [A], a_request(hints={'x': ['a\n2026-01-01 ERROR forged']}))
+    assert f'Echo rejected {A}: wants a 2026-01-01 ERROR forged' in caplog.messages

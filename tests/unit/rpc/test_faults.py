@@ -41,6 +41,19 @@ def test_no_valid_host(reason: str) -> None:
     }
 
 
+def test_metric_missing() -> None:
+    """A metric that is required and missing is the fault by which nova says so."""
+    sent = failure(errors.MetricMissing('cpu.percent', 'h', 'n'))
+    text = 'Metric cpu.percent could not be found on the compute host node h.n.'
+    assert {key: sent[key] for key in sent if key != 'tb'} == {
+        'class': 'ComputeHostMetricNotFound',
+        'module': 'nova.exception',
+        'message': text,
+        'args': [text],
+        'kwargs': {'name': 'cpu.percent', 'host': 'h', 'node': 'n', 'code': 404},
+    }
+
+
 def test_no_valid_host_ends_here() -> None:
     """The traceback that is sent holds the fault alone, not the error behind it."""
     trace = ''.join(failure(errors.NoValidHost('x'))['tb'])
