@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import operator
+from collections import Counter
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -22,6 +23,9 @@ from novasched.narrowing import narrow, skips_filters
 from novasched.weighers import Weigher
 
 FILTERS = logging.getLogger('nova.filters')
+REASONS = 3
+"""How many reasons are told when a filter leaves no host."""
+
 MANAGER = logging.getLogger('nova.scheduler.manager')
 WEIGHTS = logging.getLogger('nova.scheduler.utils')
 
@@ -84,11 +88,13 @@ class Pipeline:
             if not each.runs_for(index):
                 continue
             started = len(hosts)
+            why: Counter[str] = Counter()
             if _runs(each, request):
-                hosts = _accepted(each, hosts, request)
+                hosts, why = _accepted(each, hosts, request)
             results.append(f'{each.name}: (start: {started}, end: {len(hosts)})')
             if not hosts:
                 FILTERS.info('Filter %s returned 0 hosts', each.name)
+                _log_reasons(each.name, why)
                 break
             FILTERS.debug('Filter %s returned %d host(s)', each.name, len(hosts))
         if not hosts:
@@ -145,17 +151,33 @@ def _runs(each: Filter, request: Request) -> bool:
     return (each.on_rebuild or not request.is_rebuild) and _applies(each, request)
 
 
-def _accepted(each: Filter, hosts: Sequence[Host], request: Request) -> list[Host]:
+def _accepted(
+    each: Filter, hosts: Sequence[Host], request: Request
+) -> tuple[list[Host], Counter[str]]:
+    """The hosts that a filter accepts, and its reasons for the others, counted."""
     with blaming(each.name):
         verdicts = list(zip(hosts, each.reject_all(hosts, request), strict=True))
     kept = []
-    for host, why_not in verdicts:
-        if why_not is None:
+    why: Counter[str] = Counter()
+    for host, reason in verdicts:
+        if reason is None:
             kept.append(host)
-        else:
-            # What users wrote into a reason stays on one line of the log.
-            FILTERS.debug('%s rejected %s: %s', each.name, host, ' '.join(why_not.split()))
-    return kept
+            continue
+        # What users wrote into a reason stays on one line of the log.
+        reason = ' '.join(reason.split())
+        why[reason] += 1
+        FILTERS.debug('%s rejected %s: %s', each.name, host, reason)
+    return kept, why
+
+
+def _log_reasons(name: str, why: Counter[str]) -> None:
+    """Say of the filter that left no host what it had against them, the commonest first."""
+    told = why.most_common(REASONS)
+    for reason, count in told:
+        FILTERS.info('%s rejected %d host(s): %s', name, count, reason)
+    others = why.total() - sum(count for _, count in told)
+    if others:
+        FILTERS.info('%s rejected %d host(s) for other reasons', name, others)
 
 
 def _added_by(weigher: Weigher, hosts: Sequence[Host], request: Request) -> list[float]:

@@ -3,11 +3,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from novasched.cells.schema import Database
 from novasched.model.host import Aggregate
+
+LOG = logging.getLogger('nova.scheduler.filters.utils')
+NUMBERS = (
+    'cpu_allocation_ratio',
+    'disk_allocation_ratio',
+    'max_instances_per_host',
+    'max_io_ops_per_host',
+    'ram_allocation_ratio',
+)
+"""Metadata keys by which filters let an aggregate override an option. Those of weighers
+are warned about where they are used, as in nova."""
 
 
 class AggregateReader:
@@ -15,6 +27,7 @@ class AggregateReader:
 
     def __init__(self, api: Database) -> None:
         self.api = api
+        self._warned: set[tuple[int, str, str]] = set()
 
     def having(self, key: str, value: str) -> Sequence[Aggregate]:
         """See :class:`novasched.prefilters.Aggregates`."""
@@ -43,7 +56,18 @@ class AggregateReader:
             self.api.select('aggregate_metadata', ('aggregate_id', 'key', 'value'))
         ):
             metadata[row.aggregate_id][row.key] = row.value
+            if row.key in NUMBERS:
+                self._check(row.aggregate_id, row.key, row.value)
         return {
             row.id: Aggregate(row.id, row.uuid, row.name, metadata[row.id])
             for row in self.api.rows(self.api.select('aggregates', ('id', 'uuid', 'name')))
         }
+
+    def _check(self, aggregate: int, key: str, value: str) -> None:
+        """Warn, once, of a value that is no number and so leaves the option in force."""
+        try:
+            float(value)
+        except ValueError:
+            if (aggregate, key, value) not in self._warned:
+                self._warned.add((aggregate, key, value))
+                LOG.warning("Could not decode %s: '%s' of aggregate %d", key, value, aggregate)

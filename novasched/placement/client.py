@@ -87,6 +87,10 @@ class PlacementClient:
         for warning in what.warnings:
             LOG.warning(warning)
         response = self._call('GET', f'/allocation_candidates?{what.string}', trace_id)
+        if response.status_code == 400:
+            # The query is at fault: an extra spec may name what Placement does not know.
+            LOG.warning('Placement refuses the query %s: %s', what.string, _detail(response))
+            return []
         if response.status_code != 200:
             raise PlacementUnavailable(
                 f'Failed to retrieve allocation candidates from placement API for {what.string}: '
@@ -233,7 +237,9 @@ def _is_generation_conflict(response: Any) -> bool:
 
 
 def _detail(response: Any) -> str:
-    return _first_error(response).get('detail') or response.reason or ''
+    """What Placement has to say, on one line."""
+    text = _first_error(response).get('detail') or response.reason or ''
+    return ' '.join(str(text).split())
 
 
 def _first_error(response: Any) -> dict[str, str]:

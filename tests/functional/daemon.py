@@ -7,7 +7,7 @@ import os
 import secrets
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import broker
@@ -39,6 +39,7 @@ class Daemon:
         cloud: NovaCloud,
         overrides: Config | None = None,
         command: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         # A name of its own: the consumer that a killed one leaves behind for a while
         # cannot be taken for this one.
@@ -46,6 +47,7 @@ class Daemon:
         self.config = cloud.config(self.host, overrides)
         self._amqp_url = cloud.amqp_url
         self._command = [*(command or command_line()), '--config-file', str(self.config)]
+        self._environment = {**os.environ, **ENVIRONMENT, **(environment or {})}
         self._process: Process | None = None
 
     @property
@@ -74,8 +76,7 @@ class Daemon:
         """Start it and do not wait."""
         # Captured by pytest, and shown with a test that fails.
         print(f'log of {self.host}: {self.log}')
-        environment = {**os.environ, **ENVIRONMENT}
-        self._process = Process(self._command, self.log, env=environment)
+        self._process = Process(self._command, self.log, env=self._environment)
         return self._process
 
     def run_to_end(self, seconds: float = START) -> int:

@@ -32,12 +32,15 @@ Config = Mapping[str, Mapping[str, object]]
 
 
 def write_config(path: Path, config: Config) -> Path:
-    """An oslo.config file that only its owner may read: it holds passwords."""
+    """An oslo.config file that only its owner may read: it holds passwords. An option with
+    several lines has a list."""
     path.touch(0o600)
     lines: list[str] = []
     for section, options in config.items():
         lines.append(f'[{section}]')
-        lines.extend(f'{name} = {value}' for name, value in options.items())
+        for name, value in options.items():
+            values = value if isinstance(value, list) else [value]
+            lines.extend(f'{name} = {each}' for each in values)
     path.write_text('\n'.join(lines) + '\n')
     return path
 

@@ -169,7 +169,8 @@ def test_log_of_a_refusal(caplog):
     assert ('DEBUG', 'Starting with 3 host(s)') in texts
     assert ('DEBUG', 'Filter BigEnough returned 3 host(s)') in texts
     assert ('DEBUG', 'Filter NotA returned 2 host(s)') in texts
-    assert texts[-2] == ('INFO', 'Filter Nobody returned 0 hosts')
+    assert texts[-3] == ('INFO', 'Filter Nobody returned 0 hosts')
+    assert texts[-2] == ('INFO', 'Nobody rejected 2 host(s): no')
     assert texts[-1] == (
         'INFO',
         'Filtering removed all hosts for the request with instance ID '
@@ -238,3 +239,20 @@ def test_a_reason_stays_on_one_line(caplog):
     caplog.set_level('DEBUG', logger='nova.filters')
     rank(pipeline(Echo), [A], a_request(hints={'x': ['a\n2026-01-01 ERROR forged']}))
     assert f'Echo rejected {A}: wants a 2026-01-01 ERROR forged' in caplog.messages
+
+
+def test_the_commonest_reasons_are_told(caplog):
+    """When a filter leaves no host, the log says why: three reasons, and how many more."""
+
+    class Picky(Filter):
+        def reject(self, host, request):
+            return f'too {"big" if host.free_ram_mb > 4 else host.free_ram_mb}'
+
+    caplog.set_level('INFO', logger='nova.filters')
+    rank(pipeline(Picky), [a_host(f'h{ram}', ram=ram) for ram in range(9)])
+    assert caplog.messages[1:-1] == [
+        'Picky rejected 4 host(s): too big',
+        'Picky rejected 1 host(s): too 0',
+        'Picky rejected 1 host(s): too 1',
+        'Picky rejected 3 host(s) for other reasons',
+    ]

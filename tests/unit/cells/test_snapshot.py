@@ -193,3 +193,15 @@ def test_a_missing_api_database_is_named(cloud):
     tables.api.drop_all(cloud.api)
     with pytest.raises(DatabaseUnavailable, match=r'^API database has no table cell_mappings$'):
         cloud.cells.refresh()
+
+
+def test_a_number_that_is_none_is_warned_about_once(cloud, caplog):
+    """Metadata that should override an option, and cannot, is named in the log."""
+    cloud.add_host('h1')
+    cloud.add_aggregate(4, ['h1'], max_io_ops_per_host='few', max_instances_per_host='7')
+    reader = cloud.reader()
+    for _ in range(2):
+        reader.read(None, a_request(), instances=False)
+    assert [record.getMessage() for record in caplog.records if 'decode' in record.msg] == [
+        "Could not decode max_io_ops_per_host: 'few' of aggregate 4"
+    ]

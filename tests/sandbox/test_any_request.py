@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a request says, it is answered, and Placement's books agree with the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from importlib.metadata import entry_points
+from uuid import UUID
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from novasched.model.request import Flavor
+from novasched.sandbox import databases as tables
+from novasched.sandbox.cloud import Sandbox
+from novasched.sandbox.conductor import NoAnswer
+from novasched.sandbox.machines import Machine
+
+MACHINES = [
+    Machine(f'host{n}', zone='az1' if n % 2 else None, cell=f'cell{n % 2}') for n in range(4)
+]
+METADATA = {
+    'max_io_ops_per_host': 'few',
+    'ram_weight_multiplier': 'heavy',
+    'cpu_allocation_ratio': '',
+    'filter_tenant_id': 'sandbox-project, another',
+    'ssd': 'true,yes',
+}
+
+word = st.sampled_from(
+    ['', ' ', '4', '-1', '1e999', 'nan', 'true', '<in>', '<or>', '>=', '>= x', 's== kvm', '<all-in> a b',
+     '<or> 1 <or> 2', 'required', 'forbidden', 'dedicated', 'mixed', 'isolate', '^0', '0-9999999999',
+     '[]', '{}', '["=", "$free_ram_mb", 4]', '["<"]', '["not", ["and"]]', '$', 'host1', '/24', '\n', '\x00']
+)  # fmt: skip
+text = word | st.text(max_size=12)
+key = st.sampled_from(
+    ['capabilities:cpu_info:features', 'capabilities:stats:a:b', 'free_ram_mb', 'ssd', 'vcpus',
+     'aggregate_instance_extra_specs:ssd', 'resources:VGPU', 'resources:VCPU', 'resources1:CUSTOM_A',
+     'trait:CUSTOM_A', 'trait1:HW_CPU_X86_AVX', 'group_policy', 'hw:cpu_policy', 'hw:cpu_thread_policy',
+     'hw:cpu_dedicated_mask', 'hw:emulator_threads_policy', 'hw:mem_encryption', 'hw:tpm_version',
+     'hw:tpm_model', 'hw:pmem', 'hw:maxphysaddr_bits', 'hw:maxphysaddr_mode', 'os:secure_boot',
+     'accel:device_profile', 'hw:virtio_packed_ring']
+) | text  # fmt: skip
+image_key = st.sampled_from(
+    ['hw_architecture', 'img_hv_type', 'hw_vm_mode', 'img_hv_requested_version', 'hw_cpu_policy',
+     'hw_maxphysaddr_bits', 'traits_required', 'hw_firmware_type', 'hw_tpm_version', 'hw_mem_encryption']
+)  # fmt: skip
+hint_key = st.sampled_from(
+    ['query', 'same_host', 'different_host', 'build_near_host_ip', 'cidr', 'group',
+     'reservation', '_nova_check_type']
+)  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def everything() -> Iterator[tuple[Sandbox, list[str]]]:
+    """A cloud in which every filter is enabled that does not want a host to itself, and
+    aggregates say strange things. Some of the requests find a host in it."""
+    every = sorted(entry_points(group='novasched.filters').names)
+    names = [name for name in every if not name.startswith('Exact')]
+    options = {'enabled_filters': ','.join(names), 'max_instances_per_host': 10**6}
+    with Sandbox(MACHINES, {'filter_scheduler': options}) as cloud:
+        with cloud.databases.api.begin() as connection:
+            number, now = 90, datetime(2026, 1, 1)
+            row = {'aggregate_id': number, 'created_at': now}
+            odd = {'id': number, 'uuid': str(UUID(int=number)), 'name': 'odd', 'created_at': now}
+            connection.execute(sa.insert(tables.aggregates), [odd])
+            hosts = [{**row, 'host': name} for name in ('host1', 'host2')]
+            connection.execute(sa.insert(tables.aggregate_hosts), hosts)
+            metadata = [{**row, 'key': key, 'value': value} for key, value in METADATA.items()]
+            connection.execute(sa.insert(tables.aggregate_metadata), metadata)
+        placed: list[str] = []
+        yield cloud, placed
+        assert placed
+
+
+@settings(
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    vcpus=st.integers(0, 40),
+    memory_mb=st.integers(0, 4096),
+    count=st.integers(1, 3),
+    extra_specs=st.dictionaries(key, text, max_size=3),
+    image=st.dictionaries(image_key, text, max_size=2),
+    hints=st.dictionaries(hint_key, st.lists(text, max_size=2), max_size=2),
+    policy=st.none() | st.sampled_from(['affinity', 'anti-affinity', 'soft-affinity', 'odd']),
+    rules=st.dictionaries(st.just('max_server_per_host'), st.sampled_from(['1', '2', 'x', '']), max_size=1),
+    zone=st.none() | st.sampled_from(['az1', 'nowhere', '']),
+    names=st.dictionaries(
+        st.sampled_from(['force_hosts', 'force_nodes', 'ignore_hosts']),
+        st.lists(st.sampled_from(['host0', 'HOST1', 'nobody', '']), max_size=2),
+        max_size=1,
+    ),
+)  # fmt: skip
+def test_any_request(
+    everything, vcpus, memory_mb, count, extra_specs, image, hints, policy, rules, zone, names
+):
+    """It gets hosts, a refusal or a clear error; what is allocated is what was answered,
+    no error is logged, and the next request is served."""
+    cloud, placed = everything
+    flavor = Flavor('f', 'f', 1, vcpus, memory_mb, extra_specs=extra_specs)
+    group = cloud.group(policy, **rules) if policy else None
+    known = cloud.problems()
+    try:
+        cloud.boot(
+            flavor,
+            count,
+            zone=zone,
+            group=group,
+            image_properties=image,
+            scheduler_hints=hints,
+            **names,
+        )
+    except NoAnswer as error:
+        if 'BadRequest' not in str(error):
+            raise
+    assert cloud.problems() == known
+    for boot in cloud.boots:
+        for server in boot.servers:
+            cloud.placement.delete_allocations(server.uuid)
+            placed.append(server.uuid)
+    cloud.boots.clear()
