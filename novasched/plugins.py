@@ -22,7 +22,7 @@ import stevedore
 from novasched.compat import standins
 from novasched.compat.adapters import NovaFilter, NovaWeigher
 from novasched.compat.request_views import Guest
-from novasched.drivers import Driver
+from novasched.drivers import Driver, Parts
 from novasched.errors import ConfigError, NovaschedError
 from novasched.filters import Filter
 from novasched.model.settings import ALL_FILTERS, ALL_WEIGHERS, Settings
@@ -121,7 +121,7 @@ def weighers(settings: Settings, prepare: Prepare = standins.install) -> list[We
     ]
 
 
-def driver(settings: Settings, prepare: Prepare = standins.install) -> Callable[..., Driver]:
+def driver(settings: Settings, prepare: Prepare = standins.install) -> Callable[[Parts], Driver]:
     """What builds the driver that ``[scheduler] driver`` names, by entry point or path.
 
     :raises ConfigError: there is no driver of that name, or it does not load.
@@ -135,9 +135,9 @@ def driver(settings: Settings, prepare: Prepare = standins.install) -> Callable[
     if not hasattr(found, 'select_destinations'):
         raise ConfigError(option, name, 'is no driver: it has no select_destinations()')
 
-    def build(*parts: Any) -> Driver:
+    def build(parts: Parts) -> Driver:
         with _reported(option, name):
-            built: Driver = found(*parts)
+            built: Driver = found(parts)
         return built
 
     return build

@@ -27,7 +27,7 @@ from novasched.cells.mappings import Cells
 from novasched.cells.schema import Database
 from novasched.cells.snapshot import HostReader
 from novasched.conf.shared import share
-from novasched.drivers import Driver
+from novasched.drivers import Driver, Parts
 from novasched.errors import (
     ConfigError,
     PlacementUnauthorized,
@@ -112,7 +112,7 @@ def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
     sources = Sources(aggregates, hosts, _network(conf, settings, placement))
     prefilters = [each(settings, sources) for each in PREFILTERS]
     return Application(
-        driver=driver(settings, prefilters, placement, hosts, filters, weighers),
+        driver=driver(Parts(settings, prefilters, placement, hosts, filters, weighers)),
         placement=placement,
         hosts=hosts,
         cells=cells,

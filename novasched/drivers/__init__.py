@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from novasched.cycle import Hosts, Placement
@@ -15,6 +16,18 @@ from novasched.prefilters import Prefilter
 from novasched.weighers import Weigher
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a driver is made of: the ports, and the plugins that the operator enabled."""
+
+    settings: Settings
+    prefilters: Sequence[Prefilter]
+    placement: Placement
+    hosts: Hosts
+    filters: Sequence[Filter] = ()
+    weighers: Sequence[Weigher] = ()
+
+
 class Driver(Protocol):
     """Answers requests; called by many threads at once.
 
@@ -22,15 +35,7 @@ class Driver(Protocol):
     then every ``[scheduler] periodic_task_interval`` seconds; what it raises is logged.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        prefilters: Sequence[Prefilter],
-        placement: Placement,
-        hosts: Hosts,
-        filters: Sequence[Filter],
-        weighers: Sequence[Weigher],
-    ) -> None: ...
+    def __init__(self, parts: Parts) -> None: ...
 
     def select_destinations(self, request: Request) -> list[list[Selection]]:
         """A host for each server, with alternates behind it.

@@ -9,18 +9,15 @@ so that a stale host costs a detour and never a double booking.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
-from novasched.cycle import Hosts, Placement
+from novasched.cycle import Hosts
+from novasched.drivers import Parts
 from novasched.drivers.filter_scheduler import FilterScheduler
-from novasched.filters import Filter
 from novasched.model.host import Host
 from novasched.model.request import Flavor, Request
 from novasched.model.selection import Selection
-from novasched.model.settings import Settings
-from novasched.prefilters import Prefilter
-from novasched.weighers import Weigher
 
 ANYTHING = Request(flavor=Flavor())
 """A request that leaves no host out."""
@@ -29,17 +26,9 @@ ANYTHING = Request(flavor=Flavor())
 class CachingScheduler(FilterScheduler):
     """Implements :class:`novasched.drivers.Driver`, with its periodic task."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        prefilters: Sequence[Prefilter],
-        placement: Placement,
-        hosts: Hosts,
-        filters: Sequence[Filter],
-        weighers: Sequence[Weigher],
-    ) -> None:
-        self.memory = HostMemory(hosts)
-        super().__init__(settings, prefilters, placement, self.memory, filters, weighers)
+    def __init__(self, parts: Parts) -> None:
+        self.memory = HostMemory(parts.hosts)
+        super().__init__(replace(parts, hosts=self.memory))
 
     def periodic(self) -> None:
         """Read the hosts anew.

@@ -12,24 +12,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+from novasched.drivers import Parts
 from novasched.drivers.filter_scheduler import FilterScheduler
 from novasched.errors import NoValidHost
-from novasched.filters import Filter
 from novasched.model.host import Host
 from novasched.model.request import Request
-from novasched.model.settings import Settings
 from novasched.narrowing import narrow
 from novasched.pipeline import Pipeline
-from novasched.weighers import Weigher
 
 
 class ChanceScheduler(FilterScheduler):
     """Asks no filter and no weigher. Prefilters still shape what Placement is asked."""
 
-    def make_pipeline(
-        self, settings: Settings, filters: Sequence[Filter], weighers: Sequence[Weigher]
-    ) -> Pipeline:
-        return Lottery(settings, (), ())
+    def make_pipeline(self, parts: Parts) -> Pipeline:
+        return Lottery(parts.settings, (), ())
 
 
 class Lottery(Pipeline):

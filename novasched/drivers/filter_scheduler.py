@@ -5,19 +5,16 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from novasched.cycle import Candidates, Cycle, Hosts, Placement
+from novasched.cycle import Candidates, Cycle, Placement
+from novasched.drivers import Parts
 from novasched.errors import InstancesUnread, NoValidHost, PlacementUnavailable
-from novasched.filters import CANDIDATES, Filter
+from novasched.filters import CANDIDATES
 from novasched.model.request import Request
 from novasched.model.selection import Selection
-from novasched.model.settings import Settings
 from novasched.pipeline import Pipeline
-from novasched.prefilters import Prefilter
-from novasched.weighers import Weigher
 
 LOG = logging.getLogger('nova.scheduler.manager')
 
@@ -25,25 +22,15 @@ LOG = logging.getLogger('nova.scheduler.manager')
 class FilterScheduler:
     """Implements :class:`novasched.drivers.Driver`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        prefilters: Sequence[Prefilter],
-        placement: Placement,
-        hosts: Hosts,
-        filters: Sequence[Filter],
-        weighers: Sequence[Weigher],
-    ) -> None:
-        self.prefilters = prefilters
-        self.placement = placement
-        self.hosts = hosts
-        self.pipeline = self.make_pipeline(settings, filters, weighers)
+    def __init__(self, parts: Parts) -> None:
+        self.prefilters = parts.prefilters
+        self.placement = parts.placement
+        self.hosts = parts.hosts
+        self.pipeline = self.make_pipeline(parts)
 
-    def make_pipeline(
-        self, settings: Settings, filters: Sequence[Filter], weighers: Sequence[Weigher]
-    ) -> Pipeline:
+    def make_pipeline(self, parts: Parts) -> Pipeline:
         """How hosts are ranked, for a driver that does it differently."""
-        return Pipeline(settings, filters, weighers)
+        return Pipeline(parts.settings, parts.filters, parts.weighers)
 
     def select_destinations(self, request: Request) -> list[list[Selection]]:
         """See :class:`novasched.drivers.Driver`.

@@ -9,12 +9,12 @@ from novasched.model.request import Request
 from novasched.prefilters import LOG, Prefilter
 
 PREFIXES = {
+    'hw_architecture': 'HW_ARCH',
     'hw_cdrom_bus': 'COMPUTE_STORAGE_BUS',
     'hw_disk_bus': 'COMPUTE_STORAGE_BUS',
-    'hw_video_model': 'COMPUTE_GRAPHICS_MODEL',
-    'hw_vif_model': 'COMPUTE_NET_VIF_MODEL',
-    'hw_architecture': 'HW_ARCH',
     'hw_emulation_architecture': 'COMPUTE_ARCH',
+    'hw_vif_model': 'COMPUTE_NET_VIF_MODEL',
+    'hw_video_model': 'COMPUTE_GRAPHICS_MODEL',
     'hw_viommu_model': 'COMPUTE_VIOMMU',
 }
 """Image property to what its value makes a trait with, as nova has it. os-traits calls

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from novasched.drivers import Parts
 from novasched.drivers.caching_scheduler import CachingScheduler
 from novasched.errors import NoValidHost
 from novasched.filters import Filter
@@ -45,7 +46,7 @@ def cloud(*hosts, slots=10):
     cells = Cells(hosts)
     placement = CountingPlacement({host.uuid: slots for host in hosts})
     plugins = [WantsInstances(settings)], [RAMWeigher(settings)]
-    return CachingScheduler(settings, [], placement, cells, *plugins), cells
+    return CachingScheduler(Parts(settings, [], placement, cells, *plugins)), cells
 
 
 def ask(driver, name='server', **fields):

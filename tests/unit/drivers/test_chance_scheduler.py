@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from novasched.drivers import Parts
 from novasched.drivers.chance_scheduler import ChanceScheduler, Lottery
 from novasched.errors import NoValidHost
 from novasched.model.request import Destination
@@ -21,7 +22,7 @@ def scheduler(*hosts, slots=10, stale=()):
         {host.uuid: 0 if host in stale else slots for host in hosts},
         stale=frozenset(host.uuid for host in stale),
     )
-    return ChanceScheduler(Settings(), [], placement, StillHosts(hosts), [], [])
+    return ChanceScheduler(Parts(Settings(), [], placement, StillHosts(hosts)))
 
 
 def ask(driver, **fields):

@@ -8,6 +8,7 @@ import pytest
 
 from novasched import conf as configuration
 from novasched import plugins
+from novasched.drivers import Parts
 from novasched.drivers.filter_scheduler import FilterScheduler
 from novasched.rpc.server import make_server, make_transport
 from tests.builders import a_host
@@ -34,7 +35,7 @@ def call(tmp_path):
     cells = StillHosts([])
     placement = CountingPlacement({a_host().uuid: 5})
     filters = plugins.filters(settings)
-    driver = FilterScheduler(settings, [], placement, cells, filters, [])
+    driver = FilterScheduler(Parts(settings, [], placement, cells, filters))
     transport = make_transport(conf)
     server = make_server(transport, 'here', driver)
     server.start()

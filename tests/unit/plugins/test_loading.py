@@ -2,6 +2,7 @@
 import pytest
 
 from novasched import plugins
+from novasched.drivers import Parts
 from novasched.drivers.chance_scheduler import ChanceScheduler
 from novasched.drivers.filter_scheduler import FilterScheduler
 from novasched.errors import ConfigError
@@ -122,15 +123,17 @@ def test_what_does_not_load(kind, options, option, value, why):
 )
 def test_drivers(name, driver):
     """A driver is named by its entry point, or by its path."""
-    built = plugins.driver(Settings(driver=name))(Settings(), [], NOBODY, NOBODY, [], [])
+    built = plugins.driver(Settings(driver=name))(Parts(Settings(), [], NOBODY, NOBODY))
     assert type(built) is driver
 
 
 def test_a_driver_that_cannot_be_built():
     """A driver that raises when it is built stops the start in the same way."""
     build = plugins.driver(Settings(driver='filter_scheduler'))
-    with pytest.raises(ConfigError, match=r'^\[scheduler\] driver = filter_scheduler: TypeError'):
-        build('too', 'few')
+    with pytest.raises(
+        ConfigError, match=r'^\[scheduler\] driver = filter_scheduler: AttributeError'
+    ):
+        build(None)
 
 
 def test_only_what_is_not_built_in_has_to_be_prepared_for():

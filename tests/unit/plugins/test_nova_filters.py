@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from novasched import plugins
+from novasched.drivers import Parts
 from novasched.drivers.filter_scheduler import FilterScheduler
 from novasched.errors import BadPlugin, NoValidHost
 from novasched.model.host import Instance
@@ -45,7 +46,7 @@ def scheduler(*names, hosts=(EAST, WEST, BARE), weighers=()):
     )
     placement = CountingPlacement({host.uuid: 10 for host in hosts})
     made = plugins.filters(settings), plugins.weighers(settings)
-    return FilterScheduler(settings, [], placement, Cells(hosts), *made)
+    return FilterScheduler(Parts(settings, [], placement, Cells(hosts), *made))
 
 
 def ask(driver, **fields):

@@ -7,6 +7,7 @@ from textwrap import dedent
 import pytest
 
 from novasched import plugins
+from novasched.drivers import Parts
 from novasched.errors import ConfigError
 from novasched.model.settings import ALL_WEIGHERS, Settings
 from novasched.pipeline import Pipeline
@@ -115,7 +116,7 @@ def test_built_in_names_cannot_be_taken(caplog):
 
 def test_a_driver():
     """``[scheduler] driver`` names it."""
-    built = plugins.driver(Settings(driver='acme'))(Settings(), [], None, None, [], [])
+    built = plugins.driver(Settings(driver='acme'))(Parts(Settings(), [], None, None))
     assert type(built).__module__ == 'acme_scheduling.mine'
 
 
