@@ -8,10 +8,12 @@ a server gives another host (:meth:`Host.after`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from novasched.model.numa import HostTopology
+from novasched.model.pci import Pools
 from novasched.model.request import Request
 
 AVAILABILITY_ZONE = 'availability_zone'
@@ -48,9 +50,22 @@ class Instance:
     image_properties: Mapping[str, Any] = field(default_factory=dict)
 
 
+def no_cells() -> HostTopology | None:
+    """A host that says nothing of NUMA."""
+    return None
+
+
+def no_devices() -> Pools:
+    """A host without PCI devices."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A compute node: memory and used disk in MiB, total disk in GiB."""
+    """A compute node: memory and used disk in MiB, total disk in GiB.
+
+    ``numa`` and ``pci`` give what few requests look at, read when one does.
+    """
 
     host: str
     nodename: str
@@ -80,6 +95,18 @@ class Host:
     metrics: tuple[Mapping[str, Any], ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
     instances: Mapping[str, Instance] = field(default_factory=dict)
+    numa: Callable[[], HostTopology | None] = no_cells
+    pci: Callable[[], Pools] = no_devices
+
+    @property
+    def numa_topology(self) -> HostTopology | None:
+        """The NUMA cells; None if they are not reported, or cannot be read."""
+        return self.numa()
+
+    @property
+    def pci_stats(self) -> Pools:
+        """The free PCI devices; none if they cannot be read."""
+        return self.pci()
 
     @property
     def key(self) -> tuple[str, str]:
@@ -98,7 +125,8 @@ class Host:
         return min(names) if names else default
 
     def after(self, request: Request) -> Host:
-        """The host with the request's server in hand placed on it.
+        """The host with the request's server in hand placed on it, but for NUMA cells and
+        PCI devices (``fitting.py``).
 
         Swap counts towards Placement's DISK_GB but not here, as in nova. A move or
         a build always costs the host one I/O operation.

@@ -1,9 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NUMA topology that a guest asks for."""
+"""NUMA topologies: what a guest asks for, what a host has, and how the one lies on the other.
+
+Memory is in MiB, page sizes are in KiB.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+SHARED, DEDICATED, MIXED = 'shared', 'dedicated', 'mixed'
+"""CPU policies. None means shared."""
+
+PREFER, REQUIRE, ISOLATE = 'prefer', 'require', 'isolate'
+"""Thread policies. None means prefer."""
+
+SMALL_PAGES, LARGE_PAGES, ANY_PAGES = -1, -2, -3
+"""Page sizes that leave the choice to the host, as nova stores them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +31,16 @@ class GuestCell:
     cpu_policy: str | None = None
     cpu_thread_policy: str | None = None
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether some of its vCPUs get host CPUs of their own."""
+        return self.cpu_policy in (DEDICATED, MIXED)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether some of its vCPUs float, so that limits of overcommitment apply."""
+        return self.cpu_policy in (None, SHARED, MIXED)
+
 
 @dataclass(frozen=True, slots=True)
 class GuestTopology:
@@ -26,6 +48,124 @@ class GuestTopology:
 
     cells: tuple[GuestCell, ...]
     emulator_threads_policy: str | None = None
+
+    def reserves(self, position: int) -> int:
+        """How many host CPUs a cell needs for emulator threads: one, if they are isolated,
+        beside the first cell."""
+        return int(position == 0 and self.emulator_threads_policy == ISOLATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Memory pages of one size in a host cell, as numbers of pages."""
+
+    size_kb: int
+    total: int
+    used: int = 0
+    reserved: int = 0
+
+    @property
+    def free(self) -> int:
+        """Pages that a guest may have."""
+        return self.total - self.used - self.reserved
+
+
+@dataclass(frozen=True, slots=True)
+class HostCell:
+    """A host NUMA cell. ``cpuset`` floats, ``pcpuset`` can be pinned; a host that does not
+    tell them apart has the same in both. ``siblings`` are the threads of each core, of both
+    kinds; a host that names none has no threads.
+    """
+
+    id: int
+    cpuset: frozenset[int]
+    memory: int
+    pcpuset: frozenset[int] = frozenset()
+    cpu_usage: int = 0
+    memory_usage: int = 0
+    pinned_cpus: frozenset[int] = frozenset()
+    siblings: tuple[frozenset[int], ...] = ()
+    mempages: tuple[Pages, ...] = ()
+    socket: int | None = None
+    physnets: frozenset[str] = frozenset()
+    tunneled: bool = False
+
+    threads: int = field(init=False, repr=False, compare=False)
+    """How many threads the widest core has."""
+    free_pcpus: frozenset[int] = field(init=False, repr=False, compare=False)
+    free_cores: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    """The free CPUs of each core that has any. Their order within a core is that in which
+    a set gives them, for nova takes them in it."""
+    cores_with: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """At index n, how many cores have at least n free CPUs."""
+    shape: tuple[object, ...] = field(init=False, repr=False, compare=False)
+    """All that decides whether a guest cell fits: cells of equal shape are alike."""
+
+    def __post_init__(self) -> None:
+        free = self.pcpuset - self.pinned_cpus
+        cores = self.siblings or tuple(frozenset((cpu,)) for cpu in sorted(self.pcpuset))
+        threads = max(1, *map(len, cores)) if cores else 1
+        free_cores = tuple(tuple(core & free) for core in cores if core & free)
+        sizes = list(map(len, free_cores))
+        cores_with = tuple(sum(size >= n for size in sizes) for n in range(threads + 1))
+        told_apart = self.pcpuset != self.cpuset
+        shape = (
+            self.memory,
+            self.memory_usage,
+            len(self.cpuset),
+            self.cpu_usage,
+            len(self.pcpuset),
+            len(free),
+            cores_with,
+            told_apart,
+            *((each.size_kb, each.total, each.free) for each in self.mempages),
+        )
+        object.__setattr__(self, 'threads', threads)
+        object.__setattr__(self, 'free_pcpus', free)
+        object.__setattr__(self, 'free_cores', free_cores)
+        object.__setattr__(self, 'cores_with', cores_with)
+        object.__setattr__(self, 'shape', shape)
+
+    @property
+    def free_memory(self) -> int:
+        """Memory that no guest has been promised, in MiB; negative when overcommitted."""
+        return self.memory - self.memory_usage
+
+
+@dataclass(frozen=True, slots=True)
+class HostTopology:
+    """The cells of a host, in the order in which it reports them."""
+
+    cells: tuple[HostCell, ...]
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether any core has more than one thread."""
+        return any(cell.threads > 1 for cell in self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class CellFit:
+    """Where a guest cell goes: the host cell's id, (vCPU, host CPU) pairs in the order of the
+    vCPUs, the host CPUs set apart for emulator threads, and the page size in KiB, which is
+    None where the guest leaves it to the host."""
+
+    host_cell: int
+    pins: tuple[tuple[int, int], ...] = ()
+    reserved: frozenset[int] = frozenset()
+    pagesize: int | None = None
+
+    @property
+    def cpus(self) -> frozenset[int]:
+        """The host CPUs that nobody else may have."""
+        return self.reserved.union(cpu for _, cpu in self.pins)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a guest lies on a host: one entry for each guest cell, in their order."""
+
+    cells: tuple[CellFit, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PCI devices that a server asks for."""
+"""The PCI devices that a server asks for, and those that a host has free."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+PHYSICAL = 'type-PF'
+VIRTUAL = 'type-VF'
+VDPA = 'vdpa'
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +22,41 @@ class PciRequest:
     requester_id: str | None = None
     numa_policy: str | None = None
     is_new: bool = False
+
+    @property
+    def is_for_port(self) -> bool:
+        """Whether a Neutron port asks. What flavors ask for goes by an alias."""
+        return self.alias_name is None
+
+    @property
+    def label(self) -> str:
+        """What the log calls it."""
+        return self.alias_name or self.request_id or 'request'
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """``count`` free devices that are alike, on a host cell if the host knows which.
+
+    What else is known of them is in ``tags``: ``dev_type``, ``physical_network``,
+    ``remote_managed``, ``address`` (of the parent, for devices that have one),
+    ``rp_uuid`` (their provider in Placement) and whatever the operator adds.
+    """
+
+    product_id: str
+    vendor_id: str
+    count: int
+    numa_node: int | None = None
+    tags: Mapping[str, str | None] = field(default_factory=dict)
+
+    def get(self, name: str) -> str | int | None:
+        """A property by the name that a request's spec gives it."""
+        if name in self.tags:
+            return self.tags[name]
+        return getattr(self, name) if name in _PROPERTIES else None
+
+
+_PROPERTIES = frozenset(('product_id', 'vendor_id', 'numa_node', 'count'))
+
+Pools = tuple[Pool, ...]
+"""What a host has free, in the order in which nova-compute takes from them."""

@@ -84,6 +84,9 @@ class Settings:
     metrics_required: bool = True
     metrics_weight_of_unavailable: float = -10000.0
 
+    # [compute]
+    packing_host_numa_cells_allocation_strategy: bool = False
+
     # [workarounds]
     disable_fallback_pcpu_query: bool = False
 

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The NUMA topology that a compute host reports, from ``compute_nodes.numa_topology``.
+
+Since Liberty the text is a versioned object as JSON; before, it was plain JSON. Memory is in
+MiB, page sizes are in KiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from novasched.model.numa import HostCell, HostTopology, Pages
+from novasched.model.texts import MOST_CPUS, cpu_set
+
+Amount = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(ge=1)]
+Cpu = Annotated[int, Meta(ge=0, lt=MOST_CPUS)]
+
+
+class _Pages(Struct):
+    """NUMAPagesTopology 1.x; 1.1 brought ``reserved``."""
+
+    size_kb: Size
+    total: Amount
+    used: Amount = 0
+    reserved: Amount = 0
+
+
+class _PagesObject(Struct):
+    data: _Pages = field(name='nova_object.data')
+
+
+class _Networks(Struct):
+    """NetworkMetadata 1.x."""
+
+    physnets: list[str] = []
+    tunneled: bool = False
+
+
+class _NetworksObject(Struct):
+    data: _Networks = field(name='nova_object.data')
+
+
+class _Cell(Struct):
+    """NUMACell 1.x: 1.1 brought pinned_cpus and siblings, 1.2 mempages, 1.3
+    network_metadata, 1.4 pcpuset, 1.5 socket."""
+
+    id: int
+    cpuset: list[Cpu]
+    memory: Amount
+    cpu_usage: Amount = 0
+    memory_usage: Amount = 0
+    pinned_cpus: list[Cpu] = []
+    siblings: list[list[Cpu]] = []
+    mempages: list[_PagesObject] = []
+    network_metadata: _NetworksObject | None = None
+    pcpuset: list[Cpu] | None = None
+    socket: int | None = None
+
+
+class _CellObject(Struct):
+    data: _Cell = field(name='nova_object.data')
+
+
+class _Topology(Struct):
+    cells: list[_CellObject]
+
+
+class _TopologyObject(Struct):
+    name: str = field(name='nova_object.name')
+    version: str = field(name='nova_object.version')
+    data: _Topology = field(name='nova_object.data')
+
+
+class _OldMemory(Struct):
+    total: Amount
+    used: Amount = 0
+
+
+class _OldCell(Struct):
+    """A cell before Liberty: CPUs as in ``'0-3,8'``."""
+
+    id: int
+    cpus: str
+    mem: _OldMemory
+    cpu_usage: Amount = 0
+
+
+class _OldTopology(Struct):
+    cells: list[_OldCell]
+
+
+_OBJECT = msgspec.json.Decoder(_TopologyObject)
+_OLD = msgspec.json.Decoder(_OldTopology)
+
+
+def host_topology(text: str) -> HostTopology:
+    """The cells that the text describes.
+
+    :raises ValueError: the text is no topology, or that of a version to come, or it is
+        empty; the message says what is wrong, in one line.
+    """
+    if not text.strip():
+        raise ValueError('it is empty')
+    try:
+        cells = _cells(text)
+    except RecursionError:
+        raise ValueError('it is nested too deeply') from None
+    if not cells:
+        raise ValueError('it has no cells')
+    ids = [cell.id for cell in cells]
+    if len(set(ids)) < len(ids):
+        raise ValueError(f'cells have the same id: {ids}')
+    return HostTopology(tuple(cells))
+
+
+def _cells(text: str) -> list[HostCell]:
+    if '"nova_object.data"' in text:
+        return [_cell(each.data) for each in _versioned(text).cells]
+    return [_old_cell(each) for each in _OLD.decode(text).cells]
+
+
+def _versioned(text: str) -> _Topology:
+    """Minor versions add fields, and those that are not known are left alone."""
+    try:
+        topology = _OBJECT.decode(text)
+    except msgspec.ValidationError:
+        _check(msgspec.json.decode(text))
+        raise
+    _check({'nova_object.name': topology.name, 'nova_object.version': topology.version})
+    return topology.data
+
+
+def _check(topology: Any) -> None:
+    """That the object, of whatever shape, is one that can be read at all.
+
+    :raises ValueError: it is not.
+    """
+    if not isinstance(topology, dict):
+        return
+    name, version = topology.get('nova_object.name'), topology.get('nova_object.version')
+    if name != 'NUMATopology' or str(version).partition('.')[0] != '1':
+        raise ValueError(f'{str(name)[:40]!r} {str(version)[:40]!r} is not known')
+
+
+def _cell(cell: _Cell) -> HostCell:
+    """Hosts that know no ``pcpuset`` pin any of their CPUs."""
+    networks = cell.network_metadata.data if cell.network_metadata else _Networks()
+    cpuset = _cpus(cell.cpuset)
+    return HostCell(
+        id=cell.id,
+        cpuset=cpuset,
+        pcpuset=cpuset if cell.pcpuset is None else _cpus(cell.pcpuset),
+        memory=cell.memory,
+        cpu_usage=cell.cpu_usage,
+        memory_usage=cell.memory_usage,
+        pinned_cpus=_cpus(cell.pinned_cpus),
+        siblings=tuple(map(_cpus, cell.siblings)),
+        mempages=_pages([each.data for each in cell.mempages]),
+        socket=cell.socket,
+        physnets=frozenset(networks.physnets),
+        tunneled=networks.tunneled,
+    )
+
+
+def _cpus(cpus: Sequence[int]) -> frozenset[int]:
+    """A set that gives its CPUs in the order in which nova's gives them, since threads of a
+    core are taken in that order. It depends on the order in which they went in, and nova's
+    set is made from another one."""
+    read = set(cpus)
+    copied = set(iter(read))
+    return frozenset(copied)
+
+
+def _pages(mempages: Sequence[_Pages]) -> tuple[Pages, ...]:
+    return tuple(Pages(each.size_kb, each.total, each.used, each.reserved) for each in mempages)
+
+
+def _old_cell(cell: _OldCell) -> HostCell:
+    cpus = frozenset(cpu_set(cell.cpus))
+    return HostCell(
+        id=cell.id,
+        cpuset=cpus,
+        pcpuset=cpus,
+        memory=cell.mem.total,
+        cpu_usage=cell.cpu_usage,
+        memory_usage=cell.mem.used,
+    )

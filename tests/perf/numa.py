@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nova's NUMA fitter and ours, side by side: ``python -m tests.perf.numa``.
+
+Each host cell has 8 cores of 2 threads, each guest cell 4 dedicated vCPUs and 1 GiB.
+Times are medians of one call. nova runs in the virtualenv of ``NOVASCHED_NOVA_PYTHON``, with
+its log silenced, and is stopped after 10 seconds. Exits with 1 where a bound is missed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+from novasched.model.numa import Fit
+from novasched.numa.fit import fit
+from tests.parity.test_numa import values
+
+SCRIPT = Path(__file__).parents[1] / 'parity' / 'numa_nova_side.py'
+LONGEST = 10.0  # seconds for nova
+MEASURED = 0.5  # seconds for us
+CORES, THREADS, VCPUS = 8, 2, 4
+
+Case = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table. ``full`` host cells have all CPUs pinned; ``times`` is how much
+    faster we must be, ``within`` how many milliseconds a call may take."""
+
+    host: int
+    guest: int
+    full: int
+    times: float | None = None
+    within: float | None = None
+    unequal: bool = False
+
+    @property
+    def title(self) -> str:
+        """What the line says."""
+        free = self.host - self.full
+        kind = 'feasible' if free >= self.guest else f'infeasible, {free} cells free'
+        unequal = ', guest cells unequal' if self.unequal else ''
+        return f'{self.host}/{self.guest} {kind}{unequal}'
+
+    def case(self) -> Case:
+        """The pair, as both sides take it."""
+        guest = [
+            {
+                'id': i, 'cpuset': [], 'pcpuset': list(range(VCPUS * i, VCPUS * (i + 1))),
+                'memory': 1024 + 4 * i * self.unequal, 'pagesize': None,
+                'cpu_policy': 'dedicated', 'cpu_thread_policy': 'prefer',
+            }
+            for i in range(self.guest)
+        ]  # fmt: skip
+        cells = [_cell(i, i >= self.host - self.full) for i in range(self.host)]
+        return {
+            'host': json.dumps(_object('NUMATopology', '1.2', cells=cells)),
+            'guest': {'cells': guest, 'emulator_threads_policy': None},
+            'limits': {'cpu': 4.0, 'ram': 1.0},
+            'packing': False,
+        }
+
+
+ROWS = (
+    Row(2, 2, 0, times=5),
+    Row(2, 2, 1),
+    Row(2, 2, 2),
+    Row(4, 4, 0),
+    Row(4, 4, 1),
+    Row(4, 4, 4),
+    Row(8, 8, 0),
+    Row(8, 8, 1, times=1000),
+    Row(8, 8, 8, times=1000),
+    Row(16, 8, 0, within=1.0),
+    Row(16, 8, 9, within=1.0),
+    Row(16, 8, 16, within=1.0),
+    Row(16, 8, 0, within=1.0, unequal=True),
+    Row(16, 8, 9, within=1.0, unequal=True),
+)
+
+
+def main() -> int:
+    """Print the table."""
+    python = os.environ.get('NOVASCHED_NOVA_PYTHON')
+    if not python:
+        print('set NOVASCHED_NOVA_PYTHON to the python of a virtualenv with nova')
+        return 2
+    print(f'{"host/guest cells":48} {"nova":>14} {"ours":>12} {"faster":>11}')
+    missed = 0
+    for row in ROWS:
+        theirs, stopped = _nova(python, row.case())
+        ours, fits = _ours(row.case())
+        assert fits == (row.host - row.full >= row.guest)
+        ratio = theirs / ours
+        late = (row.times and ratio < row.times) or (row.within and ours * 1e3 > row.within)
+        missed += bool(late)
+        bound, sign = ('> ', '> ') if stopped else ('', '')
+        print(
+            f'{row.title:48} {bound + format(theirs * 1e3, ",.3f"):>11} ms '
+            f'{ours * 1e3:9.3f} ms {sign + format(ratio, ",.0f"):>10}x'
+            + (' BOUND MISSED' if late else ''),
+            flush=True,
+        )
+    return 1 if missed else 0
+
+
+def _nova(python: str, case: Case) -> tuple[float, bool]:
+    """Seconds for one call, and whether that is where it was stopped."""
+    child = subprocess.Popen(
+        [python, str(SCRIPT)],
+        env={**os.environ, 'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'true', 'PYTHONWARNINGS': 'ignore'},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        _ask(child, 'fit', Row(1, 1, 0).case())
+        timer = Timer(LONGEST, child.kill)
+        timer.start()
+        answer = _ask(child, 'time', case)
+        timer.cancel()
+    return (answer[0], False) if answer else (LONGEST, True)
+
+
+def _ask(child: subprocess.Popen[str], what: str, case: Case) -> Any:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(json.dumps({'do': what, 'cases': [case]}) + '\n')
+    child.stdin.flush()
+    line = child.stdout.readline()
+    return json.loads(line)['answers'][0] if line else None
+
+
+def _ours(case: Case) -> tuple[float, bool]:
+    """Seconds for one call, and whether the guest fits."""
+    host, guest, limits = values(case)
+    taken: list[float] = []
+    while sum(taken) < MEASURED:
+        start = time.perf_counter()
+        found = fit(host, guest, limits)
+        taken.append(time.perf_counter() - start)
+    return sorted(taken)[len(taken) // 2], isinstance(found, Fit)
+
+
+def _cell(number: int, full: bool) -> Case:
+    first = number * CORES * THREADS
+    cpus = list(range(first, first + CORES * THREADS))
+    return _object(
+        'NUMACell', '1.5', id=number, cpuset=[], pcpuset=cpus, memory=16384, memory_usage=0,
+        cpu_usage=0, pinned_cpus=cpus if full else [], socket=number // 2,
+        siblings=[cpus[core : core + THREADS] for core in range(0, len(cpus), THREADS)],
+        mempages=[
+            _object('NUMAPagesTopology', '1.1', size_kb=4, total=4194304, used=0, reserved=0)
+        ],
+    )  # fmt: skip
+
+
+def _object(name: str, version: str, **data: Any) -> Case:
+    return {
+        'nova_object.name': name, 'nova_object.namespace': 'nova',
+        'nova_object.version': version, 'nova_object.data': data,
+    }  # fmt: skip
+
+
+if __name__ == '__main__':
+    sys.exit(main())

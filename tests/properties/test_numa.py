@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fitter against its dumb twin and its checker."""
+
+from __future__ import annotations
+
+import copy
+import json
+from itertools import permutations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from novasched.model.numa import (
+    Fit,
+    GuestCell,
+    GuestTopology,
+    HostCell,
+    HostTopology,
+    Pages,
+    TopologyLimits,
+)
+from novasched.numa import parse
+from novasched.numa.fit import fit
+from novasched.numa.search import Search
+from novasched.numa.usage import consume, release
+from tests.properties import numa_twin
+from tests.properties.numa_checker import violations
+
+PHYSNETS = frozenset(('net0', 'net1'))
+SIZES = (4, 2048, 1048576)
+
+
+@st.composite
+def host_cells(draw: st.DrawFn, number: int, cores: int, threads: int, old: bool) -> HostCell:
+    """A host cell with some CPUs and pages taken."""
+    first = number * cores * threads
+    siblings = [
+        frozenset(range(first + core * threads, first + (core + 1) * threads))
+        for core in range(cores)
+    ]
+    cpus = frozenset().union(*siblings)
+    shared = draw(st.sampled_from((0, *range(cores + 1), (cores + 1) // 2)))
+    cpuset = cpus if old else frozenset().union(*siblings[:shared])
+    pcpuset = cpus if old else cpus - cpuset
+    memory = draw(st.sampled_from((2048, 2048, 512, 2)))
+    sizes = draw(st.sampled_from(((), (), (4,), (4, 2048), SIZES)))
+    return HostCell(
+        id=number,
+        cpuset=cpuset,
+        pcpuset=pcpuset,
+        memory=memory,
+        cpu_usage=draw(st.integers(0, 2)),
+        memory_usage=draw(st.sampled_from((0, 1, 256))),
+        pinned_cpus=draw(
+            st.just(frozenset()) | st.frozensets(st.sampled_from(sorted(cpus)), max_size=4)
+        )
+        & pcpuset,
+        siblings=tuple(siblings) if threads > 1 or draw(st.booleans()) else (),
+        mempages=tuple(draw(pages(size, memory)) for size in sizes),
+        socket=draw(st.integers(0, 1)),
+        physnets=draw(st.frozensets(st.sampled_from(sorted(PHYSNETS)))),
+        tunneled=draw(st.booleans()),
+    )
+
+
+@st.composite
+def pages(draw: st.DrawFn, size: int, memory: int) -> Pages:
+    """Pages for about the memory of a cell."""
+    total = memory * 1024 // size + draw(st.integers(0, 1))
+    return Pages(size, total, draw(st.integers(0, total // 2)), draw(st.integers(0, 1)))
+
+
+@st.composite
+def hosts(draw: st.DrawFn, most: int) -> HostTopology:
+    """A host of up to so many cells, some of them equal but for their numbers."""
+    cores, threads = draw(st.sampled_from(((1, 1), (4, 1), (3, 2), (3, 2), (2, 3), (1, 4))))
+    old = draw(st.booleans())
+    count = draw(st.integers(1, most))
+    return HostTopology(
+        tuple(draw(host_cells(number, cores, threads, old)) for number in range(count))
+    )
+
+
+@st.composite
+def guests(draw: st.DrawFn, most: int) -> GuestTopology:
+    """A guest of up to so many cells, of one kind or two, or no two alike."""
+    count = draw(st.integers(1, most))
+    kinds = draw(st.sampled_from((1, 1, 2, count)))
+    policy = draw(st.sampled_from((None, 'shared', 'dedicated', 'mixed')))
+    cells = [draw(guest_cells(number, policy)) for number in range(min(kinds, count))]
+    emulator = draw(st.sampled_from((None, None, 'share', 'isolate')))
+    return GuestTopology(tuple(cells[i % len(cells)] for i in range(count)), emulator)
+
+
+@st.composite
+def pairs(draw: st.DrawFn, most: int) -> tuple[HostTopology, GuestTopology]:
+    """A host, and a guest that mostly has no more cells."""
+    host = draw(hosts(most))
+    return host, draw(guests(draw(st.sampled_from((len(host.cells),) * 9 + (most,)))))
+
+
+@st.composite
+def guest_cells(draw: st.DrawFn, number: int, policy: str | None) -> GuestCell:
+    """A guest cell of a policy."""
+    vcpus = draw(st.sampled_from((1, 1, 2, 3)))
+    dedicated = {'dedicated': vcpus, 'mixed': draw(st.integers(0, vcpus))}.get(str(policy), 0)
+    start = 10 * number
+    return GuestCell(
+        id=number,
+        cpuset=frozenset(range(start + dedicated, start + vcpus)),
+        pcpuset=frozenset(range(start, start + dedicated)),
+        memory=draw(st.sampled_from((2, 2, 1, 256, 1024))),
+        pagesize=draw(st.sampled_from((None,) * 6 + (0, -1, -2, -3, -3, *SIZES, 8))),
+        cpu_policy=policy,
+        cpu_thread_policy=draw(st.sampled_from((None, 'prefer', 'require', 'isolate'))),
+    )
+
+
+LIMITS = st.none() | st.builds(
+    TopologyLimits,
+    st.sampled_from((0.5, 1.0, 2.0)),
+    st.sampled_from((1.0, 1.5)),
+    st.just(frozenset()) | st.frozensets(st.sampled_from(sorted(PHYSNETS))),
+    st.booleans(),
+)
+DEVICES = st.none() | st.tuples(
+    st.dictionaries(st.integers(0, 3), st.integers(0, 3)), st.integers(1, 3)
+)
+"""Free devices near host cells, and how many are wanted."""
+
+
+@settings(max_examples=1500, deadline=None)
+@given(pairs(4), LIMITS, DEVICES, st.booleans(), st.booleans())
+def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing, alike):
+    """A guest fits where trying everything finds a fit; the fit breaks no rule, and changes
+    nothing that was given."""
+    host, guest = pair
+    near, wanted = devices or ({}, 0)
+    pci_fits = None
+    if devices:
+
+        def pci_fits(ids):
+            return sum(near.get(i, 0) for i in ids) >= wanted
+
+    before = copy.deepcopy((host, guest, limits))
+    kinds = near if alike else {}
+    found = fit(host, guest, limits, pci_fits, near, packing, kinds)
+    assert (host, guest, limits) == before
+    assert isinstance(found, Fit) == numa_twin.fits(host, guest, limits, pci_fits)
+    if isinstance(found, Fit):
+        assert not violations(host, guest, limits, found)
+        assert pci_fits is None or pci_fits([place.host_cell for place in found.cells])
+    else:
+        assert found
+        assert '\n' not in found
+
+
+@settings(max_examples=500, deadline=None)
+@given(pairs(16), LIMITS)
+def test_a_fit_breaks_no_rule_and_can_be_undone(pair, limits):
+    """On hosts of any size; what a guest takes it gives back, and nobody else gets it."""
+    host, guest = pair
+    found = fit(host, guest, limits)
+    if not isinstance(found, Fit):
+        return
+    assert not violations(host, guest, limits, found)
+    before = copy.deepcopy(host)
+    left = consume(host, found, guest)
+    assert host == before
+    assert release(left, found, guest) == host
+    again = fit(left, guest, limits)
+    if isinstance(again, Fit):
+        assert not violations(left, guest, limits, again)
+        taken = frozenset().union(*(place.cpus for place in found.cells))
+        assert not any(taken & place.cpus for place in again.cells)
+
+
+@settings(max_examples=500, deadline=None)
+@given(pairs(4), LIMITS)
+def test_the_order_of_host_cells_decides_nothing_but_preference(pair, limits):
+    """A guest fits a host whichever way its cells are listed, packed or not."""
+    host, guest = pair
+    answers = {
+        isinstance(fit(HostTopology(cells), guest, limits, packing=packing), Fit)
+        for cells in (host.cells, host.cells[::-1])
+        for packing in (False, True)
+    }
+    assert len(answers) == 1
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    st.text()
+    | st.recursive(
+        st.none() | st.integers() | st.text() | st.sampled_from(('1.2', 'NUMATopology', '0-3')),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(
+                st.sampled_from(
+                    (
+                        'nova_object.data',
+                        'nova_object.name',
+                        'nova_object.version',
+                        'cells',
+                        'id',
+                        'cpus',
+                        'mem',
+                        'total',
+                        'cpuset',
+                        'memory',
+                    )
+                ),
+                inner,
+            )
+        ),
+    ).map(json.dumps)
+)
+def test_any_text_is_a_topology_or_says_why_not(text):
+    """Whatever a host reports, the error is a ValueError of one line."""
+    try:
+        cells = parse.host_topology(text).cells
+    except ValueError as error:
+        words = str(error)
+    else:
+        words = 'read'
+        assert cells
+    assert '\n' not in words
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    st.lists(st.integers(0, 31), min_size=1, max_size=5),
+    st.lists(st.integers(1, 31), max_size=3),
+    st.lists(st.integers(0, 2), min_size=5, max_size=5),
+    st.integers(0, 5),
+)
+def test_the_search_finds_the_first_of_all_permutations(wanted, needs, worth, least):
+    """With needs, and approval of choices that are worth enough together; positions that are
+    worth the same and in the same masks stand for each other."""
+
+    def approve(mask):
+        return sum(value for i, value in enumerate(worth) if mask >> i & 1) >= least
+
+    def right(choice):
+        mask = sum(1 << i for i in choice)
+        accepted = all(each >> i & 1 for each, i in zip(wanted, choice, strict=True))
+        return accepted and all(need & mask for need in needs) and approve(mask)
+
+    masks = (*wanted, *needs)
+    alike = [(tuple(mask >> i & 1 for mask in masks), worth[i]) for i in range(5)]
+    expected = next(filter(right, permutations(range(5), len(wanted))), None)
+    assert Search(wanted, tuple(needs), approve, alike).first(31) == expected
