@@ -17,6 +17,7 @@ from itertools import islice
 from random import Random
 from typing import Any, Protocol
 
+from novasched import fitting
 from novasched.errors import NoValidHost
 from novasched.model.candidate import Candidate
 from novasched.model.host import Host
@@ -122,6 +123,7 @@ class Cycle:
                 progress = self._place(uuid, progress, candidates, random)
                 if claim := progress.placed[-1].claim:
                     undo.callback(self.placement.give_back, claim)
+                progress = self._consumed(progress)
             answer = self._with_alternates(progress, candidates, random)
             undo.pop_all()
         return answer
@@ -150,7 +152,7 @@ class Cycle:
         candidates: Candidates | None,
         random: Random,
     ) -> Progress:
-        """Rank the hosts for one server, claim on the best that lets us, consume."""
+        """Rank the hosts for one server, claim on the best that lets us."""
         request = before.request.for_instance(uuid)
         hosts = self.pipeline.rank(before.hosts, request, len(before.placed), random)
         choice = self._first_claimed(hosts, request, candidates)
@@ -162,11 +164,17 @@ class Cycle:
             )
             raise NoValidHost(NOT_ENOUGH)
         LOG.debug('Selected host: %s', choice.host)
-        after = choice.host.after(request)
+        return Progress(request, hosts, (*before.placed, choice))
+
+    def _consumed(self, placed: Progress) -> Progress:
+        """The hosts with the last server on the one that it was claimed on."""
+        request, choice = placed.request, placed.placed[-1]
+        limits = self.pipeline.limits(choice.host, request)
+        after = fitting.after(choice.host, request, choice.candidate, limits, self.settings)
         return Progress(
             request=request.having_placed(after.host),
-            hosts=[after if host is choice.host else host for host in hosts],
-            placed=(*before.placed, choice),
+            hosts=[after if host is choice.host else host for host in placed.hosts],
+            placed=placed.placed,
         )
 
     def _first_claimed(

@@ -108,3 +108,12 @@ def a_candidate(*providers: str, **amounts: int) -> Candidate:
         },
         mappings=msgspec.Raw(json.dumps({'': list(providers)}).encode()),
     )
+
+
+def a_mapped_candidate(provider: str, group: str, providers: Iterable[str]) -> Candidate:
+    """A candidate on a provider, with others for the groups ``group-0``, ``group-1``..."""
+    mapped = {f'{group}-{i}': [each] for i, each in enumerate(providers)}
+    return Candidate(
+        allocations={provider: msgspec.Raw(b'{"resources": {"VCPU": 1}}')},
+        mappings=msgspec.Raw(json.dumps({'': [provider], **mapped}).encode()),
+    )

@@ -9,8 +9,13 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from novasched.cells.reports import Report
 from novasched.model.host import Aggregate, Host, Instance, Service
+from novasched.model.numa import HostTopology
+from novasched.model.pci import Pools
 from novasched.model.settings import Settings
+from novasched.numa.parse import host_topology
+from novasched.pci.parse import pools
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 
@@ -19,21 +24,25 @@ COMPUTE_NODE = (
     'free_ram_mb', 'local_gb', 'local_gb_used', 'free_disk_gb', 'disk_available_least',
     'hypervisor_type', 'hypervisor_version', 'cpu_info', 'host_ip', 'supported_instances',
     'metrics', 'stats', 'cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio',
+    'numa_topology', 'pci_stats',
 )  # fmt: skip
 SERVICE = (
     'host', 'binary', 'disabled', 'disabled_reason', 'forced_down', 'version', 'last_seen_up',
-    'updated_at', 'created_at',
+    'created_at',
 )  # fmt: skip
 INSTANCE = ('uuid', 'host', 'project_id', 'instance_type_id')
+NUMA = Report[HostTopology | None]('numa_topology', host_topology, None)
+PCI = Report[Pools]('pci_stats', pools, ())
 SYSTEM_METADATA = ('instance_uuid', 'key', 'value')
 
 
 def service(row: Any, now: datetime, down_time: int) -> Service:
     """A service and whether it is up: heard of in the last ``down_time`` seconds.
 
-    The clocks of hosts differ, so that a heartbeat from the near future counts too.
+    One that was never heard of is as old as its row. The clocks of hosts differ, so that
+    a heartbeat from the near future counts too.
     """
-    heard = row.last_seen_up or row.updated_at or row.created_at
+    heard = row.last_seen_up or row.created_at
     fresh = heard is not None and abs(now - heard) <= timedelta(seconds=down_time)
     return Service(
         host=row.host,
@@ -85,6 +94,8 @@ def host(
         metrics=tuple(m for m in _decoded(row, 'metrics', list) if isinstance(m, dict)),
         aggregates=aggregates,
         instances=instances,
+        numa=NUMA.of(row),
+        pci=PCI.of(row),
     )
 
 

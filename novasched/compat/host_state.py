@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from oslo_utils import timeutils
 
-from novasched.compat.views import UNREAD, View, thaw
+from novasched.compat.views import View, thaw
 from novasched.model import host as model
 from novasched.model.candidate import Candidate
 from novasched.weighers.metrics import FRACTIONS
@@ -21,7 +21,7 @@ ABSENT: Mapping[str, Any] = {
     'pci_stats': None,
     'updated': None,
 }
-"""Attributes that nova's HostState has and a host may lack."""
+"""Attributes of nova's HostState that plugins do not get to see."""
 
 
 class Source(Protocol):
@@ -49,8 +49,7 @@ class HostState(View):
         self._offered: list[tuple[Candidate, Any]] = []
 
     def _read(self, value: Any, name: str) -> Any:
-        found = super()._read(value, name)
-        return ABSENT.get(name, UNREAD) if found is UNREAD else found
+        return ABSENT[name] if name in ABSENT else super()._read(value, name)
 
     @cached_property
     def limits(self) -> dict[str, Any]:

@@ -175,6 +175,9 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
     ('neutron', cfg.IntOpt('http_retries', min=0, default=3, help=(
         'How often a connection to Neutron is tried again.'))),
 
+    ('compute', _opt(cfg.BoolOpt, 'packing_host_numa_cells_allocation_strategy',
+        'Put guests on NUMA cells that are used already, before empty ones.')),
+
     ('workarounds', _opt(cfg.BoolOpt, 'disable_fallback_pcpu_query',
         'Do not look for hosts that report pinned CPUs as VCPU.')),
 

@@ -12,12 +12,14 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from novasched import fitting
 from novasched.cycle import Hosts
 from novasched.drivers import Parts
 from novasched.drivers.filter_scheduler import FilterScheduler
 from novasched.model.host import Host
 from novasched.model.request import Flavor, Request
 from novasched.model.selection import Selection
+from novasched.model.settings import Settings
 
 ANYTHING = Request(flavor=Flavor())
 """A request that leaves no host out."""
@@ -27,7 +29,7 @@ class CachingScheduler(FilterScheduler):
     """Implements :class:`novasched.drivers.Driver`, with its periodic task."""
 
     def __init__(self, parts: Parts) -> None:
-        self.memory = HostMemory(parts.hosts)
+        self.memory = HostMemory(parts.hosts, parts.settings)
         super().__init__(replace(parts, hosts=self.memory))
 
     def periodic(self) -> None:
@@ -43,7 +45,7 @@ class CachingScheduler(FilterScheduler):
         if not request.is_rebuild:
             uuids = request.instance_uuids or [None] * len(chosen)
             for uuid, (selection, *_) in zip(uuids, chosen, strict=True):
-                self.memory.consume(selection.compute_node_uuid, request.for_instance(uuid))
+                self.memory.consume(selection, request.for_instance(uuid))
         return chosen
 
 
@@ -59,8 +61,9 @@ class Reading:
 class HostMemory:
     """Implements :class:`novasched.cycle.Hosts` from the last refresh."""
 
-    def __init__(self, hosts: Hosts) -> None:
+    def __init__(self, hosts: Hosts, settings: Settings) -> None:
         self._hosts = hosts
+        self._settings = settings
         self._lock = threading.Lock()
         self._last: Reading | None = None
 
@@ -96,8 +99,10 @@ class HostMemory:
             ]
         return {host.uuid: host for host in found if cell in (None, host.cell_uuid)}
 
-    def consume(self, uuid: str, request: Request) -> None:
+    def consume(self, chosen: Selection, request: Request) -> None:
         """Take the server in hand off what a host has left, until the next refresh."""
         with self._lock:
-            if self._last and (host := self._last.hosts.get(uuid)):
-                self._last.hosts[uuid] = host.after(request)
+            if self._last and (host := self._last.hosts.get(chosen.compute_node_uuid)):
+                self._last.hosts[host.uuid] = fitting.after(
+                    host, request, chosen.candidate, chosen.limits, self._settings
+                )

@@ -75,4 +75,6 @@ def _capability(host: Host, path: list[str]) -> Any:
         if not isinstance(value, dict):
             return None
         value = value.get(name)
+    if isinstance(value, tuple):  # of tuples: what is compared is the text of nova's lists
+        return [list(each) if isinstance(each, tuple) else each for each in value]
     return value

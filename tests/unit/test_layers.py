@@ -24,6 +24,8 @@ LAYERS = [
     {'pipeline'},
     {'narrowing'},
     {'filters', 'weighers', 'prefilters'},
+    {'fitting'},
+    {'numa', 'pci'},
     {'placement.query', 'placement.candidates'},
     {'placement.pinning', 'placement.features'},
     {'model'},
@@ -34,7 +36,7 @@ LAYERS = [
 PURE = {
     'model', 'cycle', 'pipeline', 'narrowing', 'filters', 'weighers', 'prefilters',
     'placement.query', 'placement.candidates', 'placement.pinning',
-    'placement.features', 'errors',
+    'placement.features', 'errors', 'fitting', 'numa', 'pci',
 }  # fmt: skip
 IMPURE_MODULES = {
     'keystoneauth1', 'requests', 'socket', 'sqlalchemy', 'subprocess', 'threading', 'time',

@@ -15,6 +15,7 @@ NODE = {
     'free_disk_gb': 60, 'disk_available_least': None, 'hypervisor_type': 'QEMU',
     'hypervisor_version': 8002002, 'cpu_info': '{}', 'host_ip': '192.0.2.7',
     'supported_instances': '[["x86_64", "kvm", "hvm"]]', 'metrics': '[]', 'stats': '{}',
+    'numa_topology': None, 'pci_stats': None,
     'cpu_allocation_ratio': 4.0, 'ram_allocation_ratio': 1.5, 'disk_allocation_ratio': 1.0,
 }  # fmt: skip
 
@@ -83,7 +84,7 @@ def test_broken_column_is_named(caplog):
         ({'last_seen_up': NOW - timedelta(seconds=61)}, False),
         ({'last_seen_up': NOW + timedelta(seconds=30)}, True),
         ({'last_seen_up': NOW + timedelta(seconds=90)}, False),
-        ({'last_seen_up': None, 'updated_at': NOW}, True),
+        ({'last_seen_up': None, 'updated_at': NOW}, False),
         ({'last_seen_up': None, 'updated_at': None, 'created_at': NOW}, True),
         ({'last_seen_up': None}, False),
         ({'forced_down': True}, False),

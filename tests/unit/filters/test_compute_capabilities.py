@@ -24,6 +24,7 @@ HOST = a_host(
         ({'capabilities:cpu_info:features': '<in> sgx'}, "'cpu_info:features' is '['aes', 'avx2']', '<in> sgx' wanted"),
         ({'capabilities:cpu_info:topology:cores': '4'}, "no capability 'cpu_info:topology:cores'"),
         ({'capabilities:cpu_info:arch:bits': '64'}, "no capability 'cpu_info:arch:bits'"),
+        ({'capabilities:supported_instances': "<in> ['i686', 'kvm', 'hvm']"}, "'supported_instances' is '[]', '<in> ['i686', 'kvm', 'hvm']' wanted"),
         ({'capabilities:unknown': 'x'}, "no capability 'unknown'"),
         ({'capabilities:after': 'x'}, "no capability 'after'"),
         ({'hw:maxphysaddr_bits': '46'}, None),

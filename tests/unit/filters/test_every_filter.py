@@ -31,7 +31,7 @@ MOVED_TO_PLACEMENT = [
 ]  # fmt: skip
 OTHERS = [
     'AggregateIoOpsFilter', 'AggregateNumInstancesFilter', 'IoOpsFilter', 'JsonFilter', 'MetricsFilter',
-    'NumInstancesFilter', 'RetryFilter', 'ServerGroupAffinityFilter', 'ServerGroupAntiAffinityFilter',
+    'NUMATopologyFilter', 'NumInstancesFilter', 'PciPassthroughFilter', 'RetryFilter', 'ServerGroupAffinityFilter', 'ServerGroupAntiAffinityFilter',
     'TypeAffinityFilter',
 ]  # fmt: skip
 NAMES = sorted({*ONCE_PER_REQUEST, *MOVED_TO_PLACEMENT, *OTHERS})

@@ -3,6 +3,7 @@ import dataclasses
 
 import pytest
 
+from novasched.model.pci import Pool
 from novasched.model.settings import Settings
 from novasched.weighers.build_failure import BuildFailureWeigher
 from novasched.weighers.cpu import CPUWeigher
@@ -10,6 +11,7 @@ from novasched.weighers.disk import DiskWeigher
 from novasched.weighers.hypervisor_version import HypervisorVersionWeigher
 from novasched.weighers.io_ops import IoOpsWeigher
 from novasched.weighers.num_instances import NumInstancesWeigher
+from novasched.weighers.pci import PCIWeigher
 from novasched.weighers.ram import RAMWeigher
 from tests.builders import a_host, a_request
 
@@ -23,6 +25,10 @@ TABLE = [
     (BuildFailureWeigher, {'failed_builds': 2}, 2),
     (HypervisorVersionWeigher, {'hypervisor_version': 8002000}, 8002000),
     (HypervisorVersionWeigher, {}, 0),
+    (PCIWeigher, {}, 100),
+    (PCIWeigher, {'pci': lambda: (Pool('p', 'v', 2), Pool('q', 'v', 3))}, 95),
+    (PCIWeigher, {'pci': lambda: (Pool('p', 'v', 98),)}, 2),
+    (PCIWeigher, {'pci': lambda: (Pool('p', 'v', 500),)}, 1),
 ]
 
 
