@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many cases there are, and the figures at the end of the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from tests.parity import known
+from tests.parity.child import Nova
+from tests.parity.comparison import Difference, Figures
+from tests.parity.known import Known
+
+SEED_VARIABLE = 'NOVASCHED_PARITY_SEED'
+TIMES_VARIABLE = 'NOVASCHED_PARITY_TIMES'
+"""How many times as many cases; for a search that may take its time."""
+
+FIGURES = pytest.StashKey[list[Figures]]()
+KNOWN = pytest.StashKey[list[Known]]()
+
+Check = Callable[[tuple[Figures, Sequence[Difference]]], None]
+
+
+@pytest.fixture(scope='session')
+def seed() -> int:
+    """The same cases for the same seed."""
+    return int(os.environ.get(SEED_VARIABLE, '1'))
+
+
+@pytest.fixture(scope='session')
+def times() -> int:
+    """How many times as many cases as usual."""
+    return int(os.environ.get(TIMES_VARIABLE, '1'))
+
+
+@pytest.fixture(scope='session')
+def nova() -> Iterator[Nova]:
+    """nova's filters and weighers, in a child process."""
+    side = Nova()
+    yield side
+    side.close()
+
+
+@pytest.fixture(scope='session')
+def intended(pytestconfig: pytest.Config) -> list[Known]:
+    """The differences that are meant."""
+    return pytestconfig.stash[KNOWN]
+
+
+@pytest.fixture
+def check(pytestconfig: pytest.Config) -> Check:
+    """Notes the figures of a run, and fails with the differences that are not meant."""
+
+    def check(ran: tuple[Figures, Sequence[Difference]]) -> None:
+        figures, differences = ran
+        pytestconfig.stash[FIGURES].append(figures)
+        hiding = known.too_frequent(pytestconfig.stash[KNOWN], figures.known, figures.cases)
+        assert not hiding, 'too frequent to be nothing but what known.yaml says'
+        if differences:
+            pytest.fail('\n\n'.join(map(str, differences)), pytrace=False)
+
+    return check
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start with no figures."""
+    config.stash[FIGURES] = []
+    config.stash[KNOWN] = known.load()
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Cases and outcomes on nova's side, and differences that were to be expected."""
+    ran = config.stash[FIGURES]
+    if not ran:
+        return
+    terminalreporter.section('parity')
+    for figures in ran:
+        outcomes = ', '.join(f'{name} {n}' for name, n in sorted(figures.outcomes.items()))
+        line = f'{figures.name:36} {figures.cases:6} cases: {outcomes}'
+        expected = ', '.join(f'{name} {n}' for name, n in sorted(figures.known.items()))
+        terminalreporter.line(f'{line}; as known: {expected}' if expected else line)
+    seen = {each for figures in ran for each in figures.known}
+    for each in known.stale(config.stash[KNOWN], seen, [figures.name for figures in ran]):
+        terminalreporter.line(f'known.yaml: {each} no longer occurs', yellow=True)

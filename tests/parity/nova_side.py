@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nova's own classes as a child process. Runs in nova's virtualenv, as a script.
+
+One JSON object a line: {"do": ..., "cases": [...]} comes in, {"answers": [...]} goes out.
+The arguments are the site-packages of older releases, whose filters are added to those
+of the release that runs: their modules are loaded into it, on its hosts and requests.
+
+A case is complete: rows as the databases hold them, a RequestSpec as it travels. Each
+answer is a value, or {"error": class, "text": ..., "at": request | hosts | verdict}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from nova import context, objects
+from nova.conf import CONF
+from nova.objects import base, compute_node
+from nova.scheduler import filters, host_manager, weights
+from oslo_config import cfg
+from oslo_utils import timeutils
+
+Case = dict[str, Any]
+
+REMOVED_OPTIONS = {
+    'scheduler': [cfg.BoolOpt('query_placement_for_availability_zone', default=True)],
+}
+"""What older releases' filters read, and what the running one no longer declares."""
+
+COMPANIONS = ('nova.i18n', 'nova.scheduler.filters.utils')
+"""Modules of its own release that an older filter is given for the running one's."""
+
+
+class Stage(Exception):
+    """An exception of nova's, and where it came from."""
+
+
+class Judge(host_manager.HostManager):
+    """nova's host manager without databases: filters and weighers by name."""
+
+    def __init__(self, filter_classes: list[type], weigher_classes: list[type]) -> None:
+        self.filter_handler = filters.HostFilterHandler()
+        self.enabled_filters = [each() for each in filter_classes]
+        self.weight_handler = weights.HostWeightHandler()
+        self.weighers = [each() for each in weigher_classes]
+
+
+class Config:
+    """The options that a case sets; all others have their defaults."""
+
+    def __init__(self) -> None:
+        self._now: Case = {}
+
+    def applied(self, config: Case) -> bool:
+        """Whether anything had to be changed for it."""
+        if config == self._now:
+            return False
+        CONF.clear_override('service_down_time')  # servicegroup overrides it by itself
+        for option, _, group in self._options(self._now):
+            CONF.clear_override(option, group)
+        self._now = config
+        for option, value, group in self._options(config):
+            CONF.set_override(option, value, group)
+        return True
+
+    def _options(self, config: Case) -> list[tuple[str, Any, str | None]]:
+        return [
+            (option, value, None if group == 'DEFAULT' else group)
+            for group, options in config.items()
+            for option, value in options.items()
+        ]
+
+
+class NovaSide:
+    """The commands; each takes a case and returns a JSON value."""
+
+    def __init__(self, older: list[Path]) -> None:
+        found = [*filters.all_filters(), *(x for path in older for x in _older_filters(path))]
+        self.filters = {each.__name__: each for each in found}
+        self.weighers = {each.__name__: each for each in weights.all_weighers()}
+        self._judges: dict[str, Judge] = {}
+        self._config = Config()
+        _without_databases()
+        for group, options in REMOVED_OPTIONS.items():
+            CONF.register_opts(options, group)
+
+    def about(self, _case: Case) -> Case:
+        """What there is to compare with."""
+        return {'filters': sorted(self.filters), 'weighers': sorted(self.weighers)}
+
+    def judge(self, case: Case) -> list[Any]:
+        """For each host whether it passes, with the limits set and the candidates left; or an
+        error for it."""
+        judge = self._judge(case)
+        with stage('request'):
+            request = request_of(case)
+        return [_verdict(judge, host, request, case) for host in case['hosts']]
+
+    def weigh(self, case: Case) -> list[Any]:
+        """The hosts, best first: name, node and weight."""
+        judge = self._judge(case)
+        with stage('request'):
+            request = request_of(case)
+        with stage('hosts'):
+            hosts = [_host(each) for each in case['hosts']]
+        with stage('verdict'):
+            weighed = judge.get_weighed_hosts(hosts, request)
+        return [[each.obj.host, each.obj.nodename, each.weight] for each in weighed]
+
+    def _judge(self, case: Case) -> Judge:
+        """The named plugins, made anew whenever the configuration changes."""
+        if self._config.applied(case['config']):
+            self._judges.clear()
+        names = case['plugins']
+        key = ','.join(names)
+        if key not in self._judges:
+            self._judges[key] = Judge(
+                [self.filters[name] for name in names if name in self.filters],
+                [self.weighers[name] for name in names if name in self.weighers],
+            )
+        return self._judges[key]
+
+
+@functools.cache
+def user() -> context.RequestContext:
+    """Who asks."""
+    return context.RequestContext('user', 'project')
+
+
+def request_of(case: Case) -> objects.RequestSpec:
+    """The request that a case sends."""
+    return base.NovaObjectSerializer().deserialize_entity(user(), case['request'])
+
+
+def _verdict(judge: Judge, host: Case, request: objects.RequestSpec, case: Case) -> Any:
+    try:
+        with stage('hosts'):
+            state = _host(host)
+        with stage('verdict'):
+            passed = list(judge.get_filtered_hosts([state], request, case['index']))
+    except Stage as error:
+        return error.args[0]
+    return {
+        'passes': bool(passed),
+        'limits': {name: _plain(value) for name, value in state.limits.items()},
+        'candidates': [each['mappings'] for each in state.allocation_candidates],
+    }
+
+
+def _plain(limit: Any) -> Any:
+    """A limit; that of NUMA cells as a dict of what compute reads."""
+    if not isinstance(limit, objects.NUMATopologyLimits):
+        return limit
+    networks = limit.network_metadata if 'network_metadata' in limit else None
+    return {
+        'cpu_allocation_ratio': limit.cpu_allocation_ratio,
+        'ram_allocation_ratio': limit.ram_allocation_ratio,
+        'physnets': sorted(networks.physnets) if networks else [],
+        'tunneled': networks.tunneled if networks else False,
+    }
+
+
+def _host(description: Case) -> host_manager.HostState:
+    """A host as nova's host manager makes it of what it reads."""
+    row = {name: _dated(name, value) for name, value in description['row'].items()}
+    service = {name: _dated(name, value) for name, value in description['service'].items()}
+    compute = objects.ComputeNode._from_db_object(user(), objects.ComputeNode(), row)
+    found = objects.Service._from_db_object(user(), objects.Service(), service)
+    state = host_manager.HostState(
+        compute.host, compute.hypervisor_hostname, description['cell_uuid']
+    )
+    aggregates = [
+        objects.Aggregate(hosts=[compute.host], **each) for each in description['aggregates']
+    ]
+    instances = {
+        each['uuid']: objects.Instance(user(), image_ref=None, **each)
+        for each in description['instances']
+    }
+    state.update(compute, dict(found), aggregates, instances)
+    state.allocation_candidates = description['candidates']
+    return state
+
+
+def _dated(name: str, value: Any) -> Any:
+    return datetime.fromisoformat(value) if value and name in DATES else value
+
+
+DATES = frozenset(('created_at', 'updated_at', 'deleted_at', 'last_seen_up'))
+
+
+@contextlib.contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Say of an exception where it came from."""
+    try:
+        yield
+    except Exception as error:
+        answer = {'error': type(error).__name__, 'text': str(error), 'at': name}
+        raise Stage(answer) from error
+
+
+def _older_filters(site_packages: Path) -> list[type]:
+    """The filters that an older release has and the running one has not."""
+    current = {each.__name__ for each in filters.all_filters()}
+    found = []
+    with _companions(site_packages):
+        for path in sorted((site_packages / 'nova/scheduler/filters').glob('*_filter.py')):
+            try:
+                module = _load(path, f'{site_packages.parent.parent.parent.name}_{path.stem}')
+            except ImportError:
+                continue
+            found += [
+                each
+                for name, each in vars(module).items()
+                if isinstance(each, type)
+                and issubclass(each, filters.BaseHostFilter)
+                and each.__module__ == module.__name__
+                and name not in current
+                and not name.startswith(('_', 'Base'))
+            ]
+    return found
+
+
+@contextlib.contextmanager
+def _companions(site_packages: Path) -> Iterator[None]:
+    """Within, an import of a companion finds that of the older release."""
+    kept = {name: sys.modules[name] for name in COMPANIONS}
+    try:
+        for name in COMPANIONS:
+            path = (site_packages / name.replace('.', '/')).with_suffix('.py')
+            _bind(name, _load(path, f'older_{path.stem}'))
+        yield
+    finally:
+        for name, module in kept.items():
+            _bind(name, module)
+
+
+def _bind(name: str, module: Any) -> None:
+    package, _, attribute = name.rpartition('.')
+    sys.modules[name] = module
+    setattr(sys.modules[package], attribute, module)
+
+
+def _load(path: Path, name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _without_databases() -> None:
+    """What filters and weighers read from databases stands in the case already."""
+    compute_node.db.compute_node_update = lambda *_: None  # it migrates rows that it reads
+    objects.CellMapping.get_by_uuid = lambda _context, uuid: objects.CellMapping(uuid=uuid)
+    context.target_cell = lambda given, _mapping: contextlib.nullcontext(given)
+
+
+def answered(command: Callable[[Case], Any], case: Case) -> Any:
+    """The command's answer, or its error."""
+    try:
+        return command(case)
+    except Stage as error:
+        return error.args[0]
+
+
+def serve(now: str, make: Callable[[], Any]) -> None:
+    """Answer until there is no more input."""
+    logging.disable(logging.CRITICAL)
+    out = os.fdopen(os.dup(sys.stdout.fileno()), 'w')
+    sys.stdout = sys.stderr
+    objects.register_all()
+    CONF([], project='nova', default_config_files=[])
+    timeutils.set_time_override(datetime.fromisoformat(now))
+    side = make()
+    for line in sys.stdin:
+        call = json.loads(line)
+        command = getattr(side, call['do'])
+        answers = [answered(command, case) for case in call['cases']]
+        out.write(json.dumps({'answers': answers}) + '\n')
+        out.flush()
+
+
+if __name__ == '__main__':
+    serve(sys.argv[1], lambda: NovaSide([Path(each) for each in sys.argv[2:]]))

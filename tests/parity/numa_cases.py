@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random hosts and guests, as both sides take them.
+
+{'host': text of compute_nodes.numa_topology, 'guest': {'cells': [fields of
+ InstanceNUMACell, ...], 'emulator_threads_policy'}, 'packing': bool,
+ 'limits': {'cpu': ratio, 'ram': ratio, 'physnets': [...], 'tunneled': bool},
+ 'pci': {'near': {host cell: free devices}, 'count': devices wanted}}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from tests.parity.dice import Dice
+
+Case = dict[str, Any]
+PHYSNETS = ('net0', 'net1')
+POLICIES = (None, 'shared', 'dedicated', 'dedicated', 'dedicated', 'mixed')
+THREAD_POLICIES = (None, 'prefer', 'require', 'isolate')
+VERSIONS = {
+    'NUMATopology': '1.2', 'NUMACell': '1.5', 'NUMAPagesTopology': '1.1', 'NetworkMetadata': '1.0',
+}  # fmt: skip
+
+
+def cases(
+    seed: int, count: int, networks: float = 0.0, pci: bool = False, equal: bool = True
+) -> Iterator[Case]:
+    """Pairs of a host and a guest of one to four cells; networks matter so often."""
+    dice = Dice(seed)
+    for _ in range(count):
+        with_networks = dice.maybe(networks)
+        cells = dice.randint(1, 5)
+        case: Case = {
+            'host': host(dice, cells, with_networks),
+            'guest': guest(dice, min(4, dice.randint(1, cells)), equal),
+            'packing': dice.maybe(),
+        }
+        if dice.maybe(0.9):
+            case['limits'] = {'cpu': dice.one(1.0, 1.5, 4.0), 'ram': dice.one(1.0, 1.5)}
+            if with_networks:
+                physnets = dice.some(PHYSNETS, 2)
+                case['limits'] |= {'physnets': physnets, 'tunneled': dice.maybe()}
+        if pci:
+            near = {str(i): dice.randint(0, 3) for i in range(cells) if dice.maybe()}
+            case['pci'] = {'near': near, 'count': dice.randint(0, 4)}
+        yield case
+
+
+def host(dice: Dice, count: int, networks: bool = False) -> str:
+    """The text that a compute host reports."""
+    cores, threads = dice.randint(1, 8), dice.one(1, 2, 2, 2, 4)
+    shared = dice.one(None, None, 0, 1, cores // 2)  # cores that float; None is the old style
+    interleaved = dice.maybe()
+    topology = []
+    for cell in range(count):
+        if interleaved:
+            step = cores * count
+            first = range(cell * cores, (cell + 1) * cores)
+            siblings = [[cpu + step * n for n in range(threads)] for cpu in first]
+        else:
+            start = cell * cores * threads
+            siblings = [
+                list(range(start + core * threads, start + (core + 1) * threads))
+                for core in range(cores)
+            ]
+        topology.append(_cell(dice, cell, siblings, shared, networks))
+    return json.dumps(_object('NUMATopology', cells=topology))
+
+
+def _cell(
+    dice: Dice, number: int, siblings: list[list[int]], shared: int | None, networks: bool
+) -> Case:
+    everything = [cpu for core in siblings for cpu in core]
+    cpuset = everything if shared is None else [cpu for core in siblings[:shared] for cpu in core]
+    pcpuset = everything if shared is None else [c for c in everything if c not in cpuset]
+    pinned = _pinned(dice, siblings, set(pcpuset))
+    memory = dice.one(2048, 4096, 8192)
+    values: Case = {
+        'id': number, 'cpuset': cpuset, 'pcpuset': pcpuset, 'memory': memory,
+        'memory_usage': dice.one(0, 0, 512, 1024), 'cpu_usage': dice.one(0, 0, 1, 4),
+        'pinned_cpus': pinned, 'siblings': siblings, 'mempages': _pages(dice, memory),
+        'socket': number // 2,
+    }  # fmt: skip
+    if networks and dice.maybe(0.8):
+        near = {'physnets': dice.some(PHYSNETS, 2), 'tunneled': dice.maybe(0.3)}
+        values['network_metadata'] = _object('NetworkMetadata', **near)
+    return _object('NUMACell', **values)
+
+
+def _pinned(dice: Dice, siblings: list[list[int]], free: set[int]) -> list[int]:
+    """CPUs that other guests have: single ones, whole cores, or none."""
+    by = dice.one('none', 'none', 'cpu', 'core')
+    chance = dice.one(0.1, 0.2, 0.5)
+    if by == 'cpu':
+        return [cpu for cpu in sorted(free) if dice.maybe(chance)]
+    if by == 'core':
+        taken = [core for core in siblings if dice.maybe(chance)]
+        return [cpu for core in taken for cpu in core if cpu in free]
+    return []
+
+
+def _pages(dice: Dice, memory: int) -> list[Case]:
+    """Small pages, and large ones for part of the memory; or none are counted."""
+    if dice.maybe(0.4):
+        return []
+    pages = []
+    left = memory * 1024
+    for size in (1048576, 2048):
+        if dice.maybe(0.6):
+            total = dice.randint(0, left // size)
+            left -= total * size
+            pages.append((size, total))
+    pages.append((4, left // 4))
+    return [
+        _object(
+            'NUMAPagesTopology', size_kb=size, total=total,
+            used=dice.randint(0, total // 2), reserved=dice.randint(0, total // 8),
+        )
+        for size, total in dice.sample(pages, len(pages))
+    ]  # fmt: skip
+
+
+def guest(dice: Dice, count: int, equal: bool = True) -> Case:
+    """Cells of the same policies; equal ones have the same numbers of CPUs and memory."""
+    policy = dice.one(*POLICIES)
+    threads = dice.one(*THREAD_POLICIES) if policy in ('dedicated', 'mixed') else None
+    pagesize = dice.one(None, None, None, None, -1, -2, -3, -3, 4, 2048, 1048576)
+    sizes = [_size(dice, policy)] * count if equal else [_size(dice, policy) for _ in range(count)]
+    cells, first = [], 0
+    for i, (shared, dedicated, memory) in enumerate(sizes):
+        vcpus = list(range(first, first + shared + dedicated))
+        first += len(vcpus)
+        cells.append(
+            {
+                'id': i, 'cpuset': vcpus[:shared], 'pcpuset': vcpus[shared:], 'memory': memory,
+                'pagesize': pagesize, 'cpu_policy': policy, 'cpu_thread_policy': threads,
+            }
+        )  # fmt: skip
+    emulator = dice.one(None, None, None, 'share', 'isolate') if policy == 'dedicated' else None
+    return {'cells': cells, 'emulator_threads_policy': emulator}
+
+
+def _size(dice: Dice, policy: str | None) -> tuple[int, int, int]:
+    """Shared and dedicated vCPUs, and memory in MiB."""
+    dedicated = dice.one(1, 1, 2, 2, 3, 4, 5) if policy in ('dedicated', 'mixed') else 0
+    if policy == 'mixed' and dice.maybe(0.1):
+        dedicated = 0
+    shared = dice.one(1, 2, 4) if policy != 'dedicated' else 0
+    return shared, dedicated, dice.one(256, 256, 512, 512, 1024, 1024, 2048, 1001)
+
+
+def _object(name: str, **data: Any) -> Case:
+    return {
+        'nova_object.name': name, 'nova_object.namespace': 'nova',
+        'nova_object.version': VERSIONS[name], 'nova_object.data': data,
+        'nova_object.changes': [],
+    }  # fmt: skip

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nova-scheduler and novasched, both running, each asked by its own queue."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.functional.client import NovaClient, Refused
+from tests.functional.daemon import Daemon
+from tests.functional.nova_cloud import NovaCloud
+from tests.parity.rankings_proxy import Exchange, Proxy, proxy
+from tests.parity.rankings_requests import Call
+
+QUERY = '/allocation_candidates'
+PATIENCE = 60.0
+LOGGING = {
+    'debug': False,
+    'default_log_levels': 'nova.filters=DEBUG,nova.weights=DEBUG,nova.scheduler.manager=DEBUG',
+}
+"""What is read from the log; the rest of it would cost more than the decisions."""
+
+_RANKED = re.compile(
+    r'host: \((?P<host>\S+), (?P<node>\S+)\) ram: (?P<ram>-?\d+)MB disk: (?P<disk>-?\d+)MB '
+    r'io_ops: (?P<io_ops>-?\d+) instances: (?P<instances>-?\d+)[^]]*?, weight: (?P<weight>[^]]+)\]'
+)
+
+_FILTERED = re.compile(r'(?:Starting with|Filter (?P<name>\w+) returned) (?P<left>\d+) host')
+_RAW = re.compile(r'nova\.weights .* (?P<name>\w+): raw weights (?P<weights>\{.*\})')
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A host in a ranking: what it has left (MiB), what it does, what it weighs."""
+
+    host: str
+    node: str
+    ram: int
+    disk: int
+    io_ops: int
+    instances: int
+    weight: float
+
+
+@dataclass
+class Seen:
+    """What a scheduler did with a call: an answer or a fault, and what could be watched."""
+
+    answer: Any = None
+    fault: str | None = None
+    """Module, class and first line of what the client raised."""
+    failed: bool = False
+    """The fault is none that the conductor expects."""
+    claims: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    """What each server then holds: {server: {provider: resources}}."""
+    owners: dict[str, Any] = field(default_factory=dict)
+    """Project and user of each successful claim, by server."""
+    queries: list[str] = field(default_factory=list)
+    filtered: list[tuple[str | None, int]] = field(default_factory=list)
+    """How many hosts each filter left, from None for the first on."""
+    weighed: set[str] = field(default_factory=set)
+    """The weighers that told hosts apart, as far as nova's log has it."""
+    rankings: list[list[Ranked]] = field(default_factory=list)
+    """The hosts that the filters left, best first, each time they were weighed."""
+
+    def read(self, log: str) -> None:
+        """Add what the log says of the decision."""
+        for line in log.splitlines():
+            if match := _FILTERED.search(line):
+                self.filtered.append((match['name'], int(match['left'])))
+            elif ' Weighed [' in line:
+                self.rankings.append([_ranked(each) for each in _RANKED.finditer(line)])
+            elif (match := _RAW.search(line)) and len(set(ast.literal_eval(match['weights']).values())) > 1:
+                self.weighed.add(match['name'])
+
+    @property
+    def outcome(self) -> str:
+        """In a word."""
+        if self.fault is None:
+            return 'answers'
+        return 'fails' if self.failed else 'refuses'
+
+
+class Scheduler:
+    """One of the two, behind a proxy of its own."""
+
+    def __init__(
+        self, daemon: Daemon, between: Proxy, cloud: NovaCloud, client: NovaClient
+    ) -> None:
+        self.daemon = daemon
+        self._proxy = between
+        self._cloud = cloud
+        self._client = client
+        self._read = 0
+
+    def ask(self, call: Call, cells: Mapping[str, Any]) -> Seen:
+        """Let it answer a call, and watch."""
+        self._proxy.drain()
+        self._log()
+        seen = Seen()
+        try:
+            seen.answer = self._client.raw_call(
+                'select_destinations',
+                call.arguments(cells),
+                server=self.daemon.host,
+                timeout=PATIENCE,
+            )
+        except Refused as error:
+            if error.name == 'MessagingTimeout':
+                raise
+            line = (error.message.splitlines() or [''])[0].strip()
+            seen.fault, seen.failed = (
+                f'{error.module}.{error.name}: {line}',
+                not error.no_valid_host,
+            )
+        exchanges = self._proxy.drain()
+        seen.queries = [each.query for each in exchanges if each.path == QUERY]
+        seen.owners = dict(_owners(exchanges))
+        allocations = self._cloud.placement.allocations
+        seen.claims = {uuid: allocations(uuid) for uuid in call.instance_uuids or ()}
+        seen.read(self._log())
+        return seen
+
+    def _log(self) -> str:
+        """What it has logged since the last time."""
+        with self.daemon.log.open(errors='replace') as log:
+            log.seek(self._read)
+            text = log.read()
+            self._read = log.tell()
+        return text
+
+
+def _owners(exchanges: list[Exchange]) -> Iterator[tuple[str, Any]]:
+    for each in exchanges:
+        if each.method == 'PUT' and each.path.startswith('/allocations/') and each.status == 204:
+            body = json.loads(each.body)
+            yield each.path.rpartition('/')[2], (body['project_id'], body['user_id'])
+
+
+def _ranked(match: re.Match[str]) -> Ranked:
+    host, node, *numbers = match.group('host', 'node', 'ram', 'disk', 'io_ops', 'instances')
+    return Ranked(host, node, *map(int, numbers), weight=float(match['weight']))  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The real nova-scheduler, and ours."""
+
+    nova: Scheduler
+    ours: Scheduler
+
+
+@contextmanager
+def running(
+    cloud: NovaCloud, client: NovaClient, config: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Pair]:
+    """Both of them on the same cloud with the same configuration, ready for calls."""
+    reference = cloud.nova.script('nova-scheduler')
+    with ExitStack() as stack:
+        # A process is told to end when the thread that started it ends.
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        found = []
+        for command in ([reference], []):
+            between = stack.enter_context(proxy(cloud.placement_url))
+            overrides = {
+                **config,
+                'DEFAULT': {**config['DEFAULT'], **LOGGING},
+                'placement': {'endpoint': between.url},
+            }
+            daemon = Daemon(cloud, overrides, command)
+            stack.callback(daemon.close)
+            found.append(Scheduler(daemon, between, cloud, client))
+        list(pool.map(lambda each: each.daemon.start(), found))
+        yield Pair(*found)

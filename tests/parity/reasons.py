@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What known.yaml may say of a case: one small function for each name.
+
+They look at descriptions, of verdicts with one host, of weights with all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tests.parity.descriptions import JSON_COLUMNS, Case
+
+NUMERIC = ('=', '==', '!=', '>=', '<=')
+STRUCTURES = {'aggregates', 'instances', 'metrics', 'service', 'supported_instances'}
+NOT_OURS = {
+    'allocation_candidates', 'consume_from_request', 'limits', 'numa_topology', 'pci_stats',
+    'update', 'updated',
+}  # fmt: skip
+
+
+def an_extra_spec_names_an_internal(case: Case) -> bool:
+    """A key names what nova's host object has for its own use."""
+    paths = (key.removeprefix('capabilities:').split(':')[0] for key in _extra_specs(case))
+    return any(name in NOT_OURS or name.startswith('_') for name in paths)
+
+
+def an_extra_spec_compares_numbers(case: Case) -> bool:
+    """A value starts with an operator on numbers."""
+    return any(
+        value.split()[:1] and value.split()[0] in NUMERIC for value in _extra_specs(case).values()
+    )
+
+
+def an_aggregate_lists_several_values(case: Case) -> bool:
+    """A metadata value is a list, or a key occurs in several aggregates."""
+    rows = [row for host in case.get('hosts', ()) for row in host.get('aggregates', ())]
+    keys = [key for row in rows for key in row]
+    return len(keys) > len(set(keys)) or any(',' in value for row in rows for value in row.values())
+
+
+def a_column_was_never_written(case: Case) -> bool:
+    """free_disk_gb or uuid is null."""
+    rows = [host.get('row', {}) for host in case['hosts']]
+    return any(row.get(name, 0) is None for row in rows for name in ('free_disk_gb', 'uuid'))
+
+
+def a_json_column_is_odd(case: Case) -> bool:
+    """A JSON column of a host holds what no nova-compute writes."""
+    return any(set(JSON_COLUMNS) & set(host.get('row', {})) for host in case['hosts'])
+
+
+def the_image_wants_no_version(case: Case) -> bool:
+    """The image's hypervisor version is not a list of conditions."""
+    wanted = _image_properties(case).get('img_hv_requested_version', '>1')
+    return not all(re.fullmatch(r'\s*([<>=!]=|[<>])\s*\d[\d.]*\s*', each) for each in wanted.split(','))
+
+
+def an_extra_spec_names_a_structure(case: Case) -> bool:
+    """A key names what is no number or text, but a list or a dict of such."""
+    paths = (key.removeprefix('capabilities:') for key in _extra_specs(case))
+    return any(path in STRUCTURES for path in paths)
+
+
+def the_image_wants_address_bits(case: Case) -> bool:
+    """The image has hw_maxphysaddr_bits."""
+    return 'hw_maxphysaddr_bits' in _image_properties(case)
+
+
+def the_query_compares_an_address(case: Case) -> bool:
+    """The query reads the host's address."""
+    return any('$host_ip' in text for text in _hints(case).get('query', ()))
+
+
+def the_group_lacks_a_list(case: Case) -> bool:
+    """Members or hosts of the group are null."""
+    group = case.get('request', {}).get('instance_group', {})
+    return any(group.get(name, ()) is None for name in ('members', 'hosts'))
+
+
+def a_hint_is_empty(case: Case) -> bool:
+    """A hint is a list of nothing."""
+    return [] in _hints(case).values()
+
+
+def the_multiplier_of_metrics_is_zero(case: Case) -> bool:
+    """[metrics] weight_multiplier is 0."""
+    return _option(case, 'metrics', 'weight_multiplier') == 0.0
+
+
+def there_is_no_image(case: Case) -> bool:
+    """The request has no image at all."""
+    return case.get('request', {}).get('image') is None
+
+
+def there_is_no_project(case: Case) -> bool:
+    """The request's project is null."""
+    return case.get('request', {}).get('project_id', 'project') is None
+
+
+def the_image_has_no_format(case: Case) -> bool:
+    """The image does not say its disk format."""
+    return not (case.get('request', {}).get('image') or {}).get('disk_format')
+
+
+def a_network_request_names_nothing(case: Case) -> bool:
+    """A requested network has neither a network nor a port."""
+    wanted = case.get('request', {}).get('requested_networks', {}).get('objects', ())
+    return any(not each.get('network_id') and not each.get('port_id') for each in wanted)
+
+
+def a_group_asks_for_zero(case: Case) -> bool:
+    """A group from outside asks for an amount of 0."""
+    groups = case.get('request', {}).get('requested_resources') or ()
+    return any(0 in each.get('resources', {}).values() for each in groups)
+
+
+def images_weigh(case: Case) -> bool:
+    """ImagePropertiesWeigher is in force."""
+    return bool(_option(case, 'filter_scheduler', 'image_props_weight_multiplier'))
+
+
+def several_servers_are_in_a_group(case: Case) -> bool:
+    """The request is for more than one server of a server group."""
+    request = case.get('request', {})
+    return bool(request.get('instance_group')) and request.get('num_instances', 1) > 1
+
+
+def cpus_are_pinned(case: Case) -> bool:
+    """The flavor or the image wants pinned CPUs."""
+    wanted = _extra_specs(case).get('hw:cpu_policy'), _image_properties(case).get('hw_cpu_policy')
+    return 'dedicated' in wanted
+
+
+def the_guest_takes_any_pages(case: Case) -> bool:
+    """A guest cell leaves the page size to the host: any, or large ones."""
+    return any(each.get('pagesize') in (-2, -3) for each in _guest_cells(case))
+
+
+def the_guest_has_unequal_cells(case: Case) -> bool:
+    """Guest cells differ in CPUs, memory or page size."""
+    sizes = {
+        (len(each['cpuset']), len(each['pcpuset']), each['memory'], each['pagesize'])
+        for each in _guest_cells(case)
+    }
+    return len(sizes) > 1
+
+
+def the_host_lists_no_siblings(case: Case) -> bool:
+    """A host cell has CPUs and says of none which are on one core."""
+    topologies = [host.get('row', {}).get('numa_topology') or {} for host in case['hosts']]
+    return any(not cell['siblings'] for each in topologies for cell in each.get('cells', ()))
+
+
+def devices_come_from_several_providers(case: Case) -> bool:
+    """A candidate takes devices of one request from different providers."""
+    mappings = [each['mappings'] for host in case['hosts'] for each in host.get('candidates', ())]
+    return any(len({name for name in each if name}) > 1 for each in mappings)
+
+
+def _guest_cells(case: Case) -> list[Case]:
+    guest = case.get('request', {}).get('numa_topology') or {}
+    found: list[Case] = guest.get('cells', [])
+    return found
+
+
+def _option(case: Case, group: str, name: str) -> Any:
+    return case.get('config', {}).get(group, {}).get(name)
+
+
+def _extra_specs(case: Case) -> dict[str, str]:
+    found: dict[str, str] = case.get('request', {}).get('flavor', {}).get('extra_specs', {})
+    return found
+
+
+def _image_properties(case: Case) -> Case:
+    image = case.get('request', {}).get('image') or {}
+    return image.get('properties', {}) or {}
+
+
+def _hints(case: Case) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = case.get('request', {}).get('scheduler_hints') or {}
+    return found

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same pools and requests through nova's PciDeviceStats and through ours."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from novasched.fitting import fitted
+from novasched.model.numa import Fit, GuestCell, GuestTopology, HostCell, HostTopology
+from novasched.model.pci import PciRequest, Pool
+from novasched.model.settings import Settings
+from novasched.pci import consume, parse
+from tests.builders import a_host, a_request, a_uuid
+from tests.parity.child import Nova
+from tests.parity.comparison import Figures
+from tests.parity.conftest import FIGURES
+from tests.parity.descriptions import Case, wire
+from tests.parity.dice import Dice
+from tests.unit.rpc.wire import primitive
+
+TAKEN, FITTED, BATCH = 20_000, 10_000, 1000
+
+KINDS = ('type-PCI', 'type-PF', 'type-VF', 'vdpa', None)
+PROVIDERS = [a_uuid(f'provider{i}') for i in range(4)]
+ADDRESSES = ('0000:81:00.0', '0000:82:00.0')
+POLICIES = (None, 'legacy', 'preferred', 'required', 'socket')
+
+
+@pytest.fixture(scope='module')
+def nova_devices() -> Iterator[Nova]:
+    """nova's side, in a child process."""
+    side = Nova('nova_pci.py')
+    yield side
+    side.close()
+
+
+def a_pool(dice: Dice) -> dict[str, Any]:
+    """Properties and tags, all from a few values, so that much of it matches."""
+    tags: dict[str, Any] = {}
+    if kind := dice.one(*KINDS):
+        tags['dev_type'] = kind
+    if dice.maybe(0.3):
+        tags['physical_network'] = dice.one('physnet0', 'Physnet0', 'physnet1', None)
+    if dice.maybe(0.3):
+        tags['remote_managed'] = dice.one('true', 'false', 'True')
+    if dice.maybe(0.2):
+        tags['live_migratable'] = dice.one('true', 'false', 'TRUE')
+    if dice.maybe(0.4):
+        tags['rp_uuid'] = dice.one(*PROVIDERS)
+    if dice.maybe(0.2):
+        tags['address'] = dice.one(*ADDRESSES)
+    return {
+        'vendor_id': dice.one('8086', '15b3'), 'product_id': dice.one('abcd', 'ABCD', '1520'),
+        'numa_node': dice.one(None, 0, 1, 2, 3), 'count': dice.one(0, 1, 1, 2, 3, 5), **tags,
+    }  # fmt: skip
+
+
+def stored(dice: Dice, pools: list[dict[str, Any]]) -> str:
+    """The pools as today's nova stores them, or an older one."""
+    if dice.maybe(0.3):
+        return json.dumps(pools[0] if len(pools) == 1 else pools)
+    own = ('vendor_id', 'product_id', 'numa_node', 'count')
+    objects = []
+    for pool in pools:
+        data = {name: pool[name] for name in own}
+        tags = {name: value for name, value in pool.items() if name not in own}
+        objects.append(
+            {**primitive('PciDevicePool', '1.1'), 'nova_object.data': {**data, 'tags': tags}}
+        )
+    listed = {'nova_object.data': {'objects': objects}}
+    return json.dumps({**primitive('PciDevicePoolList', '1.1'), **listed})
+
+
+def asks(dice: Dice, number: int, pools: list[dict[str, Any]]) -> dict[str, Any]:
+    """A request for some properties of a pool there is, or for others."""
+    specs = []
+    for _ in range(dice.one(1, 1, 1, 2)):
+        like = dice.one(*pools) if pools and dice.maybe(0.8) else a_pool(dice)
+        names = dice.some([x for x in like if x not in ('count', 'numa_node', 'rp_uuid')], 3)
+        spec = {name: like[name] for name in names}
+        if dice.maybe(0.1):
+            spec['dev_type'] = dice.one('type-PF', 'type-VF', 'vdpa')
+        if dice.maybe(0.1):
+            spec['remote_managed'] = dice.one('true', 'yes', 'false')
+        if dice.maybe(0.1):
+            spec['traits'] = 'CUSTOM_X'
+        if dice.maybe(0.1):
+            spec['rp_uuids'] = ','.join(dice.some(PROVIDERS, 2, 1))
+        specs.append(spec)
+    return {
+        'count': dice.one(0, 1, 1, 1, 2, 3), 'spec': specs,
+        'alias_name': dice.one(None, 'gpu'), 'request_id': a_uuid(f'request{number}'),
+        'numa_policy': dice.one(*POLICIES),
+    }  # fmt: skip
+
+
+def cases(seed: int) -> Iterator[Case]:
+    """Cases without end, the same ones for the same seed."""
+    number = 0
+    while True:
+        dice = Dice(f'pci {seed} {number}')
+        pools = [a_pool(dice) for _ in range(dice.randint(0, 5))]
+        requests = [asks(dice, i, pools) for i in range(dice.one(1, 1, 2, 3))]
+        mappings = dice.one(None, {'': [a_uuid('root')]})
+        if mappings and dice.maybe():
+            for request in requests:
+                given = [x['rp_uuid'] for x in pools if 'rp_uuid' in x and x['count']] or PROVIDERS
+                for i in range(request['count']):
+                    mappings[f'{request["request_id"]}-{i}'] = [dice.one(*given)]
+        yield {
+            'pci_stats': stored(dice, pools),
+            'requests': [wire('InstancePCIRequest', each) for each in requests],
+            'mappings': mappings,
+            'cells': dice.some(range(4), 2),
+            'guest': dice.one(1, 1, 2, 3),
+            'sockets': {i: dice.one(0, 0, 1, 1, 1, None) if i > 2 else i // 2 for i in range(4)},
+        }
+        number += 1
+
+
+def ours(case: Case) -> list[Any]:
+    """The answer of this side, in the form of nova's."""
+    pools = parse.pools(case['pci_stats'])
+    requests = [the_request(each) for each in case['requests']]
+    where = (case['mappings'], case['cells'], case['sockets'])
+    left = consume.consume(pools, requests, *where)
+    supported = consume.supports(pools, requests, *where)
+    return [supported, None if isinstance(left, str) else [plain(each) for each in left]]
+
+
+def the_request(wired: Case) -> PciRequest:
+    """A request as this side decodes it."""
+    data = wired['nova_object.data']
+    names = ('count', 'alias_name', 'request_id', 'numa_policy')
+    return PciRequest(spec=tuple(data['spec']), **{name: data[name] for name in names})
+
+
+def cells_of_ours(case: Case) -> list[int] | None:
+    """The host cells that a guest gets which fits all of them, but for its devices."""
+    host = HostTopology(
+        tuple(HostCell(i, frozenset({i}), 8, socket=x) for i, x in case['sockets'].items())
+    )
+    pools = parse.pools(case['pci_stats'])
+    guest = GuestTopology(tuple(GuestCell(i, frozenset({i}), 1) for i in range(case['guest'])))
+    request = a_request(
+        numa_topology=guest, pci_requests=tuple(the_request(each) for each in case['requests'])
+    )
+    there = a_host(numa=lambda: host, pci=lambda: pools)
+    fit = fitted(there, request, case['mappings'], None, Settings())
+    return [cell.host_cell for cell in fit.cells] if isinstance(fit, Fit) else None
+
+
+def plain(pool: Pool) -> dict[str, Any]:
+    """A pool as nova's side shows it."""
+    own = {name: getattr(pool, name) for name in ('vendor_id', 'product_id', 'numa_node', 'count')}
+    return {**own, **pool.tags}
+
+
+def relatives(case: Case) -> bool:
+    """Whether there is a physical function beside its virtual ones."""
+    kinds: dict[str, set[str | None]] = {}
+    for pool in parse.pools(case['pci_stats']):
+        if address := pool.tags.get('address'):
+            kinds.setdefault(address, set()).add(pool.tags.get('dev_type'))
+    return any('type-PF' in found and found & {'type-VF', 'vdpa'} for found in kinds.values())
+
+
+def short(case: Case) -> bool:
+    """Whether Placement allocates devices that the host does not have, or that do not match."""
+    counted: Counter[str] = Counter()
+    for each in case['requests']:
+        counted.update(consume.providers_of(the_request(each), case['mappings']))
+    return len(counted) > 1
+
+
+KNOWN = {
+    'a physical function excludes its virtual ones': relatives,
+    'each provider must have what Placement allocates from it': short,
+}
+"""Intended differences, in all of which nova says yes, or leaves more, where we do not."""
+
+
+def intended(case: Case) -> str | None:
+    """The intended difference that an unequal answer to a case can be."""
+    return next((name for name, holds in KNOWN.items() if holds(case)), None)
+
+
+def compared(
+    side: Nova, command: str, ask: Callable[[Case], Any], count: int, seed: int
+) -> Counter[str]:
+    """How often each answer was given by both, or differed as it is meant to."""
+    made = cases(seed)
+    figures: Counter[str] = Counter()
+    for _ in range(count // BATCH):
+        batch = [next(made) for _ in range(BATCH)]
+        for case, nova in zip(batch, side.ask(command, batch), strict=True):
+            own = ask(case)
+            says = 'no' if nova is None or nova[-1] is None else 'yes'
+            # Nova may do what we refuse to; what we do it does as well.
+            name = says if own == nova else intended(case) if says == 'yes' else None
+            assert name, f'{json.dumps(case)}\nnova: {nova}\nours: {own}'
+            figures[name] += 1
+    return figures
+
+
+@pytest.mark.parametrize(
+    ('command', 'ask', 'count'), [('take', ours, TAKEN), ('fit', cells_of_ours, FITTED)]
+)
+def test_same_devices(
+    command: str,
+    ask: Callable[[Case], Any],
+    count: int,
+    nova_devices: Nova,
+    pytestconfig: pytest.Config,
+    seed: int,
+    times: int,
+) -> None:
+    """Random requests are supported by the same pools, leave the same of them, and let the
+    guest have the same host cells."""
+    figures = compared(nova_devices, command, ask, count * times, seed)
+    known = Counter({name: figures.pop(name) for name in KNOWN if name in figures})
+    name = f'pci: {command}'
+    pytestconfig.stash[FIGURES].append(Figures(name, count * times, figures, known))
+    assert min(figures['yes'], figures['no']) > count // 10

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement is asked what nova asks it: the query of GET /allocation_candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import pytest
+
+from tests.parity.child import Nova
+from tests.parity.comparison import Comparison, queries
+from tests.parity.conftest import Check
+from tests.parity.generator import cases
+from tests.parity.known import Known
+from tests.parity.plans import QUERIES
+from tests.parity.themes.placement import an_image
+from tests.parity.world import World
+
+REQUESTS = 100
+OLDER, CURRENT = 70, 74
+"""Versions of nova-compute: one whose providers lack nova's mark, one whose have it."""
+
+
+@pytest.fixture(scope='module', params=[CURRENT, OLDER])
+def world(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    """Databases that both sides read."""
+    made = World(tmp_path_factory.mktemp('world'), request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope='module')
+def nova_asks(world: World) -> Iterator[Nova]:
+    """nova's prefilters and queries, in a child process."""
+    side = Nova('nova_queries.py')
+    side.ask('world', [world.description()])
+    world.open()
+    yield side
+    side.close()
+
+
+@pytest.mark.parametrize('theme', QUERIES)
+def test_query(
+    theme: str,
+    world: World,
+    nova_asks: Nova,
+    intended: Sequence[Known],
+    seed: int,
+    times: int,
+    check: Check,
+) -> None:
+    """Random requests come out of all prefilters as the same text, pinned CPUs and fallback."""
+    comparison = Comparison(nova_asks, 'query', world.ask, queries, intended)
+    made = cases(seed, [an_image, *QUERIES[theme]], hosts=0)
+    check(comparison.run(f'query: {theme}', islice(made, REQUESTS * times)))

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random requests to the real nova-scheduler and to ours, on the same databases."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import pytest
+
+from tests.functional import conftest as functional
+from tests.functional.client import NovaClient
+from tests.functional.nova_cloud import NovaCloud
+from tests.parity.comparison import Difference, Figures
+from tests.parity.conftest import Check
+from tests.parity.dice import Dice
+from tests.parity.known import Known, explanation
+from tests.parity.rankings_comparison import differences, ties
+from tests.parity.rankings_pair import Seen, running
+from tests.parity.rankings_requests import Call, a_call
+from tests.parity.rankings_trial import Trial
+from tests.parity.rankings_words import FILTERS, WEIGHERS, a_config
+from tests.parity.rankings_world import Builder, a_world
+
+WORLDS, REQUESTS, HOSTS = 10, 52, 24
+QUERIES = 300
+"""So many requests at least must have come to Placement."""
+OFTEN = 3
+"""So many times at least each filter rejects a host, and each weigher tells hosts apart."""
+
+# The functional tests' servers, under the names by which their fixtures ask for each other.
+directory, nova, mariadb = functional.directory, functional.nova, functional.mariadb
+rabbitmq, placement = functional.rabbitmq, functional.placement
+cloud, client = functional.cloud, functional.client
+
+
+@dataclass
+class Tally:
+    """What the requests to all worlds met."""
+
+    worlds: int = 0
+    queries: int = 0
+    ties: int = 0
+    themes: Counter[str] = field(default_factory=Counter)
+    filters: Counter[str] = field(default_factory=Counter)
+    weighers: Counter[str] = field(default_factory=Counter)
+    ranked: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+
+    def add(self, call: Call, seen: Seen) -> None:
+        """Note a request, and what nova did with it."""
+        self.themes.update(call.themes)
+        self.queries += bool(seen.queries)
+        self.ties += ties(seen.rankings)
+        self.weighers.update(seen.weighed)
+        if seen.fault:
+            name, left = seen.filtered[-1] if seen.filtered else ('none', 0)
+            self.refusals[seen.fault.rpartition(': ')[2] if left or not name else name] += 1
+        self.filters.update(
+            name
+            for (_, before), (name, after) in itertools.pairwise(seen.filtered)
+            if name and after < before
+        )
+        self.ranked.update('one' if len(each) == 1 else 'several' for each in seen.rankings)
+
+
+@pytest.fixture(scope='module')
+def builder(cloud: NovaCloud) -> Builder:
+    """Makes worlds."""
+    return Builder(cloud)
+
+
+@pytest.fixture(scope='module')
+def tally() -> Tally:
+    """Of the whole run."""
+    return Tally()
+
+
+@pytest.mark.parametrize('number', range(WORLDS))
+def test_world(
+    builder: Builder,
+    client: NovaClient,
+    intended: Sequence[Known],
+    tally: Tally,
+    number: int,
+    seed: int,
+    times: int,
+    check: Check,
+) -> None:
+    """The same queries to Placement, hosts that are left, ranking, answer, claims and fault."""
+    figures, found = Figures(f'rankings: world {number}'), list[Difference]()
+    for again in range(times):
+        dice = Dice(f'{seed} {number} {again}')
+        world = a_world(dice, HOSTS)
+        config = a_config(dice, world.hosts)
+        builder.build(dice, world)
+        with running(builder.cloud, client, config) as pair:
+            trial = Trial(builder, pair, world)
+            for case in range(REQUESTS):
+                call = a_call(dice, world)
+                theirs, mine = trial.run(call)
+                tally.add(call, theirs)
+                figures.cases += 1
+                figures.outcomes[theirs.outcome] += 1
+                where = f'seed {seed}, world {number} {again}, request {case}'
+                each = Difference(
+                    {'where': where, 'config': config, **asdict(call)},
+                    theirs.outcome, mine.outcome, *differences(theirs, mine),
+                )  # fmt: skip
+                if each.nova_says or each.ours_says:
+                    reason = explanation(intended, figures.name, each.case, each.nova, each.ours)
+                    if reason:
+                        figures.known[reason] += 1
+                    else:
+                        found.append(each)
+                trial.keep_or_undo(dice, call, mine)
+        assert not trial.leftovers()
+    tally.worlds += 1
+    check((figures, found))
+
+
+def test_they_tell(tally: Tally, check: Check) -> None:
+    """The requests reached every filter and weigher, and no two hosts weighed the same."""
+    if tally.worlds < WORLDS:
+        pytest.skip('not all worlds ran, or not to their end')
+    for name in ('filters', 'weighers', 'ranked', 'refusals', 'themes'):
+        counter: Counter[str] = getattr(tally, name)
+        check((Figures(f'rankings: {name}', counter.total(), counter), ()))
+    assert tally.queries >= QUERIES
+    assert tally.ties == 0
+    assert {name for name in FILTERS if tally.filters[name] < OFTEN} == {'AllHostsFilter'}
+    assert {name for name in WEIGHERS if tally.weighers[name] < OFTEN} == set()

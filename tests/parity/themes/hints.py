@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hints that are small languages: addresses and JSON queries."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.parity.descriptions import Case
+from tests.parity.dice import Dice, put
+from tests.parity.themes.capacity import sizes, workload
+
+
+def addresses(dice: Dice, case: Case) -> None:
+    """build_near_host_ip and cidr."""
+    for host in case['hosts']:
+        address = dice.one(
+            '192.0.2.1', '192.0.2.130', '192.0.3.1', '2001:db8::1', '2001:db8::ff', '10.0.0.1', None
+        )
+        put(host, 'row', host_ip=address)
+    near = dice.one(['192.0.2.1'], ['192.0.2.200'], ['2001:db8::1'], ['2001:db8::ffff'], ['192.0.3.77'])
+    cidr = dice.one(['/24'], ['/25'], ['/32'], ['/0'], ['/16'], ['/64'], ['/120'], ['/255.255.255.0'])
+    if dice.maybe(0.2):
+        near = dice.one(
+            ['10.0.0.1', '10.0.0.2'], [], ['x'], ['300.0.0.1'], ['10'], ['192.0.2.1/25'], [''], ['192.0.2'],
+            ['192.0.2.1 '], ['::ffff:192.0.2.1'], ['1'],
+        )  # fmt: skip
+    if dice.maybe(0.2):
+        cidr = dice.one(
+            ['24'], ['x'], [], ['/24', '/25'], [''], ['/33'], ['/-1'], ['/0.0.0.255'], ['/'],
+            ['/ffff:ffff::'], ['/ffff:0:ffff::'], ['/255.0.255.0'], ['/024'],
+        )  # fmt: skip
+    if dice.maybe(0.85):
+        put(case, 'request', 'scheduler_hints', build_near_host_ip=near)
+    if dice.maybe(0.7):
+        put(case, 'request', 'scheduler_hints', cidr=cidr)
+
+
+def query(dice: Dice, case: Case) -> None:
+    """JSON queries."""
+    sizes(dice, case)
+    workload(dice, case)
+    if dice.maybe(0.05):
+        hint = dice.one([], [''], ['no JSON'], ['[]'], ['{}'], ['5'], ['"x"'], ['null'], ['[1]'], ['["unknown", 1]'],
+                        ['["="]'], ['[["="]]'], ['{"a": 1}'], ['[[]]'], ['[null]'], ['true'])  # fmt: skip
+    else:
+        hint = [json.dumps(_term(dice, 3))]
+    if dice.maybe(0.95):
+        put(case, 'request', 'scheduler_hints', query=hint)
+
+
+def _term(dice: Dice, depth: int) -> list[Any]:
+    operators = ('=', '<', '>', 'in', '<=', '>=')
+    if depth and dice.maybe(0.4):
+        joined = [_term(dice, depth - 1) for _ in range(dice.one(0, 1, 1, 2, 2, 3))]
+        return [dice.one('not', 'or', 'and'), *joined]
+    if dice.maybe(0.03):
+        return dice.one(
+            [], ['bogus', 1], ['not', 0, 1], ['or', '$unknown'], ['and', 'text'], ['='], [5, 5]
+        )
+    return [dice.one(*operators), *(_operand(dice) for _ in range(dice.one(1, 2, 2, 2, 3)))]
+
+
+def _operand(dice: Dice) -> Any:
+    variables = (
+        '$free_ram_mb', '$free_disk_mb', '$vcpus_total', '$vcpus_used', '$total_usable_ram_mb', '$num_instances',
+        '$num_io_ops', '$hypervisor_type', '$hypervisor_hostname', '$host', '$stats.num_instances', '$stats.unknown',
+        '$unknown', '$', '$stats', '$free_ram_mb.x', '$service.disabled', '$cpu_info', '$host_ip', '$service.host',
+    )  # fmt: skip
+    if dice.maybe(0.55):
+        return dice.one(*variables) if dice.maybe(0.4) else dice.one(*variables[:10])
+    if dice.maybe(0.8):
+        return dice.one(0, 1, 8, 512, 8192, 4.5, 'QEMU', 'host1', -1)
+    return dice.one(None, '', True, False, 'x', '8', {'a': 1}, [], [1, 2])

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Databases and networks that do not change, for what a query depends on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from oslo_config import cfg
+from oslo_db import options
+
+from novasched.cells.aggregates import AggregateReader
+from novasched.cells.engines import dispose
+from novasched.cells.mappings import CELL0, Cells
+from novasched.cells.schema import Database
+from novasched.cells.snapshot import HostReader
+from novasched.model.settings import Settings
+from novasched.placement import query
+from novasched.prefilters import Port, Prefilter, Sources
+from novasched.service import PREFILTERS
+from tests.builders import a_uuid
+from tests.parity.descriptions import NOW, Case, host_rows
+from tests.parity.ours import error_of, request_of, settings_of
+from tests.ports import StillNetwork
+
+AGGREGATES = [a_uuid(f'aggregate{i}') for i in range(10)]
+METADATA = [
+    {'availability_zone': 'az1'},
+    {'availability_zone': 'az1', 'filter_tenant_id': 'project'},
+    {'availability_zone': 'az2', 'trait:HW_CPU_X86_AVX': 'required'},
+    {'trait:CUSTOM_FAST': 'required', 'trait:HW_CPU_X86_AVX2': 'required'},
+    {'filter_tenant_id2': 'other', 'x': 'project'},
+    {'filter_tenant_id': 'project,third'},
+    {'trait:HW_CPU_X86_AVX': 'forbidden', 'trait': 'required'},
+    {},
+    {'filter_tenant_id': 'PROJECT', 'trait:HW_CPU_X86_AVX': 'Required'},
+    {'trait:HW_CPU_HYPERTHREADING': 'required', 'xtrait:A': 'required'},
+]
+HOSTS = ['host1', 'host2', 'host3']
+NODES = {
+    'cell1': [('host1', 'host1'), ('host2', 'node1'), ('host2', 'node2')],
+    'cell2': [('host3', 'host3')],
+}
+NETWORKS = [a_uuid('plain network'), a_uuid('routed network'), a_uuid('broken network')]
+PORTS = [a_uuid('plain port'), a_uuid('smart port'), a_uuid('bound port'), a_uuid('routed port')]
+SUBNET = a_uuid('subnet')
+SEGMENTS = {
+    NETWORKS[1]: ['segment1', 'segment2'],
+    NETWORKS[2]: ['segment1', 'segment3'],
+    SUBNET: ['segment2'],
+}
+OF_SEGMENTS = {'segment1': [AGGREGATES[4]], 'segment2': [AGGREGATES[5], AGGREGATES[6]]}
+KNOWN_PORTS = {
+    PORTS[0]: Port(NETWORKS[0]),
+    PORTS[1]: Port(NETWORKS[0], vnic_type='remote-managed'),
+    PORTS[2]: Port(NETWORKS[1], SUBNET),
+    PORTS[3]: Port(NETWORKS[1]),
+}
+
+
+class World:
+    """SQLite files that nova's side makes and both sides read; its nova-computes are all
+    of one version."""
+
+    def __init__(self, folder: Path, version: int) -> None:
+        self._urls = {name: f'sqlite:///{folder}/{name}' for name in ('api', *NODES)}
+        self._version = version
+        self._readers: dict[Settings, tuple[HostReader, list[Prefilter]]] = {}
+
+    def description(self) -> Case:
+        """What nova's side makes the databases and its networks of."""
+        api = {'url': self._urls['api'], 'is_api': True, 'tables': self._api()}
+        cells = [
+            {'url': self._urls[name], 'is_api': False, 'tables': self._cell(name)} for name in NODES
+        ]
+        ports = {
+            uuid: {
+                'network_id': port.network_id,
+                'binding:vnic_type': port.vnic_type,
+                'fixed_ips': [{'subnet_id': port.subnet_id}] if port.subnet_id else [],
+            }
+            for uuid, port in KNOWN_PORTS.items()
+        }
+        network = {'ports': ports, 'segments': SEGMENTS, 'aggregates': OF_SEGMENTS}
+        return {'databases': [api, *cells], 'network': network}
+
+    def _api(self) -> dict[str, list[Case]]:
+        mappings = [(CELL0, 'cell0', 'none:///')]
+        mappings += [(a_uuid(name), name, self._urls[name]) for name in NODES]
+        hosts = [
+            (cell, host) for cell, (_, nodes) in enumerate(NODES.items(), 2) for host, _ in nodes
+        ]
+        return {
+            'cell_mappings': [
+                {'id': i, 'uuid': uuid, 'name': name, 'database_connection': url,
+                 'transport_url': 'none:///', 'disabled': False}
+                for i, (uuid, name, url) in enumerate(mappings, 1)
+            ],
+            'host_mappings': [{'cell_id': cell, 'host': host} for cell, host in sorted(set(hosts))],
+            'aggregates': [
+                {'id': i, 'uuid': uuid, 'name': uuid} for i, uuid in enumerate(AGGREGATES, 1)
+            ],
+            'aggregate_metadata': [
+                {'aggregate_id': i, 'key': key, 'value': value}
+                for i, row in enumerate(METADATA, 1)
+                for key, value in row.items()
+            ],
+        }  # fmt: skip
+
+    def _cell(self, name: str) -> dict[str, list[Case]]:
+        hosts = [
+            host_rows(i, {'name': host, 'node': node, 'service': {'version': self._version}})
+            for i, (host, node) in enumerate(NODES[name], 1)
+        ]
+        services = {host['service']['host']: host['service'] for host in hosts}
+        return {
+            'compute_nodes': [host['row'] for host in hosts],
+            'services': list(services.values()),
+        }
+
+    def open(self) -> None:
+        """Read the databases that are there by now."""
+        conf = cfg.ConfigOpts()
+        conf.register_opts(options.database_opts, group='database')
+        conf([], default_config_files=[])
+        self._api_database = Database(sa.create_engine(self._urls['api']), 'API database')
+        self._cells = Cells(self._api_database, conf.database)
+        self._cells.refresh()
+        segments = {
+            of: {x for segment in found for x in OF_SEGMENTS.get(segment, ())}
+            for of, found in SEGMENTS.items()
+            if all(segment in OF_SEGMENTS for segment in found)
+        }
+        self._network = StillNetwork(KNOWN_PORTS, {NETWORKS[0]: [], **segments})
+
+    def close(self) -> None:
+        """Close the databases."""
+        for hosts, _ in self._readers.values():
+            hosts.close()
+        dispose(self._api_database, *(cell.database for cell in self._cells.all()))
+
+    def ask(self, case: Case) -> Any:
+        """Our queries for pinned and for floating CPUs; None where there is only one."""
+        settings = settings_of(case['config'])
+        if settings not in self._readers:
+            self._readers[settings] = self._reader(settings)
+        hosts, prefilters = self._readers[settings]
+        try:
+            request = request_of(case)
+            for prefilter in prefilters:
+                request = prefilter(request)
+            request = hosts.aimed(request)
+            queries: list[str | None] = [query.build(request, settings).string, None]
+            if query.has_fallback(request) and not settings.disable_fallback_pcpu_query:
+                queries[1] = query.build(request, settings, pinned=False).string
+        except Exception as error:
+            return error_of(error, 'verdict')
+        return queries
+
+    def _reader(self, settings: Settings) -> tuple[HostReader, list[Prefilter]]:
+        """What runs under those settings, put together as the daemon does it."""
+        aggregates = AggregateReader(self._api_database)
+        hosts = HostReader(settings, self._cells, aggregates, lambda: NOW)
+        sources = Sources(aggregates, hosts, self._network)
+        return hosts, [each(settings, sources) for each in PREFILTERS]
