@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -46,15 +46,11 @@ def fitted(
         return 'the guest has no NUMA topology'
     packing = settings.packing_host_numa_cells_allocation_strategy
     near = Counter[int]()
-    kinds: dict[int, list[Hashable]] = {}
     for pool in host.pci_stats:
         if pool.numa_node is not None:
             near[pool.numa_node] += pool.count
-            alike = pool.vendor_id, pool.product_id, pool.count, frozenset(pool.tags.items())
-            kinds.setdefault(pool.numa_node, []).append(alike)
     devices = _devices_fit(host, topology, request, mappings) if request.pci_requests else None
-    alike_cells = {cell: tuple(pools) for cell, pools in kinds.items()}
-    return fit(topology, guest, limits, devices, near, packing, alike_cells)
+    return fit(topology, guest, limits, devices, near, packing)
 
 
 def _devices_fit(

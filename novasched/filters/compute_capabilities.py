@@ -8,18 +8,16 @@ and is passed over; keys in other scopes are not looked at.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
 from novasched.filters import Filter
 from novasched.filters.operators import satisfies
-from novasched.model.host import Host
+from novasched.model.host import ATTRIBUTES, Host
 from novasched.model.request import Request
 
 SCOPE = 'capabilities'
 PHYSICAL_ADDRESS_BITS = 'hw:maxphysaddr_bits'
-_ATTRIBUTES = frozenset(field.name for field in dataclasses.fields(Host))
 
 
 class ComputeCapabilitiesFilter(Filter):
@@ -32,7 +30,7 @@ class ComputeCapabilitiesFilter(Filter):
 
     def reject(self, host: Host, request: Request) -> str | None:
         for path, bare, requirement in _requirements(request):
-            if bare and path[0] not in _ATTRIBUTES and path[0] not in host.stats:
+            if bare and path[0] not in ATTRIBUTES and path[0] not in host.stats:
                 continue
             found = _capability(host, path)
             if found is None:
@@ -63,7 +61,7 @@ def _requirements(request: Request) -> list[tuple[list[str], bool, str]]:
 def _capability(host: Host, path: list[str]) -> Any:
     """What stands at ``path``; None where it leads nowhere. Text is read as JSON."""
     name, *rest = path
-    value = getattr(host, name, None) if name in _ATTRIBUTES else None
+    value = getattr(host, name, None) if name in ATTRIBUTES else None
     if value is None:
         value = host.stats.get(name)
     for name in rest:

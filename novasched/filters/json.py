@@ -104,4 +104,5 @@ def _member(value: Any, name: str) -> Any:
     fields = getattr(type(value), '__dataclass_fields__', None)
     if fields is None:
         raise ValueError(f'there is no {reprlib.repr(name)} in {reprlib.repr(value)}')
-    return getattr(value, name) if name in fields else None
+    found = getattr(value, name) if name in fields else None
+    return None if callable(found) else found

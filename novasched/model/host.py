@@ -9,7 +9,7 @@ a server gives another host (:meth:`Host.after`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from novasched.model.numa import HostTopology
@@ -152,3 +152,7 @@ class Host:
         )
 
     __repr__ = __str__
+
+
+ATTRIBUTES = frozenset(each.name for each in fields(Host)) - {'numa', 'pci'}
+"""What requests may look at by name: numbers, texts and what is made of them."""

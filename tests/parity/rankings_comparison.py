@@ -43,7 +43,9 @@ def _unless(same: bool, matter: str, nova: Any, ours: Any) -> list[Matter]:
 
 
 def _same_queries(nova: Seen, ours: Seen) -> bool:
-    return [parameters(each) for each in nova.queries] == [parameters(each) for each in ours.queries]
+    return [parameters(each) for each in nova.queries] == [
+        parameters(each) for each in ours.queries
+    ]
 
 
 def parameters(query: str) -> list[tuple[str, Any]]:
@@ -74,9 +76,7 @@ def selections(answer: Any) -> Any:
 def ties(rankings: Sequence[Sequence[Ranked]]) -> int:
     """How many hosts weigh the same as the one in front of them."""
     return sum(
-        _close(a.weight, b.weight)
-        for ranking in rankings
-        for a, b in itertools.pairwise(ranking)
+        _close(a.weight, b.weight) for ranking in rankings for a, b in itertools.pairwise(ranking)
     )
 
 

@@ -76,7 +76,9 @@ class Seen:
                 self.filtered.append((match['name'], int(match['left'])))
             elif ' Weighed [' in line:
                 self.rankings.append([_ranked(each) for each in _RANKED.finditer(line)])
-            elif (match := _RAW.search(line)) and len(set(ast.literal_eval(match['weights']).values())) > 1:
+            elif (match := _RAW.search(line)) and len(
+                set(ast.literal_eval(match['weights']).values())
+            ) > 1:
                 self.weighed.add(match['name'])
 
     @property

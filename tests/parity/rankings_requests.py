@@ -346,4 +346,3 @@ def _extra_specs(call: Call, specs: dict[str, str]) -> None:
 
 def _image_properties(call: Call, **properties: Any) -> None:
     put(call.request, 'image', 'properties', **properties)
-

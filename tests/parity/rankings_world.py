@@ -232,8 +232,13 @@ def _aggregates(dice: Dice, hosts: list[str]) -> list[Aggregate]:
     found = [
         Aggregate('zone1', in_zones[:half], {}, ZONES[0]),
         Aggregate('zone2', in_zones[half:], {}, ZONES[1]),
-        *(Aggregate(f'of {each}', dice.some(hosts, 14, 6), {'filter_tenant_id': each}) for each in PROJECTS[:2]),
-        Aggregate('racks', dice.some(hosts, 16, 8), {'ssd': 'true', 'rack': dice.one('1', '4', '9')}),
+        *(
+            Aggregate(f'of {each}', dice.some(hosts, 14, 6), {'filter_tenant_id': each})
+            for each in PROJECTS[:2]
+        ),
+        Aggregate(
+            'racks', dice.some(hosts, 16, 8), {'ssd': 'true', 'rack': dice.one('1', '4', '9')}
+        ),
     ]
     for number in range(dice.randint(4, 8)):
         name, metadata = f'aggregate{number}', dice.choice(METADATA)(dice)

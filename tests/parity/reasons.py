@@ -53,7 +53,9 @@ def a_json_column_is_odd(case: Case) -> bool:
 def the_image_wants_no_version(case: Case) -> bool:
     """The image's hypervisor version is not a list of conditions."""
     wanted = _image_properties(case).get('img_hv_requested_version', '>1')
-    return not all(re.fullmatch(r'\s*([<>=!]=|[<>])\s*\d[\d.]*\s*', each) for each in wanted.split(','))
+    return not all(
+        re.fullmatch(r'\s*([<>=!]=|[<>])\s*\d[\d.]*\s*', each) for each in wanted.split(',')
+    )
 
 
 def an_extra_spec_names_a_structure(case: Case) -> bool:

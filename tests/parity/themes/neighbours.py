@@ -113,10 +113,18 @@ def narrowed(dice: Dice, case: Case) -> None:
         if dice.maybe(0.3):
             put(case, 'request', **{field: dice.some(names, 2)})
     if dice.maybe(0.3):
-        destination = {'host': dice.one('host1', 'host2', 'HOST1'), 'node': dice.one('host1', 'host2', 'node1', None)}
+        destination = {
+            'host': dice.one('host1', 'host2', 'HOST1'),
+            'node': dice.one('host1', 'host2', 'node1', None),
+        }
         put(case, 'request', requested_destination=destination)
     if dice.maybe(0.2):
-        put(case, 'request', 'scheduler_hints', _nova_check_type=dice.one(['rebuild'], ['live_migrate'], []))
+        put(
+            case,
+            'request',
+            'scheduler_hints',
+            _nova_check_type=dice.one(['rebuild'], ['live_migrate'], []),
+        )
 
 
 def cells(dice: Dice, case: Case) -> None:

@@ -67,7 +67,12 @@ def cells(dice: Dice, case: Case) -> None:
     for host in case['hosts']:
         topology = _host_topology(dice)
         put(host, 'row', numa_topology=topology if dice.maybe(0.9) else None)
-        put(host, 'row', cpu_allocation_ratio=dice.one(1.0, 2.0, 16.0), ram_allocation_ratio=dice.one(1.0, 1.5))
+        put(
+            host,
+            'row',
+            cpu_allocation_ratio=dice.one(1.0, 2.0, 16.0),
+            ram_allocation_ratio=dice.one(1.0, 1.5),
+        )
     properties = {}
     if dice.maybe(0.2):
         put(case, 'request', 'flavor', 'extra_specs', **{
@@ -75,13 +80,20 @@ def cells(dice: Dice, case: Case) -> None:
             'hw:cpu_thread_policy': dice.one('require', 'isolate', 'prefer'),
         })  # fmt: skip
     if dice.maybe(0.1):
-        properties = {'hw_cpu_policy': 'dedicated', 'hw_cpu_thread_policy': dice.one('require', 'prefer')}
+        properties = {
+            'hw_cpu_policy': 'dedicated',
+            'hw_cpu_thread_policy': dice.one('require', 'prefer'),
+        }
     if dice.maybe(0.98):
         put(case, 'request', image={'properties': properties})
     if dice.maybe(0.9):
         put(case, 'request', numa_topology=_guest_topology(dice))
     if dice.maybe(0.3):
-        put(case, 'request', network_metadata={'physnets': dice.some(NETWORKS, 2), 'tunneled': dice.maybe(0.3)})
+        put(
+            case,
+            'request',
+            network_metadata={'physnets': dice.some(NETWORKS, 2), 'tunneled': dice.maybe(0.3)},
+        )
     if dice.maybe(0.2):
         strategy = dice.maybe()
         put(case, 'config', 'compute', packing_host_numa_cells_allocation_strategy=strategy)
@@ -116,7 +128,9 @@ def _guest_topology(dice: Dice) -> Case:
     size = dice.one(1, 1, 1, 2, 2, 3)
     each = dice.one(1, 2, 2, 3, 4)
     policy = dice.one(None, None, 'shared', 'dedicated', 'dedicated', 'mixed')
-    threads = dice.one(None, 'prefer', 'isolate', 'require') if policy in ('dedicated', 'mixed') else None
+    threads = (
+        dice.one(None, 'prefer', 'isolate', 'require') if policy in ('dedicated', 'mixed') else None
+    )
     pagesize = dice.one(None, None, None, 4, 2048, 1048576, -1, -2, -3)
     guest = []
     for number in range(size):

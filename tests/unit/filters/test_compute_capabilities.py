@@ -34,6 +34,7 @@ HOST = a_host(
         ({'vcpus_total': '>= 9'}, "'vcpus_total' is '8', '>= 9' wanted"),
         ({'host_ip': 'x'}, "no capability 'host_ip'"),
         ({'somebody_elses': 'x'}, None),
+        ({'pci': 'x', 'numa': 'x'}, None),
         ({'capabilities:gpus': '>= few'}, "'gpus' is '2', '>= few' wanted"),
     ],
 )  # fmt: skip
