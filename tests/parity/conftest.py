@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 
@@ -41,6 +42,14 @@ def nova() -> Iterator[Nova]:
     side = Nova()
     yield side
     side.close()
+
+
+@pytest.fixture(autouse=True)
+def silence() -> Iterator[None]:
+    """Thousands of odd cases give as many warnings, which say nothing of a failure."""
+    logging.disable(logging.ERROR)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture(scope='session')

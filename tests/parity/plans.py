@@ -20,7 +20,14 @@ from tests.parity.themes.aggregates import (
     tenants,
     zones,
 )
-from tests.parity.themes.capacity import odd_columns, services, sizes, versions, workload
+from tests.parity.themes.capacity import (
+    odd_columns,
+    odd_metrics,
+    services,
+    sizes,
+    versions,
+    workload,
+)
 from tests.parity.themes.hints import addresses, query
 from tests.parity.themes.neighbours import (
     cells,
@@ -82,7 +89,7 @@ WEIGHERS: Mapping[str, Sequence[Theme]] = {
     'HypervisorVersionWeigher': [versions, multipliers],
     'ImagePropertiesWeigher': [servers, images_of_servers, multipliers],
     'IoOpsWeigher': [workload, multipliers],
-    'MetricsWeigher': [metrics, multipliers],
+    'MetricsWeigher': [metrics, odd_metrics, multipliers],
     'NumInstancesWeigher': [workload, multipliers],
     'PCIWeigher': [topology.devices, multipliers],
     'RAMWeigher': [sizes, multipliers],

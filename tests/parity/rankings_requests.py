@@ -246,21 +246,22 @@ def groups_of_flavor(dice: Dice, world: World, call: Call) -> None:
 
 def groups_of_ports(dice: Dice, world: World, call: Call) -> None:
     """Resources that ports and device profiles ask for."""
-    call.request['requested_resources'] = [
+    groups = [
         {
             'requester_id': new_uuid(dice), 'use_same_provider': True, 'in_tree': None, 'provider_uuids': [],
-            'resources': dice.one({BANDWIDTH: 1000}, {DEVICE: 1}), 'required_traits': [],
-            'forbidden_traits': [], 'aggregates': [], 'forbidden_aggregates': [],
+            'resources': dice.one({BANDWIDTH: 1000}, {DEVICE: 1}),
+            'required_traits': dice.one([], [], ['OWNER_NOVA']), 'forbidden_traits': dice.one([], [], ['CUSTOM_GOLD']),
+            'aggregates': [], 'forbidden_aggregates': [],
         }
         for _ in range(dice.one(1, 1, 2))
     ]  # fmt: skip
-    if dice.maybe(0.3):
-        trait = dice.choice(TRAITS)
+    names = [each['requester_id'] for each in groups]
+    call.request['requested_resources'] = groups
+    if dice.maybe(0.4):
         call.request['request_level_params'] = {
-            'root_required': [trait],
-            'root_forbidden': [],
-            'same_subtree': [],
-        }
+            'root_required': dice.some(TRAITS, 1), 'root_forbidden': dice.some(TRAITS[-3:], 1),
+            'same_subtree': [names] if dice.maybe() else [],
+        }  # fmt: skip
 
 
 def forced(dice: Dice, world: World, call: Call) -> None:

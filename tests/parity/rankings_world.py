@@ -162,7 +162,7 @@ def _machine(dice: Dice, number: int, may_lack_disk: bool = False) -> Machine:
             'disk_available_least': disk_gb - used_gb - dice.randint(-9, 9),
             'cpu_info': json.dumps(_cpu_info(dice)),
             'supported_instances': json.dumps(_supported(dice)),
-            'metrics': json.dumps(_metrics(dice)),
+            'metrics': dice.one(*[json.dumps(_metrics(dice))] * 12, '[]', None),
         },
         service=service,
         inventory=inventory,
@@ -232,6 +232,7 @@ def _aggregates(dice: Dice, hosts: list[str]) -> list[Aggregate]:
     found = [
         Aggregate('zone1', in_zones[:half], {}, ZONES[0]),
         Aggregate('zone2', in_zones[half:], {}, ZONES[1]),
+        Aggregate('more of zone1', dice.some(in_zones[:half], 3, 1), {'rack': '2'}, ZONES[0]),
         *(
             Aggregate(f'of {each}', dice.some(hosts, 14, 6), {'filter_tenant_id': each})
             for each in PROJECTS[:2]

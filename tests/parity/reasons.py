@@ -45,9 +45,16 @@ def a_column_was_never_written(case: Case) -> bool:
     return any(row.get(name, 0) is None for row in rows for name in ('free_disk_gb', 'uuid'))
 
 
-def a_json_column_is_odd(case: Case) -> bool:
-    """A JSON column of a host holds what no nova-compute writes."""
-    return any(set(JSON_COLUMNS) & set(host.get('row', {})) for host in case['hosts'])
+def a_column_is_odd(case: Case) -> bool:
+    """A JSON column of a host, or its address, holds what no nova-compute writes."""
+    return any({*JSON_COLUMNS, 'host_ip'} & set(host.get('row', {})) for host in case['hosts'])
+
+
+def a_metric_is_no_number(case: Case) -> bool:
+    """A metric has a text or nothing for a value."""
+    rows = [host.get('row', {}) for host in case['hosts']]
+    found = [each for row in rows for each in row.get('metrics') or ()]
+    return any(isinstance(each.get('value'), str | None) for each in found)
 
 
 def the_image_wants_no_version(case: Case) -> bool:

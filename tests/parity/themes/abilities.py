@@ -107,7 +107,7 @@ def image_kind(dice: Dice, case: Case) -> None:
         ]
         if dice.maybe(0.1):
             triples.append([dice.one(*archs), dice.one(*types), dice.one(*modes)])
-        addresses = dice.one({'bits': 39}, {'bits': 46}, {}, {'mode': 'emulate'})
+        addresses = dice.one({'bits': 39}, {'bits': 46}, {}, {'mode': 'emulate'}, {'bits': 'x'})
         put(
             host, 'row',
             supported_instances=triples,

@@ -98,9 +98,17 @@ def odd_columns(dice: Dice, case: Case) -> None:
                                 [['x86_64', 'kvm', 'hvm', 'more']], [['x86_64', 'kvm', None]]),
         'pci_stats': (None, '', 'no JSON', '{}', '[]', '[5]', [{'count': 1}]),
         'numa_topology': (None, '', 'no JSON', '{}', '[]'),
-        'cpu_info': (None, '', 'no JSON'), 'host_ip': (None, '', 'x'), 'free_disk_gb': (None,), 'uuid': (None,),
+        'cpu_info': (None, '', 'no JSON'), 'host_ip': (None, 'x'), 'free_disk_gb': (None,), 'uuid': (None,),
         'disk_available_least': (-1, 10**6), 'cpu_allocation_ratio': (-1.0,),
     }  # fmt: skip
     for host in case['hosts']:
         for name in dice.some(list(odd), 1):
             put(host, 'row', **{name: dice.choice(odd[name])})
+
+
+def odd_metrics(dice: Dice, case: Case) -> None:
+    """Now and then a metric without a number."""
+    for host in case['hosts']:
+        found = host.get('row', {}).get('metrics')
+        if found and dice.maybe(0.03):
+            found[0]['value'] = dice.one(None, 'x')
