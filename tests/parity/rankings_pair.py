@@ -30,7 +30,6 @@ _RANKED = re.compile(
     r'host: \((?P<host>\S+), (?P<node>\S+)\) ram: (?P<ram>-?\d+)MB disk: (?P<disk>-?\d+)MB '
     r'io_ops: (?P<io_ops>-?\d+) instances: (?P<instances>-?\d+)[^]]*?, weight: (?P<weight>[^]]+)\]'
 )
-
 _FILTERED = re.compile(r'(?:Starting with|Filter (?P<name>\w+) returned) (?P<left>\d+) host')
 _RAW = re.compile(r'nova\.weights .* (?P<name>\w+): raw weights (?P<weights>\{.*\})')
 
@@ -76,10 +75,9 @@ class Seen:
                 self.filtered.append((match['name'], int(match['left'])))
             elif ' Weighed [' in line:
                 self.rankings.append([_ranked(each) for each in _RANKED.finditer(line)])
-            elif (match := _RAW.search(line)) and len(
-                set(ast.literal_eval(match['weights']).values())
-            ) > 1:
-                self.weighed.add(match['name'])
+            elif match := _RAW.search(line):
+                weights = set(ast.literal_eval(match['weights']).values())
+                self.weighed |= {match['name']} if len(weights) > 1 else set()
 
     @property
     def outcome(self) -> str:
@@ -117,10 +115,8 @@ class Scheduler:
             if error.name == 'MessagingTimeout':
                 raise
             line = (error.message.splitlines() or [''])[0].strip()
-            seen.fault, seen.failed = (
-                f'{error.module}.{error.name}: {line}',
-                not error.no_valid_host,
-            )
+            seen.fault = f'{error.module}.{error.name}: {line}'
+            seen.failed = not error.no_valid_host
         exchanges = self._proxy.drain()
         seen.queries = [each.query for each in exchanges if each.path == QUERY]
         seen.owners = dict(_owners(exchanges))

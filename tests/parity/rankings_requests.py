@@ -200,6 +200,8 @@ def pinning(dice: Dice, world: World, call: Call) -> None:
         specs['hw:cpu_thread_policy'] = dice.one('prefer', 'isolate', 'require')
     if dice.maybe(0.3):
         _image_properties(call, hw_cpu_policy=policy)
+    if dice.maybe(0.15):
+        specs['resources:CUSTOM_UNKNOWN'] = '1'
     _extra_specs(call, specs)
 
 
