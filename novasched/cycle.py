@@ -2,79 +2,43 @@
 """How servers get their hosts: the whole story, in order.
 
     request -> prefilters -> Placement's candidates -> hosts
-        -> [for each server: rank -> claim] -> alternates -> selections
+        -> [for each server: rank -> choose] -> claim -> alternates -> selections
 
-Data flows one way. What talks to the outside comes in through the two ports below.
+Data flows one way. What talks to the outside comes in through ``ports.py``; what was chosen
+and is not shown by its host yet stands in ``inflight.py``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
-from typing import Any, Protocol
 
-from novasched import fitting
 from novasched.errors import NoValidHost
+from novasched.inflight import Flight, InFlight
 from novasched.model.candidate import Candidate
-from novasched.model.host import Host
+from novasched.model.host import Fleet, Host
 from novasched.model.request import Request
 from novasched.model.selection import Selection
 from novasched.pipeline import Pipeline
+from novasched.ports import Candidates, Hosts, Placement
 from novasched.prefilters import Prefilter
 
 LOG = logging.getLogger('nova.scheduler.manager')
 NOT_ENOUGH = 'There are not enough hosts available.'
 
-Candidates = Mapping[str, Sequence[Candidate]]
-
-
-class Placement(Protocol):
-    """What the cycle asks of the Placement service (``placement/client.py``)."""
-
-    def candidates(self, request: Request) -> Candidates:
-        """Ways to serve the request, by the UUID of each provider involved."""
-
-    def claim(self, request: Request, candidate: Candidate) -> object | None:
-        """Allocate a candidate to the server in hand; None if somebody has it."""
-
-    def give_back(self, claim: Any) -> None:
-        """Undo what :meth:`claim` returned; never raises."""
-
-
-class Hosts(Protocol):
-    """What the cycle asks of the cells (``cells/snapshot.py``)."""
-
-    def aimed(self, request: Request) -> Request:
-        """The request with the host or node that it names looked up.
-
-        :raises NoValidHost: there is no such host.
-        """
-
-    def read(
-        self,
-        uuids: Collection[str] | None,
-        request: Request,
-        instances: bool,
-        images: bool = False,
-    ) -> Mapping[str, Host]:
-        """Hosts by compute node UUID, as they are now; all of them for None.
-
-        :param instances: with the servers on each host.
-        :param images: these with the properties of their images.
-        """
-
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A server's host, and the candidate that was claimed on it."""
+    """A server in hand, the host that it goes to as it was before, and what it takes."""
 
+    request: Request
     host: Host
-    candidate: Candidate | None = None
-    claim: object | None = None
+    candidate: Candidate | None
+    flight: Flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +46,24 @@ class Progress:
     """A request part of whose servers are placed, and the hosts left for the others."""
 
     request: Request
-    hosts: Sequence[Host]
+    fleet: Fleet
+    uuids: Sequence[str]
+    candidates: Candidates | None
+    in_flight: InFlight
     placed: tuple[Placed, ...] = ()
+
+    def with_one_more(self, placed: Placed, ranked: Sequence[Host]) -> Progress:
+        """The next server finds the hosts that this one found fit, in their order."""
+        return replace(
+            self,
+            request=placed.request.having_placed(placed.host.host),
+            uuids=[host.uuid for host in ranked],
+            placed=(*self.placed, placed),
+        )
 
 
 class Cycle:
-    """Places the servers of one request after the other."""
+    """Places the servers of one request."""
 
     def __init__(
         self,
@@ -95,11 +71,13 @@ class Cycle:
         placement: Placement,
         hosts: Hosts,
         pipeline: Pipeline,
+        in_flight: InFlight,
     ) -> None:
         self.prefilters = prefilters
         self.placement = placement
         self.hosts = hosts
         self.pipeline = pipeline
+        self.in_flight = in_flight
         self.settings = pipeline.settings
 
     def select_destinations(self, request: Request, random: Random) -> list[list[Selection]]:
@@ -107,24 +85,19 @@ class Cycle:
 
         :raises NoValidHost: not every server found a host; nothing stays claimed.
         """
+        self.hosts.prepare(request)
         candidates = None
         if not request.is_rebuild:
             for prefilter in self.prefilters:
                 request = prefilter(request)
             request = self.hosts.aimed(request)
             candidates = self._candidates(request)
-        hosts = self._read(request, candidates)
-        if not request.claims:
-            candidates = None
-
-        progress = Progress(request, hosts)
+        progress = self._begun(request, candidates)
         with ExitStack() as undo:
-            for uuid in request.instance_uuids or [None] * request.count:
-                progress = self._place(uuid, progress, candidates, random)
-                if claim := progress.placed[-1].claim:
-                    undo.callback(self.placement.give_back, claim)
-                progress = self._consumed(progress)
-            answer = self._with_alternates(progress, candidates, random)
+            progress = self._placed_together(progress, random, undo) or self._placed_in_turn(
+                progress, random, undo
+            )
+            answer = self._with_alternates(progress, random)
             undo.pop_all()
         return answer
 
@@ -138,83 +111,135 @@ class Cycle:
             raise NoValidHost()
         return candidates
 
-    def _read(self, request: Request, candidates: Candidates | None) -> list[Host]:
+    def _begun(self, request: Request, candidates: Candidates | None) -> Progress:
         """The candidates' hosts in Placement's order; a rebuild considers every host."""
         instances = self.pipeline.reads_instances(request)
         images = self.pipeline.reads_images(request)
-        read = self.hosts.read(candidates, request, instances, images)
-        return [read[uuid] for uuid in candidates or read if uuid in read]
-
-    def _place(
-        self,
-        uuid: str | None,
-        before: Progress,
-        candidates: Candidates | None,
-        random: Random,
-    ) -> Progress:
-        """Rank the hosts for one server, claim on the best that lets us."""
-        request = before.request.for_instance(uuid)
-        hosts = self.pipeline.rank(before.hosts, request, len(before.placed), random)
-        choice = self._first_claimed(hosts, request, candidates)
-        if choice is None:
-            LOG.debug(
-                'There are %d hosts available but %d instances requested to build.',
-                len(before.placed),
-                request.count,
-            )
-            raise NoValidHost(NOT_ENOUGH)
-        LOG.debug('Selected host: %s', choice.host)
-        return Progress(request, hosts, (*before.placed, choice))
-
-    def _consumed(self, placed: Progress) -> Progress:
-        """The hosts with the last server on the one that it was claimed on."""
-        request, choice = placed.request, placed.placed[-1]
-        limits = self.pipeline.limits(choice.host, request)
-        after = fitting.after(choice.host, request, choice.candidate, limits, self.settings)
+        fleet = self.hosts.read(candidates, request, instances, images)
+        uuids = [uuid for uuid in candidates or fleet.hosts if uuid in fleet.hosts]
         return Progress(
-            request=request.having_placed(after.host),
-            hosts=[after if host is choice.host else host for host in placed.hosts],
-            placed=placed.placed,
+            request,
+            fleet,
+            uuids,
+            candidates if request.claims else None,
+            self.in_flight.for_request(request),
         )
 
-    def _first_claimed(
-        self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
-    ) -> Placed | None:
-        """The first host on which a claim succeeds; without candidates, the first."""
-        for host in hosts:
-            if candidates is None:
-                return Placed(host)
-            candidate = candidates[host.uuid][0]
+    def _placed_together(
+        self, progress: Progress, random: Random, undo: ExitStack
+    ) -> Progress | None:
+        """Every server on the best host that the servers before it leave, in one claim;
+        None for one server alone, and where Placement refuses any of them."""
+        if progress.candidates is not None and progress.request.count == 1:
+            return None
+        with ExitStack() as choices:
+            with progress.in_flight.deciding():
+                for uuid in _servers(progress.request):
+                    request = progress.request.for_instance(uuid)
+                    ranked = self._rank(progress, request, random)
+                    placed = self._choose(ranked[0], request, progress, choices)
+                    progress = progress.with_one_more(placed, ranked)
+            if progress.candidates is not None:
+                wanted = [(x.request, x.candidate) for x in progress.placed if x.candidate]
+                claims = self.placement.claim_together(wanted)
+                if claims is None:
+                    return None
+                for claim in claims:
+                    undo.callback(self.placement.give_back, claim)
+            undo.push(choices.pop_all())
+        return progress
+
+    def _placed_in_turn(self, progress: Progress, random: Random, undo: ExitStack) -> Progress:
+        """Each server claimed on the best host that lets us, before the next is looked at."""
+        for uuid in _servers(progress.request):
+            request = progress.request.for_instance(uuid)
+            with progress.in_flight.deciding():
+                ranked = self._rank(progress, request, random)
+                choice = self._choose(ranked[0], request, progress, undo)
+            for placed in self._choices(choice, ranked, progress, undo):
+                claim = placed.candidate and self.placement.claim(request, placed.candidate)
+                if claim:
+                    undo.callback(self.placement.give_back, claim)
+                    progress = progress.with_one_more(placed, ranked)
+                    break
+                progress.in_flight.drop(placed.flight)
+            else:
+                LOG.debug('Unable to successfully claim against any host.')
+                raise _not_enough(progress)
+        return progress
+
+    def _rank(self, progress: Progress, request: Request, random: Random) -> list[Host]:
+        """The hosts for the server in hand, best first, less what is in flight to them."""
+        hosts = progress.in_flight.view(progress.fleet, progress.uuids)
+        ranked = self.pipeline.rank(hosts, request, len(progress.placed), random)
+        if not ranked:
+            raise _not_enough(progress)
+        return ranked
+
+    def _choose(self, host: Host, request: Request, progress: Progress, undo: ExitStack) -> Placed:
+        """Send the server in hand to a host, on what Placement offers there first."""
+        candidate = None
+        if progress.candidates is not None:
+            candidate = progress.candidates[host.uuid][0]
             LOG.debug(
                 'Attempting to claim resources in the placement API for instance %s',
                 request.instance_uuid,
             )
-            if claim := self.placement.claim(request, candidate):
-                return Placed(host, candidate, claim)
-        if hosts:
-            LOG.debug('Unable to successfully claim against any host.')
-        return None
+        limits = self.pipeline.limits(host, request)
+        flight = progress.in_flight.add(host, request, candidate, limits)
+        undo.callback(progress.in_flight.drop, flight)
+        return Placed(request, host, candidate, flight)
 
-    def _with_alternates(
-        self, progress: Progress, candidates: Candidates | None, random: Random
-    ) -> list[list[Selection]]:
+    def _choices(
+        self, first: Placed, ranked: Sequence[Host], progress: Progress, undo: ExitStack
+    ) -> Iterator[Placed]:
+        """The first choice, then the hosts behind it that are still fit: another request
+        may have sent a server there since they were ranked."""
+        yield first
+        request, index = first.request, len(progress.placed)
+        for host in ranked[1:]:
+            with progress.in_flight.deciding():
+                now = progress.in_flight.view(progress.fleet, [host.uuid])
+                if now[0] is not host and not self.pipeline.rank(now, request, index, Random(0)):
+                    continue
+                choice = self._choose(now[0], request, progress, undo)
+            yield choice
+
+    def _with_alternates(self, progress: Progress, random: Random) -> list[list[Selection]]:
         """Behind each chosen host, the best of its cell that were not chosen."""
-        request, placed, spare = progress.request, progress.placed, progress.hosts
+        request, placed, candidates = progress.request, progress.placed, progress.candidates
         wanted = self.settings.max_attempts - 1 if request.return_alternates else 0
+        spare = progress.in_flight.view(progress.fleet, progress.uuids) if wanted else []
         if wanted and len(placed) > 1:
             spare = self.pipeline.rank(spare, request, len(placed) - 1, random)
         chosen = {each.host.key for each in placed}
+        zone = self.settings.default_availability_zone
 
-        def selection(host: Host, candidate: Candidate | None) -> Selection:
-            limits = self.pipeline.limits(host, request)
-            return Selection.of(host, candidate, self.settings.default_availability_zone, limits)
+        def alternate(host: Host) -> Selection:
+            candidate = candidates[host.uuid][0] if candidates else None
+            return Selection.of(host, candidate, zone, self.pipeline.limits(host, request))
 
         answer = []
         for each in placed:
+            LOG.debug('Selected host: %s', each.host)
             others = (
-                selection(host, candidates[host.uuid][0] if candidates else None)
+                host
                 for host in spare
                 if host.key not in chosen and host.cell_uuid == each.host.cell_uuid
             )
-            answer.append([selection(each.host, each.candidate), *islice(others, wanted)])
+            first = Selection.of(each.host, each.candidate, zone, each.flight.limits)
+            answer.append([first, *map(alternate, islice(others, wanted))])
         return answer
+
+
+def _servers(request: Request) -> Sequence[str | None]:
+    return request.instance_uuids or [None] * request.count
+
+
+def _not_enough(progress: Progress) -> NoValidHost:
+    LOG.debug(
+        'There are %d hosts available but %d instances requested to build.',
+        len(progress.placed),
+        progress.request.count,
+    )
+    return NoValidHost(NOT_ENOUGH)

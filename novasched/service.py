@@ -33,6 +33,7 @@ from novasched.errors import (
     PlacementUnauthorized,
     PlacementUnavailable,
 )
+from novasched.inflight import InFlight
 from novasched.model.settings import Settings
 from novasched.network import Neutron
 from novasched.placement.client import PlacementClient
@@ -107,12 +108,13 @@ def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
     cells = Cells(api, conf.database)
     cells.refresh()
     aggregates = AggregateReader(api)
-    hosts = HostReader(settings, cells, aggregates, timeutils.utcnow)
+    in_flight = InFlight(settings)
+    hosts = HostReader(settings, cells, aggregates, in_flight, timeutils.utcnow)
     placement = PlacementClient(settings, _adapter(conf, 'placement'))
     sources = Sources(aggregates, hosts, _network(conf, settings, placement))
     prefilters = [each(settings, sources) for each in PREFILTERS]
     return Application(
-        driver=driver(Parts(settings, prefilters, placement, hosts, filters, weighers)),
+        driver=driver(Parts(settings, prefilters, placement, hosts, filters, weighers, in_flight)),
         placement=placement,
         hosts=hosts,
         cells=cells,
@@ -177,8 +179,9 @@ class SchedulerService(service.ServiceBase):  # type: ignore[misc]  # oslo.servi
         self._stopped.wait()
 
     def reset(self) -> None:
-        """Look at the cell mappings anew."""
+        """Look at the cell mappings anew, and at all that the cells say."""
         self.application.cells.refresh()
+        self.application.hosts.forget()
 
 
 def _start_tasks(application: Application, settings: Settings) -> list[Any]:

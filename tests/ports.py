@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from novasched.errors import NetworkUnavailable, NoValidHost
 from novasched.model.candidate import Candidate
-from novasched.model.host import Aggregate, Host
+from novasched.model.host import Aggregate, Fleet, Host
 from novasched.model.request import Request
 from novasched.prefilters import Port, Sources
 from tests.builders import a_candidate
@@ -40,6 +40,17 @@ class CountingPlacement:
         self.allocations[request.instance_uuid] = provider
         return request.instance_uuid
 
+    def claim_together(self, wanted: Sequence[tuple[Request, Candidate]]) -> list[str] | None:
+        taken: list[str] = []
+        for request, candidate in wanted:
+            claim = self.claim(request, candidate)
+            if claim is None:
+                for each in taken:
+                    self.give_back(each)
+                return None
+            taken.append(claim)
+        return taken
+
     def give_back(self, claim: str) -> None:
         self.slots[self.allocations.pop(claim)] += 1
 
@@ -49,6 +60,9 @@ class StillHosts:
 
     def __init__(self, hosts: Iterable[Host]) -> None:
         self.hosts = {host.uuid: host for host in hosts}
+
+    def prepare(self, request: Request) -> None:
+        """Nothing changes."""
 
     def aimed(self, request: Request) -> Request:
         for name in request.force_hosts:
@@ -62,8 +76,8 @@ class StillHosts:
         request: Request,
         instances: bool,
         images: bool = False,
-    ) -> Mapping[str, Host]:
-        return {uuid: host for uuid, host in self.hosts.items() if uuids is None or uuid in uuids}
+    ) -> Fleet:
+        return Fleet(dict(self.hosts))
 
 
 @dataclass
@@ -72,10 +86,10 @@ class StillAggregates:
 
     rows: Sequence[Aggregate]
 
-    def having(self, key: str, value: str) -> Sequence[Aggregate]:
+    def having(self, key: str, value: str, since: float) -> Sequence[Aggregate]:
         return [row for row in self.rows if row.metadata.get(key) == value]
 
-    def all(self) -> Sequence[Aggregate]:
+    def all(self, since: float) -> Sequence[Aggregate]:
         return self.rows
 
 

@@ -6,9 +6,12 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from novasched.cells.mirror import Mirror, Row
 from novasched.cells.schema import Database
 from novasched.model.host import Aggregate
+from novasched.turns import NOW, Turns
 
 LOG = logging.getLogger('nova.scheduler.filters.utils')
 NUMBERS = (
@@ -22,46 +25,79 @@ NUMBERS = (
 are warned about where they are used, as in nova."""
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """The aggregates at one moment. ``by_host`` has those of each host name in the order in
+    which they were made; hosts with the same ones share the tuple."""
+
+    aggregates: Sequence[Aggregate] = ()
+    by_host: Mapping[str, tuple[Aggregate, ...]] = field(default_factory=dict)
+
+
 class AggregateReader:
-    """Reads aggregates as they are now; changes need no cast to be seen."""
+    """Reads aggregates as they are; changes need no cast to be seen.
+
+    ``since`` is a moment (monotonic seconds) that what is told must not be older than.
+    """
 
     def __init__(self, api: Database) -> None:
         self.api = api
+        self._records = Mirror(api, 'aggregates', ('uuid', 'name'))
+        self._metadata = Mirror(api, 'aggregate_metadata', ('aggregate_id', 'key', 'value'))
+        self._members = Mirror(api, 'aggregate_hosts', ('aggregate_id', 'host'))
         self._warned: set[tuple[int, str, str]] = set()
+        self._state = State()
+        self._stale = False
+        self._turns = Turns(self._refresh)
 
-    def having(self, key: str, value: str) -> Sequence[Aggregate]:
+    def having(self, key: str, value: str, since: float = NOW) -> Sequence[Aggregate]:
         """See :class:`novasched.prefilters.Aggregates`."""
-        return [a for a in self.all() if a.metadata.get(key) == value]
+        return [each for each in self.all(since) if each.metadata.get(key) == value]
 
-    def all(self) -> Sequence[Aggregate]:
+    def all(self, since: float = NOW) -> Sequence[Aggregate]:
         """See :class:`novasched.prefilters.Aggregates`."""
-        return list(self._all().values())
+        return self.state(since).aggregates
 
-    def by_host(self) -> Mapping[str, tuple[Aggregate, ...]]:
-        """Host name to its aggregates, in the order in which they were made."""
-        aggregates = self._all()
-        members: dict[str, list[Aggregate]] = defaultdict(list)
-        statement = self.api.select('aggregate_hosts', ('aggregate_id', 'host'))
-        for row in self.api.rows(statement):
-            if row.aggregate_id in aggregates:
-                members[row.host].append(aggregates[row.aggregate_id])
-        return {
-            host: tuple(sorted(found, key=lambda aggregate: aggregate.id))
-            for host, found in members.items()
-        }
+    def state(self, since: float = NOW) -> State:
+        """The aggregates; the same object while nothing about them changes.
 
-    def _all(self) -> dict[int, Aggregate]:
+        :raises DatabaseUnavailable: the API database does not answer.
+        """
+        return self._turns.since(since)
+
+    def _refresh(self) -> State:
+        mirrors = (self._records, self._metadata, self._members)
+        with self.api.transaction() as connection:
+            for mirror in mirrors:
+                if mirror.refresh(connection):
+                    self._stale = True
+        if self._stale:
+            self._state = self._built()
+            self._stale = False
+        return self._state
+
+    def _built(self) -> State:
         metadata: dict[int, dict[str, str]] = defaultdict(dict)
-        for row in self.api.rows(
-            self.api.select('aggregate_metadata', ('aggregate_id', 'key', 'value'))
-        ):
+        for row in _by_id(self._metadata):
             metadata[row.aggregate_id][row.key] = row.value
             if row.key in NUMBERS:
                 self._check(row.aggregate_id, row.key, row.value)
-        return {
+        aggregates = {
             row.id: Aggregate(row.id, row.uuid, row.name, metadata[row.id])
-            for row in self.api.rows(self.api.select('aggregates', ('id', 'uuid', 'name')))
+            for row in _by_id(self._records)
         }
+        members: dict[str, list[int]] = defaultdict(list)
+        for row in _by_id(self._members):
+            if row.aggregate_id in aggregates:
+                members[row.host].append(row.aggregate_id)
+        shared: dict[tuple[int, ...], tuple[Aggregate, ...]] = {}
+        by_host = {}
+        for host, found in members.items():
+            ids = tuple(sorted(found))
+            if ids not in shared:
+                shared[ids] = tuple(aggregates[each] for each in ids)
+            by_host[host] = shared[ids]
+        return State(tuple(aggregates.values()), by_host)
 
     def _check(self, aggregate: int, key: str, value: str) -> None:
         """Warn, once, of a value that is no number and so leaves the option in force."""
@@ -71,3 +107,7 @@ class AggregateReader:
             if (aggregate, key, value) not in self._warned:
                 self._warned.add((aggregate, key, value))
                 LOG.warning("Could not decode %s: '%s' of aggregate %d", key, value, aggregate)
+
+
+def _by_id(mirror: Mirror) -> list[Row]:
+    return [mirror.rows[key] for key in sorted(mirror.rows)]

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
 from novasched.cells.reports import Report
-from novasched.model.host import Aggregate, Host, Instance, Service
+from novasched.model.host import Host, Service
 from novasched.model.numa import HostTopology
 from novasched.model.pci import Pools
 from novasched.model.settings import Settings
@@ -26,42 +24,43 @@ COMPUTE_NODE = (
     'metrics', 'stats', 'cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio',
     'numa_topology', 'pci_stats',
 )  # fmt: skip
-SERVICE = (
-    'host', 'binary', 'disabled', 'disabled_reason', 'forced_down', 'version', 'last_seen_up',
-    'created_at',
-)  # fmt: skip
+SERVICE = ('host', 'disabled', 'disabled_reason', 'forced_down', 'version')
 INSTANCE = ('uuid', 'host', 'project_id', 'instance_type_id')
 NUMA = Report[HostTopology | None]('numa_topology', host_topology, None)
 PCI = Report[Pools]('pci_stats', pools, ())
 SYSTEM_METADATA = ('instance_uuid', 'key', 'value')
 
 
-def service(row: Any, now: datetime, down_time: int) -> Service:
-    """A service and whether it is up: heard of in the last ``down_time`` seconds.
-
-    One that was never heard of is as old as its row. The clocks of hosts differ, so that
-    a heartbeat from the near future counts too.
-    """
-    heard = row.last_seen_up or row.created_at
-    fresh = heard is not None and abs(now - heard) <= timedelta(seconds=down_time)
+def service(row: Any, up: bool) -> Service:
+    """A service; ``up`` says that it is heard of."""
     return Service(
         host=row.host,
-        up=fresh and not row.forced_down,
+        up=up and not row.forced_down,
         disabled=bool(row.disabled),
         disabled_reason=row.disabled_reason,
         version=row.version or 0,
     )
 
 
-def host(
-    row: Any,
-    cell_uuid: str,
-    service: Service,
-    aggregates: tuple[Aggregate, ...],
-    instances: Mapping[str, Instance],
-    settings: Settings,
-) -> Host | None:
-    """A host; None while its nova-compute has not reported any resources yet."""
+def has_arrived(row: Any) -> bool:
+    """Whether a server is past the moment at which nova-compute takes it off what its host
+    has left: before, its host is not known, or nothing is being done to it yet. One that is
+    gone, or that no host could take, is not on its way either."""
+    if row.deleted or (row.host is None and row.vm_state == 'error'):
+        return True
+    waiting = row.vm_state == 'building' and row.task_state in (None, 'scheduling')
+    return row.host is not None and not waiting
+
+
+def place(row: Any) -> str | None:
+    """The host that a server is on; None if it is gone."""
+    host: str | None = row.host
+    return None if row.deleted else host
+
+
+def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host | None:
+    """A host without its aggregates and servers; None while its nova-compute has not
+    reported any resources yet."""
     if row.free_disk_gb is None or row.uuid is None:
         return None
     stats = _decoded(row, 'stats', dict)
@@ -92,8 +91,6 @@ def host(
         supported_instances=_triples(_decoded(row, 'supported_instances', list)),
         stats=stats,
         metrics=tuple(m for m in _decoded(row, 'metrics', list) if isinstance(m, dict)),
-        aggregates=aggregates,
-        instances=instances,
         numa=NUMA.of(row),
         pci=PCI.of(row),
     )

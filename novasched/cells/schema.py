@@ -7,7 +7,8 @@ those that exist. A missing column yields None.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -43,14 +44,29 @@ class Database:
                 raise DatabaseUnavailable(f'{self.name}: {reason(error)}') from None
         return self._tables[name]
 
-    def select(self, name: str, columns: Sequence[str]) -> sa.Select[Any]:
-        """A SELECT of those columns of a table; rows that nova deleted are left out."""
+    def select(self, name: str, columns: Sequence[str], **equal: object) -> sa.Select[Any]:
+        """A SELECT of those columns of the rows that nova has not deleted, and in which the
+        columns of ``equal`` have those values."""
         table = self.table(name)
         chosen = [
             table.c[column] if column in table.c else sa.null().label(column) for column in columns
         ]
         statement = sa.select(*chosen).select_from(table)
-        return statement.where(table.c.deleted == 0) if 'deleted' in table.c else statement
+        if 'deleted' in table.c:
+            statement = statement.where(table.c.deleted == 0)
+        return statement.where(*(table.c[column] == value for column, value in equal.items()))
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """Read in one transaction, which MySQL and MariaDB let see one moment.
+
+        :raises DatabaseUnavailable: the database does not answer.
+        """
+        try:
+            with self.engine.connect() as connection:
+                yield connection
+        except DATABASE_ERRORS as error:
+            raise DatabaseUnavailable(f'{self.name}: {reason(error)}') from None
 
     def rows(
         self, statement: sa.Select[tuple[object, ...]]
@@ -59,11 +75,8 @@ class Database:
 
         :raises DatabaseUnavailable: the database does not answer.
         """
-        try:
-            with self.engine.connect() as connection:
-                return connection.execute(statement).all()
-        except DATABASE_ERRORS as error:
-            raise DatabaseUnavailable(f'{self.name}: {reason(error)}') from None
+        with self.transaction() as connection:
+            return connection.execute(statement).all()
 
 
 def reason(error: Exception) -> str:

@@ -1,59 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts as they are now, read from every cell at once for each request."""
+"""The hosts of all cells, as they are when a request arrives."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from novasched.cells import rows
 from novasched.cells.aggregates import AggregateReader
+from novasched.cells.computes import Computes
 from novasched.cells.mappings import Cell, Cells
-from novasched.cells.schema import Database
+from novasched.cells.servers import servers
 from novasched.errors import DatabaseUnavailable, NoValidHost
-from novasched.model.host import Host, Instance
-from novasched.model.image_properties import from_system_metadata
+from novasched.inflight import InFlight
+from novasched.model.host import Aggregate, Fleet, Host
 from novasched.model.request import Request
 from novasched.model.settings import Settings
+from novasched.turns import Turns
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
-FEW = 1000
-"""Up to so many rows are asked for by name; beyond, reading all is cheaper."""
+Members = Mapping[str, tuple[Aggregate, ...]]
+"""Host name to aggregates."""
 
 Answer = TypeVar('Answer')
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All cells at one moment: hosts by compute node UUID for each, and together."""
+
+    cells: Mapping[str, Mapping[str, Host]]
+    fleet: Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A cell's hosts, and what they were made of."""
+
+    bare: Mapping[str, Host] = field(default_factory=dict)
+    members: Members = field(default_factory=dict)
+    hosts: Mapping[str, Host] = field(default_factory=dict)
+
+
 class HostReader:
-    """Implements :class:`novasched.cycle.Hosts` and :class:`novasched.prefilters.Computes`
-    by reading what each request needs."""
+    """Implements :class:`novasched.ports.Hosts` and :class:`novasched.prefilters.Computes`.
+
+    Requests that come while the cells are being read share the next reading, so that each
+    sees them as they are when it arrives, or later.
+    """
 
     def __init__(
         self,
         settings: Settings,
         cells: Cells,
         aggregates: AggregateReader,
+        in_flight: InFlight,
         utcnow: Callable[[], datetime],
     ) -> None:
         self.settings = settings
         self.cells = cells
         self.aggregates = aggregates
+        self.in_flight = in_flight
         self.utcnow = utcnow
         self._pool = futures.ThreadPoolExecutor(64, thread_name_prefix='cell')
+        self._ahead = futures.ThreadPoolExecutor(1, thread_name_prefix='snapshot')
+        self._computes: dict[Cell, Computes] = {}
+        self._join: dict[str, Joined] = {}
+        self._last = Snapshot({}, Fleet({}))
+        self._turns = Turns(self._refresh)
 
     def close(self) -> None:
         """Let running queries end and start no more."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._ahead, self._pool):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def aimed(self, request: Request) -> Request:
-        """See :class:`novasched.cycle.Hosts`.
+        """See :class:`novasched.ports.Hosts`.
 
         With one node found, Placement is asked for that provider's tree alone; where
         a host has several, it is asked without a limit, as it cannot name them all.
@@ -95,84 +125,102 @@ class HostReader:
         versions = (version for _, version in self._gather(self.cells.all(), least))
         return min(filter(None, versions), default=0)
 
+    def prepare(self, request: Request) -> None:
+        """See :class:`novasched.ports.Hosts`."""
+        self._ahead.submit(self._prepared, request.arrived)
+
+    def _prepared(self, moment: float) -> None:
+        # Whoever needs the hosts asks once more, and hears of it.
+        with contextlib.suppress(DatabaseUnavailable):
+            self._turns.since(moment)
+
     def read(
         self,
         uuids: Collection[str] | None,
         request: Request,
         instances: bool,
         images: bool = False,
-    ) -> Mapping[str, Host]:
-        """See :class:`novasched.cycle.Hosts`."""
+    ) -> Fleet:
+        """See :class:`novasched.ports.Hosts`.
+
+        :raises DatabaseUnavailable: the API database does not answer.
+        """
+        known = self._turns.since(request.arrived)
         wanted = request.requested_destination
-        cells: Sequence[Cell] = self.cells.enabled()
+        hosts = known.fleet.hosts
         if wanted and wanted.cell_uuid and not wanted.allow_cross_cell_move:
-            only = self.cells.get(wanted.cell_uuid)
-            cells = [only] if only else []
+            hosts = known.cells.get(wanted.cell_uuid, {})
+        if instances:
+            chosen = hosts if uuids is None else {x: hosts[x] for x in uuids if x in hosts}
+            hosts = self._with_servers(chosen, images)
+        return replace(known.fleet, hosts=hosts)
+
+    def _with_servers(self, hosts: Mapping[str, Host], images: bool) -> Mapping[str, Host]:
+        """The hosts with the servers on them; those of cells that fail are left out."""
+        names: dict[str, set[str]] = defaultdict(set)
+        for host in hosts.values():
+            names[host.cell_uuid].add(host.host)
+        cells = [cell for cell in self.cells.all() if cell.uuid in names]
+        answers = self._gather(cells, lambda cell: servers(cell.database, names[cell.uuid], images))
+        placed = {cell.uuid: found for cell, found in answers}
+        return {
+            uuid: replace(host, instances=placed[host.cell_uuid].get(host.host, {}))
+            for uuid, host in hosts.items()
+            if host.cell_uuid in placed
+        }
+
+    def forget(self) -> None:
+        """Read everything anew with the next request."""
+        self._computes = {}
+
+    def _refresh(self) -> Snapshot:
+        """One turn: every cell and the aggregates at once."""
+        began, now = time.monotonic(), self.utcnow()
+        before, cells = self._computes, self.cells.enabled()
         if not cells:
             LOG.warning('No cells were found')
-        members = self._pool.submit(self.aggregates.by_host)
-        answers = self._gather(cells, lambda cell: self._computes(cell, uuids, instances, images))
-        aggregates = members.result()
+        computes = {cell: before.get(cell) or Computes(cell, self.settings) for cell in cells}
+        self._computes = computes
+        aggregates = self._pool.submit(self.aggregates.state, began)
+        answers = self._gather(
+            cells, lambda cell: computes[cell].refresh(now, self.in_flight.awaited(cell.uuid))
+        )
+        members = aggregates.result().by_host
+        joined = {}
+        for cell, state in answers:
+            self.in_flight.seen(state.arrived, began)
+            joined[cell.uuid] = self._joined(cell.uuid, state.hosts, members)
+        self._last = self._assembled({uuid: each.hosts for uuid, each in joined.items()}, began)
+        self._join = joined
+        return self._last
+
+    def _joined(self, cell: str, bare: Mapping[str, Host], members: Members) -> Joined:
+        """A cell's hosts with their aggregates; those of the last turn where nothing of them
+        has changed."""
+        last = self._join.get(cell, Joined())
+        if last.bare is bare and last.members is members:
+            return last
         hosts = {}
-        for cell, (services, computes, placed) in answers:
-            for row in computes:
-                service = services.get(row.host)
-                if service is None:
-                    LOG.warning('No compute service record found for host %s', row.host)
-                    continue
-                host = rows.host(
-                    row,
-                    cell.uuid,
-                    service,
-                    aggregates.get(row.host, ()),
-                    placed.get(row.host, {}),
-                    self.settings,
-                )
-                if host is not None:
-                    hosts[host.uuid] = host
-        return hosts
+        for uuid, host in bare.items():
+            aggregates = members.get(host.host, ())
+            known = last.hosts.get(uuid)
+            if known and last.bare[uuid] is host and known.aggregates == aggregates:
+                hosts[uuid] = known
+            else:
+                hosts[uuid] = replace(host, aggregates=aggregates) if aggregates else host
+        return Joined(bare, members, hosts)
 
-    def _computes(
-        self, cell: Cell, uuids: Collection[str] | None, instances: bool, images: bool
-    ) -> Any:
-        """One cell's services by host, compute node rows, and servers by host."""
-        base = cell.database
-        select = base.select('services', rows.SERVICE)
-        select = select.where(base.table('services').c.binary == 'nova-compute')
-        now, down_time = self.utcnow(), self.settings.service_down_time
-        services = {row.host: rows.service(row, now, down_time) for row in base.rows(select)}
-
-        select = base.select('compute_nodes', rows.COMPUTE_NODE)
-        if uuids is not None and len(uuids) <= FEW:
-            select = select.where(base.table('compute_nodes').c.uuid.in_(list(uuids)))
-        computes = [row for row in base.rows(select) if uuids is None or row.uuid in uuids]
-
-        hosts = {row.host for row in computes}
-        placed = self._servers(base, hosts, images) if instances else {}
-        return services, computes, placed
-
-    def _servers(
-        self, base: Database, hosts: Collection[str], images: bool
-    ) -> dict[str, dict[str, Instance]]:
-        """The servers on each host by UUID, if wanted with what is kept of their images."""
-        table = base.table('instances')
-        on_them = table.c.host.in_(hosts) if len(hosts) <= FEW else table.c.host.is_not(None)
-        stored: dict[str, dict[str, str]] = defaultdict(dict)
-        if images:
-            kept = base.table('instance_system_metadata')
-            select = base.select('instance_system_metadata', rows.SYSTEM_METADATA)
-            select = select.join(table, table.c.uuid == kept.c.instance_uuid).where(
-                table.c.deleted == 0, on_them, kept.c.key.startswith('image_', autoescape=True)
-            )
-            for row in base.rows(select):
-                stored[row.instance_uuid][row.key] = row.value
-        placed: dict[str, dict[str, Instance]] = defaultdict(dict)
-        for row in base.rows(base.select('instances', rows.INSTANCE).where(on_them)):
-            properties = from_system_metadata(stored[row.uuid]) if row.uuid in stored else {}
-            placed[row.host][row.uuid] = Instance(
-                row.uuid, row.project_id, row.instance_type_id, properties
-            )
-        return placed
+    def _assembled(self, cells: Mapping[str, Mapping[str, Host]], began: float) -> Snapshot:
+        last = self._last
+        same = last.cells.keys() == cells.keys() and all(
+            last.cells[uuid] is hosts for uuid, hosts in cells.items()
+        )
+        if same:
+            return Snapshot(cells, Fleet(last.fleet.hosts, began))
+        together: dict[str, Host] = {}
+        for hosts in cells.values():
+            together.update(hosts)
+        return Snapshot(cells, Fleet(together, began))
 
     def _nodes(self, host: str | None, node: str | None, cell: Cell | None) -> Sequence[Any]:
         """The compute nodes of that host or name, in the cell that has any."""
@@ -203,7 +251,7 @@ class HostReader:
             try:
                 left = max(0.0, deadline - time.monotonic())
                 answers.append((cell, future.result(timeout=left)))
-            except futures.TimeoutError:
+            except (futures.TimeoutError, TimeoutError):
                 LOG.warning('Timeout getting computes for cell %s', cell.uuid)
             except DatabaseUnavailable as error:
                 LOG.warning('Failed to get computes for cell %s: %s', cell.uuid, error)

@@ -7,18 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from novasched.cycle import Hosts, Placement
 from novasched.filters import Filter
+from novasched.inflight import InFlight
 from novasched.model.request import Request
 from novasched.model.selection import Selection
 from novasched.model.settings import Settings
+from novasched.ports import Hosts, Placement
 from novasched.prefilters import Prefilter
 from novasched.weighers import Weigher
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a driver is made of: the ports, and the plugins that the operator enabled."""
+    """What a driver is made of: the ports, the plugins that the operator enabled, and what
+    is in flight for all drivers that go by that."""
 
     settings: Settings
     prefilters: Sequence[Prefilter]
@@ -26,6 +28,7 @@ class Parts:
     hosts: Hosts
     filters: Sequence[Filter] = ()
     weighers: Sequence[Weigher] = ()
+    in_flight: InFlight | None = None
 
 
 class Driver(Protocol):

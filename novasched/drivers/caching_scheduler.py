@@ -9,17 +9,18 @@ so that a stale host costs a detour and never a double booking.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from novasched import fitting
-from novasched.cycle import Hosts
 from novasched.drivers import Parts
 from novasched.drivers.filter_scheduler import FilterScheduler
-from novasched.model.host import Host
+from novasched.inflight import InFlight
+from novasched.model.host import Fleet, Host
 from novasched.model.request import Flavor, Request
 from novasched.model.selection import Selection
 from novasched.model.settings import Settings
+from novasched.ports import Hosts
 
 ANYTHING = Request(flavor=Flavor())
 """A request that leaves no host out."""
@@ -30,7 +31,9 @@ class CachingScheduler(FilterScheduler):
 
     def __init__(self, parts: Parts) -> None:
         self.memory = HostMemory(parts.hosts, parts.settings)
-        super().__init__(replace(parts, hosts=self.memory))
+        # The memory itself takes off what was placed.
+        by_hosts = InFlight(parts.settings, timeout=0)
+        super().__init__(replace(parts, hosts=self.memory, in_flight=by_hosts))
 
     def periodic(self) -> None:
         """Read the hosts anew.
@@ -59,7 +62,7 @@ class Reading:
 
 
 class HostMemory:
-    """Implements :class:`novasched.cycle.Hosts` from the last refresh."""
+    """Implements :class:`novasched.ports.Hosts` from the last refresh."""
 
     def __init__(self, hosts: Hosts, settings: Settings) -> None:
         self._hosts = hosts
@@ -71,12 +74,15 @@ class HostMemory:
         """Read all hosts, with what is wanted of them and what was wanted before."""
         if self._last:
             instances, images = instances or self._last.instances, images or self._last.images
-        hosts = dict(self._hosts.read(None, ANYTHING, instances, images))
-        self._last = Reading(hosts, instances, images)
+        fleet = self._hosts.read(None, ANYTHING, instances, images)
+        self._last = Reading(dict(fleet.hosts), instances, images)
         return self._last
 
+    def prepare(self, request: Request) -> None:
+        """See :class:`novasched.ports.Hosts`; a request waits for nothing here."""
+
     def aimed(self, request: Request) -> Request:
-        """See :class:`novasched.cycle.Hosts`; asked of the database."""
+        """See :class:`novasched.ports.Hosts`; asked of the database."""
         return self._hosts.aimed(request)
 
     def read(
@@ -85,8 +91,8 @@ class HostMemory:
         request: Request,
         instances: bool,
         images: bool = False,
-    ) -> Mapping[str, Host]:
-        """See :class:`novasched.cycle.Hosts`. The first request, or the first one that wants
+    ) -> Fleet:
+        """See :class:`novasched.ports.Hosts`. The first request, or the first one that wants
         more of the hosts, waits for a refresh."""
         last = self._last
         if last is None or instances > last.instances or images > last.images:
@@ -97,7 +103,7 @@ class HostMemory:
             found = [
                 last.hosts[x] for x in (last.hosts if uuids is None else uuids) if x in last.hosts
             ]
-        return {host.uuid: host for host in found if cell in (None, host.cell_uuid)}
+        return Fleet({host.uuid: host for host in found if cell in (None, host.cell_uuid)})
 
     def consume(self, chosen: Selection, request: Request) -> None:
         """Take the server in hand off what a host has left, until the next refresh."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
+from dataclasses import replace
 from random import Random
 from typing import Any
 
-from novasched.cycle import Candidates, Cycle, Placement
+from novasched.cycle import Cycle
 from novasched.drivers import Parts
 from novasched.errors import InstancesUnread, NoValidHost, PlacementUnavailable
 from novasched.filters import CANDIDATES
+from novasched.inflight import InFlight
 from novasched.model.request import Request
 from novasched.model.selection import Selection
 from novasched.pipeline import Pipeline
+from novasched.ports import Candidates, Placement
 
 LOG = logging.getLogger('nova.scheduler.manager')
 
@@ -26,6 +30,7 @@ class FilterScheduler:
         self.prefilters = parts.prefilters
         self.placement = parts.placement
         self.hosts = parts.hosts
+        self.in_flight = parts.in_flight or InFlight(parts.settings)
         self.pipeline = self.make_pipeline(parts)
 
     def make_pipeline(self, parts: Parts) -> Pipeline:
@@ -38,6 +43,7 @@ class FilterScheduler:
         The seed of every draw is logged, so that a decision can be repeated. While
         Placement fails no host is valid: callers understand that answer alone.
         """
+        request = replace(request, arrived=time.monotonic())
         seed = secrets.randbits(32)
         LOG.debug('Seed of the draws for instances %s: %d', request.instance_uuids, seed)
         try:
@@ -57,7 +63,8 @@ class FilterScheduler:
     def _cycle(self) -> Cycle:
         memory: dict[str, Any] = {}
         line = self.pipeline.for_request(memory)
-        return Cycle(self.prefilters, Offer(self.placement, memory), self.hosts, line)
+        offer = Offer(self.placement, memory)
+        return Cycle(self.prefilters, offer, self.hosts, line, self.in_flight)
 
 
 class Offer:
@@ -65,12 +72,13 @@ class Offer:
 
     def __init__(self, placement: Placement, memory: dict[str, Any]) -> None:
         self.claim = placement.claim
+        self.claim_together = placement.claim_together
         self.give_back = placement.give_back
         self._placement = placement
         self._memory = memory
 
     def candidates(self, request: Request) -> Candidates:
-        """See :class:`novasched.cycle.Placement`."""
+        """See :class:`novasched.ports.Placement`."""
         found = dict(self._placement.candidates(request))
         self._memory[CANDIDATES] = found
         return found

@@ -8,6 +8,7 @@ a server gives another host (:meth:`Host.after`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -152,6 +153,14 @@ class Host:
         )
 
     __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Hosts by compute node UUID, and when it was begun to read them (monotonic seconds)."""
+
+    hosts: Mapping[str, Host]
+    read_at: float = -math.inf
 
 
 ATTRIBUTES = frozenset(each.name for each in fields(Host)) - {'numa', 'pci'}

@@ -8,6 +8,7 @@ of nova's RequestSpec.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -111,7 +112,8 @@ class Request:
     """One call of ``select_destinations``.
 
     ``instance_uuids`` of None means: choose hosts, claim nothing. While servers of
-    one request are placed in turn, ``instance_uuid`` names the one in hand.
+    one request are placed in turn, ``instance_uuid`` names the one in hand. ``arrived``
+    is when the call came (monotonic seconds): nothing that is older is used for it.
     """
 
     flavor: Flavor
@@ -145,6 +147,7 @@ class Request:
     same_subtree: tuple[frozenset[str], ...] = ()
     in_tree: str | None = None
     unlimited: bool = False
+    arrived: float = math.inf
 
     @property
     def count(self) -> int:

@@ -92,3 +92,4 @@ class Settings:
 
     # [novasched]
     cell_timeout: float = 60.0  # seconds
+    in_flight_timeout: float = 60.0  # seconds

@@ -7,8 +7,10 @@ consumer is read only when Placement says that it exists already.
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,7 @@ from novasched.model.request import Request
 from novasched.model.settings import Settings
 from novasched.placement import query
 from novasched.placement.candidates import Candidates, by_provider, parse
+from novasched.turns import Turns
 
 LOG = logging.getLogger('nova.scheduler.client.report')
 
@@ -30,6 +33,9 @@ MICROVERSION = '1.36'
 READ_MICROVERSION = '1.28'
 CONCURRENT_UPDATE = 'placement.concurrent_update'
 ATTEMPTS = 4
+
+
+Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class PlacementClient:
     def __init__(self, settings: Settings, http: adapter.Adapter) -> None:
         self.settings = settings
         self.http = http
+        self._queries: dict[str, Turns[Sequence[Candidate]]] = {}
+        self._lock = threading.Lock()
 
     def check(self) -> None:
         """See that Placement is there and knows us.
@@ -73,19 +81,34 @@ class PlacementClient:
         return frozenset(response.json()['aggregates'])
 
     def candidates(self, request: Request) -> Candidates:
-        """See :class:`novasched.cycle.Placement`.
+        """See :class:`novasched.ports.Placement`.
 
         :raises PlacementUnavailable: no answer, or one that is no list of candidates.
         """
-        found = self._ask(query.build(request, self.settings), request.trace_id)
+        found = self._ask(query.build(request, self.settings), request)
         if query.has_fallback(request) and not self.settings.disable_fallback_pcpu_query:
             LOG.debug('Requesting fallback allocation candidates with VCPU instead of PCPU')
-            found += self._ask(query.build(request, self.settings, pinned=False), request.trace_id)
+            found = [*found, *self._ask(query.build(request, self.settings, pinned=False), request)]
         return by_provider(found)
 
-    def _ask(self, what: query.Query, trace_id: str | None) -> list[Candidate]:
+    def _ask(self, what: query.Query, request: Request) -> Sequence[Candidate]:
+        """The answer to a query, which requests share that ask the same, unless it was sent
+        before they came."""
         for warning in what.warnings:
             LOG.warning(warning)
+        with self._lock:
+            turns = self._queries.get(what.string)
+            if turns is None:
+                turns = Turns(functools.partial(self._get, what, request.trace_id))
+                self._queries[what.string] = turns
+        try:
+            return turns.since(request.arrived)
+        finally:
+            with self._lock:
+                if turns.idle and self._queries.get(what.string) is turns:
+                    del self._queries[what.string]
+
+    def _get(self, what: query.Query, trace_id: str | None) -> Sequence[Candidate]:
         response = self._call('GET', f'/allocation_candidates?{what.string}', trace_id)
         if response.status_code == 400:
             # The query is at fault: an extra spec may name what Placement does not know.
@@ -104,7 +127,7 @@ class PlacementClient:
             ) from None
 
     def claim(self, request: Request, candidate: Candidate) -> Claim | None:
-        """See :class:`novasched.cycle.Placement`.
+        """See :class:`novasched.ports.Placement`.
 
         A server that holds allocations already is being evacuated: what it has stays,
         and the candidate is added to it, as nova does until the move is over.
@@ -112,21 +135,14 @@ class PlacementClient:
         :raises ClaimFailed: somebody else changes the same server's allocations.
         :raises PlacementUnavailable: Placement does not answer.
         """
-        uuid = str(request.instance_uuid)
-        owner = {'project_id': request.project_id, 'user_id': request.user_id}
-        wanted = {'allocations': candidate.allocations, 'mappings': candidate.mappings}
+        uuid, owner = str(request.instance_uuid), _owner(request)
         claim = Claim(uuid, owner, request.trace_id)
-        response = self._put(claim, {**wanted, 'consumer_generation': None})
+        response = self._put(claim, _new(claim, candidate))
         if _is_generation_conflict(response):
             held = self._held(claim)
             claim = Claim(uuid, owner, request.trace_id, before=held['allocations'])
-            response = self._put(
-                claim,
-                {
-                    'allocations': {**candidate.allocations, **_plain(held)},
-                    'consumer_generation': held.get('consumer_generation'),
-                },
-            )
+            both = {**candidate.allocations, **_plain(held)}
+            response = self._put(claim, _over(claim, both, held))
             if _is_generation_conflict(response):
                 raise ClaimFailed(f'another process changed the consumer {uuid} during the claim')
         if response.status_code == 204:
@@ -134,17 +150,40 @@ class PlacementClient:
         LOG.debug('Claim refused: %s %s', response.status_code, _detail(response))
         return None
 
+    def claim_together(self, wanted: Sequence[tuple[Request, Candidate]]) -> Sequence[Claim] | None:
+        """See :class:`novasched.ports.Placement`.
+
+        :raises PlacementUnavailable: Placement does not answer; nothing stays claimed.
+        """
+        claims = [
+            Claim(str(request.instance_uuid), _owner(request), request.trace_id)
+            for request, _ in wanted
+        ]
+        body = {
+            claim.uuid: _new(claim, candidate)
+            for claim, (_, candidate) in zip(claims, wanted, strict=True)
+        }
+        try:
+            response = self._change('POST', '/allocations', body, claims[0].trace_id)
+        except PlacementUnavailable:
+            for claim in claims:
+                self.give_back(claim)
+            raise
+        if response.status_code == 204:
+            return claims
+        LOG.debug('Claims refused: %s %s', response.status_code, _detail(response))
+        return None
+
     def give_back(self, claim: Claim) -> None:
-        """See :class:`novasched.cycle.Placement`."""
+        """See :class:`novasched.ports.Placement`."""
         LOG.debug('Cleaning up allocations for %s', claim.uuid)
         try:
             if claim.before is None:
                 response = self._call('DELETE', f'/allocations/{claim.uuid}', claim.trace_id)
             else:
                 held = self._held(claim)
-                before = {'allocations': _plain({'allocations': claim.before})}
-                generation = held.get('consumer_generation')
-                response = self._put(claim, {**before, 'consumer_generation': generation})
+                before = _plain({'allocations': claim.before})
+                response = self._put(claim, _over(claim, before, held))
         except PlacementUnavailable as error:
             LOG.warning('Unable to delete allocation for instance %s: %s', claim.uuid, error)
             return
@@ -158,18 +197,19 @@ class PlacementClient:
                 _detail(response),
             )
 
-    def _put(self, claim: Claim, body: dict[str, Any]) -> Any:
-        """PUT a server's allocations; again, with back-off, while others write to the
-        same providers. The last answer counts, so that another host is tried then."""
-        content = msgspec.json.encode({**body, **claim.owner})
+    def _put(self, claim: Claim, body: Body) -> Any:
+        return self._change('PUT', f'/allocations/{claim.uuid}', body, claim.trace_id)
+
+    def _change(self, method: str, path: str, body: Body, trace_id: str | None) -> Any:
+        """Write allocations; again, with back-off, while others write to the same
+        providers. The last answer counts, so that another host is tried then."""
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_result(_is_contended),
             stop=tenacity.stop_after_attempt(ATTEMPTS),
             wait=tenacity.wait_random_exponential(multiplier=0.05, max=1),
             retry_error_callback=_last_answer,
         )
-        path = f'/allocations/{claim.uuid}'
-        return retrying(self._call, 'PUT', path, claim.trace_id, data=content)
+        return retrying(self._call, method, path, trace_id, data=msgspec.json.encode(body))
 
     def _held(self, claim: Claim) -> dict[str, Any]:
         """What a server has: its allocations by provider, and its generation if any."""
@@ -205,6 +245,26 @@ class PlacementClient:
             raise PlacementUnauthorized(str(error)) from None
         except ks_exc.ClientException as error:
             raise PlacementUnavailable(str(error)) from None
+
+
+def _owner(request: Request) -> Mapping[str, str | None]:
+    return {'project_id': request.project_id, 'user_id': request.user_id}
+
+
+def _new(claim: Claim, candidate: Candidate) -> Body:
+    """The allocations of a server that has none yet."""
+    return {
+        'allocations': candidate.allocations,
+        'mappings': candidate.mappings,
+        'consumer_generation': None,
+        **claim.owner,
+    }
+
+
+def _over(claim: Claim, allocations: Mapping[str, Any], held: Mapping[str, Any]) -> Body:
+    """The allocations of a server that has some."""
+    generation = held.get('consumer_generation')
+    return {'allocations': allocations, 'consumer_generation': generation, **claim.owner}
 
 
 def _plain(held: Mapping[str, Any]) -> dict[str, Any]:

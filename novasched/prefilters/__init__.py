@@ -20,12 +20,13 @@ LOG = logging.getLogger('nova.scheduler.request_filter')
 
 
 class Aggregates(Protocol):
-    """Host aggregates (``cells/aggregates.py``)."""
+    """Host aggregates (``cells/aggregates.py``), as they were at the moment ``since``
+    (monotonic seconds) or later."""
 
-    def having(self, key: str, value: str) -> Sequence[Aggregate]:
+    def having(self, key: str, value: str, since: float) -> Sequence[Aggregate]:
         """The aggregates whose metadata says ``value`` for ``key``."""
 
-    def all(self) -> Sequence[Aggregate]:
+    def all(self, since: float) -> Sequence[Aggregate]:
         """Every aggregate."""
 
 

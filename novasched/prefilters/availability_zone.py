@@ -20,6 +20,6 @@ class AvailabilityZonePrefilter(Prefilter):
         zone = request.availability_zone
         if not zone or not self.settings.query_placement_for_availability_zone:
             return request
-        found = self.sources.aggregates.having(AVAILABILITY_ZONE, zone)
+        found = self.sources.aggregates.having(AVAILABILITY_ZONE, zone, request.arrived)
         uuids = {each.uuid for each in found if each.uuid}
         return self.within(request, uuids) if uuids else request

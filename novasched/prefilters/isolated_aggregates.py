@@ -24,7 +24,7 @@ class IsolatedAggregatesPrefilter(Prefilter):
         keys = {TRAIT + trait for trait in query.required_traits(request)}
         uuids = {
             each.uuid
-            for each in self.sources.aggregates.all()
+            for each in self.sources.aggregates.all(request.arrived)
             if each.uuid
             and any(
                 key.startswith(TRAIT) and value == 'required' and key not in keys

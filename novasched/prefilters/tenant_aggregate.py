@@ -24,7 +24,7 @@ class TenantAggregatePrefilter(Prefilter):
         project = request.project_id
         uuids = {
             each.uuid
-            for each in self.sources.aggregates.all()
+            for each in self.sources.aggregates.all(request.arrived)
             if each.uuid
             and any(k.startswith(TENANT) and v == project for k, v in each.metadata.items())
         }

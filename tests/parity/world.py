@@ -15,6 +15,7 @@ from novasched.cells.engines import dispose
 from novasched.cells.mappings import CELL0, Cells
 from novasched.cells.schema import Database
 from novasched.cells.snapshot import HostReader
+from novasched.inflight import InFlight
 from novasched.model.settings import Settings
 from novasched.placement import query
 from novasched.prefilters import Port, Prefilter, Sources
@@ -161,6 +162,7 @@ class World:
     def _reader(self, settings: Settings) -> tuple[HostReader, list[Prefilter]]:
         """What runs under those settings, put together as the daemon does it."""
         aggregates = AggregateReader(self._api_database)
-        hosts = HostReader(settings, self._cells, aggregates, lambda: NOW)
+        in_flight = InFlight(settings)
+        hosts = HostReader(settings, self._cells, aggregates, in_flight, lambda: NOW)
         sources = Sources(aggregates, hosts, self._network)
         return hosts, [each(settings, sources) for each in PREFILTERS]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from novasched.cycle import Cycle
 from novasched.errors import NoValidHost
 from novasched.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
+from novasched.inflight import InFlight
 from novasched.model.settings import Settings
 from novasched.pipeline import Pipeline, normalised
 from novasched.weighers.ram import RAMWeigher
@@ -37,7 +38,7 @@ def test_allocations_equal_what_was_answered(slots, stale, counts, apart, subset
     )
     anti = ServerGroupAntiAffinityFilter(settings)
     pipeline = Pipeline(settings, [anti], [RAMWeigher(settings)])
-    cycle = Cycle([], placement, StillHosts(hosts), pipeline)
+    cycle = Cycle([], placement, StillHosts(hosts), pipeline, InFlight(settings))
     answered = {}
     for number, count in enumerate(counts):
         uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))

@@ -8,6 +8,7 @@ from novasched.errors import BadPlugin, NoValidHost
 from novasched.filters import Filter
 from novasched.filters.server_group_affinity import ServerGroupAffinityFilter
 from novasched.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
+from novasched.inflight import InFlight
 from novasched.model.settings import Settings
 from novasched.pipeline import Pipeline
 from novasched.weighers.ram import RAMWeigher
@@ -29,7 +30,7 @@ class Cloud:
             stale=frozenset(host.uuid for host in hosts if host.host in stale),
         )
         pipeline = Pipeline(values, [each(values) for each in filters], [RAMWeigher(values)])
-        self.cycle = Cycle([], self.placement, StillHosts(hosts), pipeline)
+        self.cycle = Cycle([], self.placement, StillHosts(hosts), pipeline, InFlight(values))
 
     def ask(self, request):
         rows = self.cycle.select_destinations(request, Random(1))

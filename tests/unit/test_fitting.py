@@ -9,6 +9,7 @@ from novasched.cycle import Cycle
 from novasched.errors import NoValidHost
 from novasched.filters.numa_topology import NUMATopologyFilter
 from novasched.filters.pci_passthrough import PciPassthroughFilter
+from novasched.inflight import InFlight
 from novasched.model.numa import DEDICATED, GuestCell, GuestTopology, HostCell, HostTopology
 from novasched.model.pci import PciRequest, Pool
 from novasched.model.settings import Settings
@@ -96,7 +97,7 @@ class Cloud:
         filters = [NUMATopologyFilter(settings), PciPassthroughFilter(settings)]
         line = Pipeline(settings, filters, []).for_request(memory)
         self.placement = CountingPlacement({host.uuid: 100 for host in hosts})
-        self.cycle = Cycle([], self.placement, StillHosts(hosts), line)
+        self.cycle = Cycle([], self.placement, StillHosts(hosts), line, InFlight(settings))
 
     def ask(self, **fields):
         rows = self.cycle.select_destinations(a_request(**fields), Random(1))

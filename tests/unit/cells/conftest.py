@@ -1,99 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's databases in SQLite files: an API database and two cells."""
-
-from __future__ import annotations
-
-import json
-from datetime import datetime
-
 import pytest
-import sqlalchemy as sa
-from oslo_config import cfg
-from oslo_db import options
 
-from novasched.cells.aggregates import AggregateReader
-from novasched.cells.mappings import CELL0, Cells
-from novasched.cells.schema import Database
-from novasched.cells.snapshot import HostReader
-from novasched.model.settings import Settings
-from novasched.sandbox import databases as tables
-from tests.builders import a_uuid
-
-NOW = datetime(2026, 11, 21, 12, 0, 0)
-
-
-class Cloud:
-    """Rows to read, and what reads them; ``now`` is the clock."""
-
-    def __init__(self, folder):
-        conf = cfg.ConfigOpts()
-        conf.register_opts(options.database_opts, group='database')
-        conf([])
-        self.now = NOW
-        self.folder = folder
-        self.api = sa.create_engine(f'sqlite:///{folder}/api')
-        tables.api.create_all(self.api)
-        self.engines = {}
-        self.add(
-            self.api,
-            tables.cell_mappings,
-            id=1,
-            uuid=CELL0,
-            name='cell0',
-            database_connection='none://',
-        )
-        for number, name in enumerate(('cell1', 'cell2'), 2):
-            self.engines[name] = sa.create_engine(f'sqlite:///{folder}/{name}')
-            tables.main.create_all(self.engines[name])
-            self.add(
-                self.api, tables.cell_mappings, id=number, uuid=a_uuid(name), name=name,
-                database_connection=f'sqlite:///{folder}/{name}', disabled=False,
-            )  # fmt: skip
-        self.cells = Cells(Database(self.api, 'API database'), conf.database)
-
-    def add(self, engine, table, **values):
-        with engine.begin() as connection:
-            connection.execute(sa.insert(table).values(values))
-
-    def change(self, engine, table, **values):
-        with engine.begin() as connection:
-            connection.execute(sa.update(table).values(values))
-
-    def add_host(self, name, cell='cell1', node=None, service=True, **changes):
-        """A host with its service and mapping; ``changes`` are columns of its node."""
-        engine = self.engines[cell]
-        values = {
-            'uuid': a_uuid(node or name), 'host': name, 'hypervisor_hostname': node or name,
-            'vcpus': 8, 'vcpus_used': 0, 'memory_mb': 8192, 'memory_mb_used': 0, 'free_ram_mb': 8192,
-            'local_gb': 100, 'local_gb_used': 0, 'free_disk_gb': 100, 'hypervisor_type': 'fake',
-            'hypervisor_version': 1, 'cpu_info': '', 'stats': json.dumps({}), 'deleted': 0,
-        }  # fmt: skip
-        self.add(engine, tables.compute_nodes, **{**values, **changes})
-        if service:
-            self.add_service(name, engine)
-        if node is None:
-            number = 2 + sorted(self.engines).index(cell)
-            self.add(self.api, tables.host_mappings, cell_id=number, host=name)
-
-    def add_service(self, host, engine, **changes):
-        values = {'host': host, 'binary': 'nova-compute', 'last_seen_up': NOW, 'deleted': 0}
-        self.add(engine, tables.services, **{**values, **changes})
-
-    def add_aggregate(self, number, hosts, **metadata):
-        self.add(
-            self.api, tables.aggregates, id=number, uuid=a_uuid(f'agg{number}'), name=f'agg{number}'
-        )
-        for host in hosts:
-            self.add(self.api, tables.aggregate_hosts, aggregate_id=number, host=host)
-        for key, value in metadata.items():
-            self.add(self.api, tables.aggregate_metadata, aggregate_id=number, key=key, value=value)
-
-    def reader(self, **settings):
-        self.cells.refresh()
-        aggregates = AggregateReader(self.cells.api)
-        return HostReader(Settings(**settings), self.cells, aggregates, lambda: self.now)
+from tests.nova_databases import NovaDatabases
 
 
 @pytest.fixture
 def cloud(tmp_path):
-    return Cloud(tmp_path)
+    """The databases as SQLite files."""
+    return NovaDatabases(lambda name: f'sqlite:///{tmp_path}/{name}')

@@ -24,7 +24,7 @@ def test_images_of_servers(servers, images, properties):
     """Servers bring the properties of their images along when these are asked for; what
     a rebuild has replaced is not among them."""
     reader = servers.reader()
-    (host,) = reader.read(None, a_request(), instances=True, images=images).values()
+    (host,) = reader.read(None, a_request(), instances=True, images=images).hosts.values()
     assert {uuid: each.image_properties for uuid, each in host.instances.items()} == {
         'a': properties, 'b': properties,
     }  # fmt: skip

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from datetime import datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +7,6 @@ from novasched.cells import rows
 from novasched.model.host import Service
 from novasched.model.settings import Settings
 
-NOW = datetime(2026, 11, 21, 12, 0, 0)
 NODE = {
     'id': 7, 'uuid': 'u', 'host': 'h', 'hypervisor_hostname': 'h.example', 'vcpus': 8,
     'vcpus_used': 3, 'memory_mb': 8192, 'free_ram_mb': 4096, 'local_gb': 100, 'local_gb_used': 40,
@@ -22,7 +20,7 @@ NODE = {
 
 def host(settings=None, **changes):
     row = SimpleNamespace(**{**NODE, **changes})
-    return rows.host(row, 'cell', Service('h'), (), {}, settings or Settings())
+    return rows.host(row, 'cell', Service('h'), settings or Settings())
 
 
 @pytest.mark.parametrize(
@@ -74,27 +72,3 @@ def test_broken_column_is_named(caplog):
     """A column that is no JSON counts as empty, and the log names node and column."""
     host(stats='{broken')
     assert 'Column stats of compute node h.example cannot be read' in caplog.text
-
-
-@pytest.mark.parametrize(
-    ('changes', 'up'),
-    [
-        ({}, True),
-        ({'last_seen_up': NOW - timedelta(seconds=60)}, True),
-        ({'last_seen_up': NOW - timedelta(seconds=61)}, False),
-        ({'last_seen_up': NOW + timedelta(seconds=30)}, True),
-        ({'last_seen_up': NOW + timedelta(seconds=90)}, False),
-        ({'last_seen_up': None, 'updated_at': NOW}, False),
-        ({'last_seen_up': None, 'updated_at': None, 'created_at': NOW}, True),
-        ({'last_seen_up': None}, False),
-        ({'forced_down': True}, False),
-    ],
-)
-def test_service_is_up(changes, up):
-    """A service is up when it was heard of lately and nobody forced it down."""
-    row = {
-        'host': 'h', 'binary': 'nova-compute', 'disabled': False, 'disabled_reason': None,
-        'forced_down': False, 'version': 66, 'last_seen_up': NOW, 'updated_at': None,
-        'created_at': None,
-    }  # fmt: skip
-    assert rows.service(SimpleNamespace(**{**row, **changes}), NOW, 60).up is up

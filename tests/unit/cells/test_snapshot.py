@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from datetime import timedelta
+
 import pytest
 import sqlalchemy as sa
 
@@ -6,6 +8,7 @@ from novasched.errors import DatabaseUnavailable, NoValidHost
 from novasched.model.request import Destination
 from novasched.sandbox import databases as tables
 from tests.builders import a_request, a_uuid
+from tests.nova_databases import NOW
 
 
 def names(hosts):
@@ -16,7 +19,7 @@ def test_hosts_of_all_enabled_cells(cloud):
     """Every enabled cell answers, each host knows its cell, and cell0 is never asked."""
     cloud.add_host('h1', 'cell1')
     cloud.add_host('h2', 'cell2')
-    hosts = cloud.reader().read(None, a_request(), instances=False)
+    hosts = cloud.reader().read(None, a_request(), instances=False).hosts
     assert {host.host: host.cell_uuid for host in hosts.values()} == {
         'h1': a_uuid('cell1'), 'h2': a_uuid('cell2'),
     }  # fmt: skip
@@ -36,25 +39,25 @@ def test_a_requested_cell_is_the_only_one(cloud, destination, found):
     cloud.add_host('h1', 'cell1')
     cloud.add_host('h2', 'cell2')
     request = a_request(requested_destination=destination)
-    assert names(cloud.reader().read(None, request, instances=False)) == found
+    assert names(cloud.reader().read(None, request, instances=False).hosts) == found
 
 
 @pytest.mark.parametrize(
     ('uuids', 'found'),
     [(None, ['h1', 'h2', 'h3']), ({a_uuid('h1'), a_uuid('x')}, ['h1']), (set(), [])],
 )
-def test_only_candidates_are_read(cloud, uuids, found):
+def test_servers_are_read_of_candidates_alone(cloud, uuids, found):
     """Of all hosts, those that Placement named; all where it was not asked."""
     for name in ('h1', 'h2', 'h3'):
         cloud.add_host(name)
-    assert names(cloud.reader().read(uuids, a_request(), instances=False)) == found
+    assert names(cloud.reader().read(uuids, a_request(), instances=True).hosts) == found
 
 
 def test_a_disabled_cell_is_left_out(cloud):
     """Servers go to no cell that an operator has disabled."""
     cloud.add_host('h1', 'cell1')
     cloud.change(cloud.api, tables.cell_mappings, disabled=True)
-    assert cloud.reader().read(None, a_request(), instances=False) == {}
+    assert cloud.reader().read(None, a_request(), instances=False).hosts == {}
 
 
 def test_rows_that_are_no_hosts(cloud, caplog):
@@ -63,7 +66,7 @@ def test_rows_that_are_no_hosts(cloud, caplog):
     cloud.add_host('orphan', service=False)
     cloud.add_host('fresh', free_disk_gb=None)
     cloud.add_host('h1')
-    assert names(cloud.reader().read(None, a_request(), instances=False)) == ['h1']
+    assert names(cloud.reader().read(None, a_request(), instances=False).hosts) == ['h1']
     assert 'No compute service record found for host orphan' in caplog.text
 
 
@@ -72,10 +75,32 @@ def test_services_of_other_kinds_do_not_count(cloud):
     cloud.add_host('h1', service=False)
     engine = cloud.engines['cell1']
     cloud.add_service('h1', engine, binary='nova-conductor')
-    assert cloud.reader().read(None, a_request(), instances=False) == {}
+    assert cloud.reader().read(None, a_request(), instances=False).hosts == {}
     cloud.add_service('h1', engine, disabled=True, disabled_reason='why not')
-    (host,) = cloud.reader().read(None, a_request(), instances=False).values()
+    (host,) = cloud.reader().read(None, a_request(), instances=False).hosts.values()
     assert (host.service.disabled, host.service.disabled_reason) == (True, 'why not')
+
+
+@pytest.mark.parametrize(
+    ('changes', 'up'),
+    [
+        ({}, True),
+        ({'last_seen_up': NOW - timedelta(seconds=60)}, True),
+        ({'last_seen_up': NOW - timedelta(seconds=61)}, False),
+        ({'last_seen_up': NOW + timedelta(seconds=30)}, True),
+        ({'last_seen_up': NOW + timedelta(seconds=90)}, False),
+        ({'last_seen_up': None, 'updated_at': NOW}, False),
+        ({'last_seen_up': None, 'updated_at': None, 'created_at': NOW}, True),
+        ({'last_seen_up': None}, False),
+        ({'forced_down': True}, False),
+    ],
+)
+def test_service_is_up(cloud, changes, up):
+    """A service is up when it was heard of lately and nobody forced it down."""
+    cloud.add_host('h1', service=False)
+    cloud.add_service('h1', cloud.engines['cell1'], **changes)
+    (host,) = cloud.reader().read(None, a_request(), instances=False).hosts.values()
+    assert host.service.up is up
 
 
 def test_aggregates(cloud):
@@ -84,7 +109,7 @@ def test_aggregates(cloud):
     cloud.add_host('h2')
     cloud.add_aggregate(1, ['h1', 'h2', 'unknown'], ssd='true')
     cloud.add_aggregate(2, ['h2'], availability_zone='az2')
-    hosts = cloud.reader().read(None, a_request(), instances=False)
+    hosts = cloud.reader().read(None, a_request(), instances=False).hosts
     by_name = {host.host: host for host in hosts.values()}
     assert [a.name for a in by_name['h2'].aggregates] == ['agg1', 'agg2']
     assert by_name['h1'].metadata('ssd') == {'true'}
@@ -98,7 +123,7 @@ def test_servers_are_read_for_those_who_look(cloud, wanted, servers):
     engine = cloud.engines['cell1']
     for uuid, host, deleted in [('s1', 'h1', 0), ('s2', 'h1', 0), ('s3', 'h1', 3), ('s4', None, 0)]:
         cloud.add(engine, tables.instances, uuid=uuid, host=host, deleted=deleted)
-    (host,) = cloud.reader().read(None, a_request(), instances=wanted).values()
+    (host,) = cloud.reader().read(None, a_request(), instances=wanted).hosts.values()
     assert host.instances.keys() == servers
 
 
@@ -107,7 +132,7 @@ def test_a_dead_cell_is_logged_and_left_out(cloud, caplog):
     cloud.add_host('h1', 'cell1')
     cloud.add_host('h2', 'cell2')
     tables.main.drop_all(cloud.engines['cell1'])
-    assert names(cloud.reader().read(None, a_request(), instances=False)) == ['h2']
+    assert names(cloud.reader().read(None, a_request(), instances=False).hosts) == ['h2']
     assert f'Failed to get computes for cell {a_uuid("cell1")}' in caplog.text
 
 
@@ -117,7 +142,7 @@ def test_older_schemas(cloud):
     with cloud.engines['cell1'].begin() as connection:
         connection.execute(sa.text('alter table compute_nodes drop column disk_allocation_ratio'))
         connection.execute(sa.text('alter table services drop column forced_down'))
-    (host,) = cloud.reader().read(None, a_request(), instances=False).values()
+    (host,) = cloud.reader().read(None, a_request(), instances=False).hosts.values()
     assert (host.disk_allocation_ratio, host.service.up) == (1.0, True)
 
 
@@ -180,7 +205,7 @@ def test_cells_stay_until_refreshed(cloud):
     before = cloud.cells.get(a_uuid('cell1')).database
     cloud.add(
         cloud.api, tables.cell_mappings, id=9, uuid=a_uuid('cell9'), name='cell9',
-        database_connection=f'sqlite:///{cloud.folder}/cell1', disabled=False,
+        database_connection=cloud.urls['cell1'], disabled=False,
     )  # fmt: skip
     assert len(reader.cells.enabled()) == 2
     cloud.cells.refresh()

@@ -111,7 +111,7 @@ def test_a_rebuild_takes_nothing():
     driver, _ = cloud(A, slots=0)
     fields = {'hints': {'_nova_check_type': ['rebuild']}, 'force_hosts': ('a',)}
     assert ask(driver, **fields) == ['a']
-    assert driver.memory.read(None, a_request(), False)[A.uuid] == A
+    assert driver.memory.read(None, a_request(), False).hosts[A.uuid] == A
 
 
 def test_placement_has_the_last_word():

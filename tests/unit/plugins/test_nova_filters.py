@@ -9,7 +9,7 @@ from novasched import plugins
 from novasched.drivers import Parts
 from novasched.drivers.filter_scheduler import FilterScheduler
 from novasched.errors import BadPlugin, NoValidHost
-from novasched.model.host import Instance
+from novasched.model.host import Fleet, Instance
 from novasched.model.settings import ALL_FILTERS, Settings
 from tests.builders import a_candidate, a_host, a_request, a_uuid
 from tests.ports import CountingPlacement, StillHosts
@@ -31,10 +31,13 @@ class Cells(StillHosts):
 
     def read(self, uuids, request, instances, images=False):
         self.reads.append(instances)
-        found = super().read(uuids, request, instances, images)
-        return {
-            uuid: host if instances else replace(host, instances={}) for uuid, host in found.items()
-        }
+        found = super().read(uuids, request, instances, images).hosts
+        return Fleet(
+            {
+                uuid: host if instances else replace(host, instances={})
+                for uuid, host in found.items()
+            }
+        )
 
 
 def scheduler(*names, hosts=(EAST, WEST, BARE), weighers=()):

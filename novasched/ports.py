@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the cycle asks of the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from novasched.model.candidate import Candidate
+from novasched.model.host import Fleet
+from novasched.model.request import Request
+
+Candidates = Mapping[str, Sequence[Candidate]]
+"""Provider UUID to the candidates that take something from it, in Placement's order."""
+
+
+class Placement(Protocol):
+    """What the cycle asks of the Placement service (``placement/client.py``)."""
+
+    def candidates(self, request: Request) -> Candidates:
+        """Ways to serve the request, by the UUID of each provider involved."""
+
+    def claim(self, request: Request, candidate: Candidate) -> object | None:
+        """Allocate a candidate to the server in hand; None if somebody has it."""
+
+    def claim_together(
+        self, wanted: Sequence[tuple[Request, Candidate]]
+    ) -> Sequence[object] | None:
+        """Allocate a candidate to each of several new servers; None if one cannot have
+        its, and then none has."""
+
+    def give_back(self, claim: Any) -> None:
+        """Undo what a claim returned; never raises."""
+
+
+class Hosts(Protocol):
+    """What the cycle asks of the cells (``cells/snapshot.py``)."""
+
+    def prepare(self, request: Request) -> None:
+        """Begin to read what has changed, while Placement is asked."""
+
+    def aimed(self, request: Request) -> Request:
+        """The request with the host or node that it names looked up.
+
+        :raises NoValidHost: there is no such host.
+        """
+
+    def read(
+        self,
+        uuids: Collection[str] | None,
+        request: Request,
+        instances: bool,
+        images: bool = False,
+    ) -> Fleet:
+        """The hosts as they were when the request arrived, or later: those with the UUIDs
+        of these compute nodes and perhaps others; all of them for None.
+
+        :param instances: with the servers on each host.
+        :param images: these with the properties of their images.
+        """

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts read from a real MariaDB, where digests say what has changed."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import example, given, settings
+
+from novasched.sandbox import databases as tables
+from tests.builders import a_request, a_uuid
+from tests.nova_databases import NovaDatabases
+from tests.properties.snapshot_story import HOSTS, STORY, Story
+
+from . import servers
+
+READERS, WRITES = 6, 150
+
+
+@pytest.fixture(scope='module')
+def databases(mariadb: servers.Server) -> Iterator[NovaDatabases]:
+    """nova's tables on the database server."""
+    prefix = f'novasched_{secrets.token_hex(4)}'
+    made: list[str] = []
+
+    def create(name: str) -> str:
+        made.append(f'{prefix}_{name}')
+        return servers.create_database(mariadb.url, made[-1])
+
+    rows = NovaDatabases(create)
+    try:
+        yield rows
+    finally:
+        rows.close()
+        for name in made:
+            servers.drop_database(mariadb.url, name)
+
+
+@given(steps=STORY)
+@example(
+    steps=[
+        ('update_nodes', HOSTS, {'free_ram_mb': 1024}, {'updated_at': None}),
+        ('read',),
+        ('update_nodes', HOSTS, {'free_ram_mb': 2048}, {'updated_at': None}),
+    ]
+)
+@settings(max_examples=200, deadline=None)
+def test_every_change_is_seen_by_the_next_request(databases: NovaDatabases, steps: list) -> None:
+    """Equal seconds, clocks that differ, deletions, moves, restored backups, neighbours that
+    change alike: what a request sees is what a full read sees that is made for it."""
+    story = Story(databases)
+    story.tell(steps)
+    story.close()
+
+
+def test_nobody_sees_hosts_from_before_their_arrival(databases: NovaDatabases) -> None:
+    """While hosts are written and read at once, each request sees at least what was
+    committed when it came."""
+    story = Story(databases)
+    engine = databases.engines['cell1']
+    node = tables.compute_nodes
+    written = [0]
+
+    def write() -> None:
+        for value in range(1, WRITES + 1):
+            with engine.begin() as connection:
+                connection.execute(
+                    sa.update(node).where(node.c.host == HOSTS[0]).values(free_ram_mb=value)
+                )
+            written[0] = value
+
+    def ask() -> list[tuple[int, int]]:
+        seen = []
+        while written[0] < WRITES:
+            least = written[0]
+            hosts = story.reader.read(None, a_request(), instances=False).hosts
+            seen.append((least, hosts[a_uuid(HOSTS[0])].free_ram_mb))
+        return seen
+
+    written[0] = 0
+    with engine.begin() as connection:
+        connection.execute(sa.update(node).values(free_ram_mb=0))
+    with ThreadPoolExecutor(READERS + 1) as pool:
+        asked = [pool.submit(ask) for _ in range(READERS)]
+        pool.submit(write).result()
+        seen = [pair for each in asked for pair in each.result()]
+    story.close()
+    assert len(seen) > READERS
+    assert [(least, saw) for least, saw in seen if saw < least] == []
+
+
+@pytest.mark.parametrize('hosts', [10, 300])
+def test_queries_do_not_grow_with_hosts(databases: NovaDatabases, hosts: int) -> None:
+    """A request on a cloud in which nothing changes costs the same few queries, however
+    many hosts there are."""
+    story = Story(databases)
+    for number in range(hosts):
+        databases.add_host(f'more{number}', ('cell1', 'cell2')[number % 2])
+    story.read()
+    statements: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        statements.append(statement)
+
+    cells = [cell.database.engine for cell in story.reader.cells.enabled()]
+    for engine in (story.reader.aggregates.api.engine, *cells):
+        sa.event.listen(engine, 'before_cursor_execute', note)
+    try:
+        story.reader.read(None, a_request(), instances=False)
+    finally:
+        for engine in (story.reader.aggregates.api.engine, *cells):
+            sa.event.remove(engine, 'before_cursor_execute', note)
+    story.close()
+    asked = [each for each in statements if each.startswith('SELECT') and 'FROM' in each]
+    # Of aggregates three, and of each cell three: nodes, services, those that are silent.
+    assert len(asked) == 3 + 2 * 3
