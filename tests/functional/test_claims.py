@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client of Placement against a real Placement on MariaDB."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from keystoneauth1 import adapter, session, token_endpoint
+
+from novasched.model.request import Request
+from novasched.model.settings import Settings
+from novasched.placement.client import PlacementClient
+from tests.builders import a_candidate, a_flavor, a_request
+
+from .client import new_uuids
+from .nova_cloud import NovaCloud
+from .placement_api import TOKEN
+
+ROOM = 4
+WAIT = 30.0
+
+
+class Counting(adapter.Adapter):
+    """An HTTP client that notes what it asks, and that can be held up."""
+
+    def __init__(self, url: str) -> None:
+        own = session.Session(auth=token_endpoint.Token(url, TOKEN))
+        super().__init__(own, service_type='placement', endpoint_override=url)
+        self.asked: list[str] = []
+        self.waiting = threading.Semaphore(0)
+        self.gate: threading.Event | None = None
+
+    def request(self, url: str, method: str, **kwargs: Any) -> Any:
+        self.asked.append(f'{method} {url.partition("?")[0]}')
+        if self.gate is not None and url.startswith('/allocation_candidates'):
+            self.waiting.release()
+            assert self.gate.wait(WAIT)
+        return super().request(url, method, **kwargs)
+
+
+@pytest.fixture
+def http(cloud: NovaCloud) -> Counting:
+    """How the client under test reaches Placement."""
+    return Counting(cloud.placement_url)
+
+
+@pytest.fixture
+def client(http: Counting) -> PlacementClient:
+    """The client under test."""
+    return PlacementClient(Settings(), http)
+
+
+@pytest.fixture
+def hosts(cloud: NovaCloud) -> Iterator[list[str]]:
+    """Two providers with room for four servers each."""
+    cloud.reset()
+    yield [cloud.add_host(name, vcpus=ROOM, cpu_ratio=1.0).uuid for name in ('one', 'two')]
+    cloud.reset()
+
+
+def servers(count: int) -> list[Request]:
+    """Requests for a vCPU, each with a server of its own in hand."""
+    return [replace(a_request(), instance_uuid=uuid) for uuid in new_uuids(count)]
+
+
+def held(cloud: NovaCloud) -> dict[str, dict[str, dict[str, int]]]:
+    """What each server holds."""
+    return cloud.placement.all_allocations()
+
+
+@pytest.mark.parametrize(('first', 'second', 'fits'), [(2, 2, True), (4, 4, True), (5, 1, False)])
+def test_together(
+    cloud: NovaCloud,
+    client: PlacementClient,
+    http: Counting,
+    hosts: list[str],
+    first: int,
+    second: int,
+    fits: bool,
+) -> None:
+    """Several servers are claimed by one request, all of them or none, and are given back."""
+    providers = [hosts[0]] * first + [hosts[1]] * second
+    requests = servers(len(providers))
+    wanted = [(r, a_candidate(rp)) for r, rp in zip(requests, providers, strict=True)]
+    claims = client.claim_together(wanted)
+    assert http.asked == ['POST /allocations']
+    expected = {
+        str(request.instance_uuid): {rp: {'VCPU': 1}}
+        for request, rp in zip(requests, providers, strict=True)
+    }
+    assert held(cloud) == (expected if fits else {})
+    assert (claims is not None) is fits
+    for claim in claims or ():
+        client.give_back(claim)
+    assert held(cloud) == {}
+
+
+def test_together_with_one_that_holds_something(
+    cloud: NovaCloud, client: PlacementClient, hosts: list[str]
+) -> None:
+    """A server that has an allocation already is not claimed for in passing."""
+    one, two = servers(2)
+    assert client.claim(one, a_candidate(hosts[0]))
+    before = held(cloud)
+    assert client.claim_together([(r, a_candidate(hosts[1])) for r in (one, two)]) is None
+    assert held(cloud) == before
+
+
+def ask_at_once(
+    client: PlacementClient, http: Counting, requests: list[Request]
+) -> list[Callable[[], Any]]:
+    """The answers to requests of which all but the first come while that one is answered."""
+    http.gate = threading.Event()
+    with ThreadPoolExecutor(len(requests)) as pool:
+        first = pool.submit(client.candidates, requests[0])
+        assert http.waiting.acquire(timeout=WAIT)
+        come = threading.Barrier(len(requests))
+
+        def ask(request: Request) -> Any:
+            come.wait(WAIT)
+            return client.candidates(request)
+
+        others = [pool.submit(ask, request) for request in requests[1:]]
+        come.wait(WAIT)
+        http.gate.set()
+        return [each.result for each in (first, *others)]
+
+
+def test_the_same_question_at_the_same_time(
+    client: PlacementClient, http: Counting, hosts: list[str]
+) -> None:
+    """Requests that come while a query is under way do not use its answer, which is older
+    than they are, but share the next."""
+    answers = ask_at_once(client, http, servers(9))
+    assert [sorted(answer()) for answer in answers] == [sorted(hosts)] * 9
+    # One that was slow to ask may have come too late for the second.
+    assert 2 <= http.asked.count('GET /allocation_candidates') <= 5
+
+
+def test_different_questions_are_not_shared(
+    client: PlacementClient, http: Counting, hosts: list[str]
+) -> None:
+    """Each gets the answer to its own."""
+    large = [replace(each, flavor=a_flavor(vcpus=ROOM + 1)) for each in servers(2)]
+    answers = ask_at_once(client, http, [large[0], *servers(2), large[1]])
+    assert [sorted(answer()) for answer in answers] == [[], sorted(hosts), sorted(hosts), []]
+
+
+def test_nothing_is_kept_of_answers(
+    client: PlacementClient, http: Counting, hosts: list[str]
+) -> None:
+    """Answers are large, and no later request may use them."""
+    ask_at_once(client, http, servers(4))
+    assert not client._queries
+    assert client.candidates(servers(1)[0]).keys() == {*hosts}
+    assert not client._queries
