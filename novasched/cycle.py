@@ -85,7 +85,7 @@ class Cycle:
 
         :raises NoValidHost: not every server found a host; nothing stays claimed.
         """
-        self.hosts.prepare(request)
+        self.hosts.prepare(request.arrived)
         candidates = None
         if not request.is_rebuild:
             for prefilter in self.prefilters:

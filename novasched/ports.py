@@ -36,8 +36,9 @@ class Placement(Protocol):
 class Hosts(Protocol):
     """What the cycle asks of the cells (``cells/snapshot.py``)."""
 
-    def prepare(self, request: Request) -> None:
-        """Begin to read what has changed, while Placement is asked."""
+    def prepare(self, moment: float) -> None:
+        """Begin to read what has changed up to a moment (monotonic seconds), while
+        Placement is asked."""
 
     def aimed(self, request: Request) -> Request:
         """The request with the host or node that it names looked up.

@@ -10,11 +10,14 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
+import requests
 from keystoneauth1 import adapter, loading
 from keystoneauth1 import exceptions as ks_exc
+from keystoneauth1.session import TCPKeepAliveAdapter
 from oslo_config import cfg
 from oslo_utils import timeutils
 
@@ -74,6 +77,8 @@ PREFILTERS = (
 )
 """In the order in which they run."""
 MINUTE = 60  # seconds
+THREADS = 64
+"""What ``[DEFAULT] executor_thread_pool_size`` is unless set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +161,7 @@ class SchedulerService(service.ServiceBase):  # type: ignore[misc]  # oslo.servi
         """Build the scheduler, show that it is alive, take requests."""
         settings = configuration.settings(self.conf)
         self.application = compose(self.conf, settings)
+        self.application.hosts.prepare(time.monotonic())
         self._tasks = _start_tasks(self.application, settings)
         self._transport = make_transport(self.conf)
         host = configuration.host(self.conf)
@@ -235,11 +241,21 @@ def _network(
     return Neutron(http, placement)
 
 
+def _connections() -> requests.Session:
+    """Connections that are kept open, so many as there are threads to use them."""
+    pool = requests.Session()
+    for scheme in ('http://', 'https://'):
+        pool.mount(scheme, TCPKeepAliveAdapter(pool_maxsize=THREADS))
+    return pool
+
+
 def _adapter(conf: cfg.ConfigOpts, group: str) -> adapter.Adapter:
     """The keystoneauth1 adapter that a group of nova.conf describes."""
     try:
         auth = loading.load_auth_from_conf_options(conf, group)
-        session = loading.load_session_from_conf_options(conf, group, auth=auth)
+        session = loading.load_session_from_conf_options(
+            conf, group, auth=auth, session=_connections()
+        )
         return loading.load_adapter_from_conf_options(conf, group, session=session, auth=auth)
     except (ks_exc.ClientException, ValueError) as error:
         raise ConfigError(f'[{group}]', 'auth_type', str(error)) from None

@@ -61,7 +61,7 @@ class StillHosts:
     def __init__(self, hosts: Iterable[Host]) -> None:
         self.hosts = {host.uuid: host for host in hosts}
 
-    def prepare(self, request: Request) -> None:
+    def prepare(self, moment: float) -> None:
         """Nothing changes."""
 
     def aimed(self, request: Request) -> Request:

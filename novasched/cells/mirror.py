@@ -41,6 +41,7 @@ class Mirror:
         self.equal = equal
         self.rows: dict[int, Row] = {}
         self._buckets: dict[int, dict[int, Row]] = {}
+        self._digest_of: dict[int, int] = {}
 
     def refresh(self, connection: sa.Connection) -> Changes:
         """Bring :attr:`rows` up to date with a transaction; what was different.
@@ -50,10 +51,15 @@ class Mirror:
         if connection.dialect.name != 'mysql':
             return self._replace({0: self._read(connection, self._select)}, {0})
         digests = {row.bucket: row.digest for row in connection.execute(self._digests)}
-        known = {number: _digest(rows) for number, rows in self._buckets.items()}
-        stale = {number for number, digest in digests.items() if known.get(number) != digest}
-        gone = known.keys() - digests.keys()
-        return self._replace(self._read_buckets(connection, stale) if stale else {}, stale | gone)
+        stale = {at for at, digest in digests.items() if self._digest_of.get(at) != digest}
+        gone = self._buckets.keys() - digests.keys()
+        read = self._read_buckets(connection, stale) if stale else {}
+        changes = self._replace(read, stale | gone)
+        for number in gone:
+            del self._digest_of[number]
+        for number in stale:
+            self._digest_of[number] = _digest(self._buckets.get(number, {}))
+        return changes
 
     def _read_buckets(
         self, connection: sa.Connection, numbers: Collection[int]

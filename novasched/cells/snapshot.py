@@ -125,9 +125,9 @@ class HostReader:
         versions = (version for _, version in self._gather(self.cells.all(), least))
         return min(filter(None, versions), default=0)
 
-    def prepare(self, request: Request) -> None:
+    def prepare(self, moment: float) -> None:
         """See :class:`novasched.ports.Hosts`."""
-        self._ahead.submit(self._prepared, request.arrived)
+        self._ahead.submit(self._prepared, moment)
 
     def _prepared(self, moment: float) -> None:
         # Whoever needs the hosts asks once more, and hears of it.

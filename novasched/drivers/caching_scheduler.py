@@ -78,7 +78,7 @@ class HostMemory:
         self._last = Reading(dict(fleet.hosts), instances, images)
         return self._last
 
-    def prepare(self, request: Request) -> None:
+    def prepare(self, moment: float) -> None:
         """See :class:`novasched.ports.Hosts`; a request waits for nothing here."""
 
     def aimed(self, request: Request) -> Request:
