@@ -149,11 +149,27 @@ class HostReader:
         wanted = request.requested_destination
         hosts = known.fleet.hosts
         if wanted and wanted.cell_uuid and not wanted.allow_cross_cell_move:
-            hosts = known.cells.get(wanted.cell_uuid, {})
+            hosts = self._of_cell(wanted.cell_uuid, known)
         if instances:
             chosen = hosts if uuids is None else {x: hosts[x] for x in uuids if x in hosts}
             hosts = self._with_servers(chosen, images)
         return replace(known.fleet, hosts=hosts)
+
+    def _of_cell(self, uuid: str, known: Snapshot) -> Mapping[str, Host]:
+        """The hosts of one cell. A server may move within a cell that is disabled, which is
+        read for that alone."""
+        cell = self.cells.get(uuid)
+        if cell is None or not cell.disabled:
+            return known.cells.get(uuid, {})
+        answers = self._gather(
+            [cell], lambda cell: Computes(cell, self.settings).refresh(self.utcnow())
+        )
+        members = self.aggregates.state(known.fleet.read_at).by_host
+        return {
+            uuid: replace(host, aggregates=members.get(host.host, ()))
+            for _, state in answers
+            for uuid, host in state.hosts.items()
+        }
 
     def _with_servers(self, hosts: Mapping[str, Host], images: bool) -> Mapping[str, Host]:
         """The hosts with the servers on them; those of cells that fail are left out."""

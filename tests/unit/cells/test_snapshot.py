@@ -54,10 +54,13 @@ def test_servers_are_read_of_candidates_alone(cloud, uuids, found):
 
 
 def test_a_disabled_cell_is_left_out(cloud):
-    """Servers go to no cell that an operator has disabled."""
+    """Servers go to no cell that an operator has disabled, but for those that are there."""
     cloud.add_host('h1', 'cell1')
     cloud.change(cloud.api, tables.cell_mappings, disabled=True)
-    assert cloud.reader().read(None, a_request(), instances=False).hosts == {}
+    reader = cloud.reader()
+    assert reader.read(None, a_request(), instances=False).hosts == {}
+    moving = a_request(requested_destination=Destination(cell_uuid=a_uuid('cell1')))
+    assert names(reader.read(None, moving, instances=False).hosts) == ['h1']
 
 
 def test_rows_that_are_no_hosts(cloud, caplog):
