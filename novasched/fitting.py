@@ -15,8 +15,8 @@ from novasched.model.numa import Fit, HostTopology, TopologyLimits
 from novasched.model.request import Request
 from novasched.model.settings import Settings
 from novasched.numa import usage
-from novasched.numa.fit import PciFits, fit
-from novasched.pci.consume import consume, possible, supports
+from novasched.numa.fit import PciLack, fit
+from novasched.pci.consume import consume, out_of_reach
 from novasched.pci.match import Mappings
 
 LIMITS = 'numa_topology'
@@ -49,25 +49,26 @@ def fitted(
     for pool in host.pci_stats:
         if pool.numa_node is not None:
             near[pool.numa_node] += pool.count
-    devices = _devices_fit(host, topology, request, mappings) if request.pci_requests else None
+    devices = _lack_of_devices(host, topology, request, mappings) if request.pci_requests else None
     return fit(topology, guest, limits, devices, near, packing)
 
 
-def _devices_fit(
+def _lack_of_devices(
     host: Host, topology: HostTopology, request: Request, mappings: Mappings | None
-) -> PciFits:
-    """Whether the devices can be had near the host cells that the guest gets, or near some
-    of them where there are more than it needs."""
+) -> PciLack:
+    """Why the devices cannot be had near the host cells that the guest gets, or near any of
+    them where there are more than it needs."""
     size = len(request.numa_topology.cells) if request.numa_topology else 0
     sockets = _sockets(topology)
 
-    def devices_fit(cells: Sequence[int]) -> bool:
+    def lack(cells: Sequence[int]) -> str | None:
         wanted = host.pci_stats, request.pci_requests, mappings, cells
         if len(cells) > size:
-            return possible(*wanted, size, sockets)
-        return supports(*wanted, sockets)
+            return out_of_reach(*wanted, size, sockets)
+        left = consume(*wanted, sockets)
+        return left if isinstance(left, str) else None
 
-    return devices_fit
+    return lack
 
 
 def after(

@@ -6,18 +6,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
-TEXTS = 10_000
-"""Of so many texts it is remembered what they say."""
 
 Value = TypeVar('Value')
 
 
-@dataclass(slots=True)
+@dataclass
 class _Reading(Generic[Value]):
+    text: str
     value: Value
     why_not: str | None = None
 
@@ -25,13 +25,18 @@ class _Reading(Generic[Value]):
 class Report(Generic[Value]):
     """A column whose text is read when somebody looks at the host, once for all hosts that
     report the same, so that these share the value. One that cannot be read counts as
-    absent, and the log names the first host that reports it."""
+    absent, and the log names the first host that reports it.
+
+    Remembered is what each compute node reported last: a limit on their number would, with
+    one node more than that, forget each text just before it is needed again.
+    """
 
     def __init__(self, column: str, parse: Callable[[str], Value], absent: Value) -> None:
         self._column = column
         self._parse = parse
         self._absent = absent
-        self._reading = lru_cache(TEXTS)(self._read)
+        self._latest: dict[str, _Reading[Value]] = {}
+        self._by_text: WeakValueDictionary[str, _Reading[Value]] = WeakValueDictionary()
 
     def of(self, row: Any) -> Callable[[], Value]:
         """The value in a row of compute_nodes, for whoever asks."""
@@ -41,7 +46,10 @@ class Report(Generic[Value]):
     def _value(self, text: str | None, node: str) -> Value:
         if text is None:
             return self._absent
-        reading = self._reading(text)
+        reading = self._latest.get(node)
+        if reading is None or reading.text != text:
+            reading = self._by_text.get(text) or self._read(text)
+            self._latest[node] = reading
         if reading.why_not is not None:
             LOG.warning(
                 'Column %s of compute node %s cannot be read: %s',
@@ -54,6 +62,8 @@ class Report(Generic[Value]):
 
     def _read(self, text: str) -> _Reading[Value]:
         try:
-            return _Reading(self._parse(text))
+            reading = _Reading(text, self._parse(text))
         except (ValueError, RecursionError) as error:
-            return _Reading(self._absent, str(error))
+            reading = _Reading(text, self._absent, str(error))
+        self._by_text[text] = reading
+        return reading

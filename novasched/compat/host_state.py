@@ -11,17 +11,11 @@ from typing import Any, Protocol
 
 from oslo_utils import timeutils
 
+from novasched.compat.hardware import NumaTopology, PciStats
 from novasched.compat.views import View, thaw
 from novasched.model import host as model
 from novasched.model.candidate import Candidate
 from novasched.weighers.metrics import FRACTIONS
-
-ABSENT: Mapping[str, Any] = {
-    'numa_topology': None,
-    'pci_stats': None,
-    'updated': None,
-}
-"""Attributes of nova's HostState that plugins do not get to see."""
 
 
 class Source(Protocol):
@@ -48,8 +42,8 @@ class HostState(View):
         self._source = source
         self._offered: list[tuple[Candidate, Any]] = []
 
-    def _read(self, value: Any, name: str) -> Any:
-        return ABSENT[name] if name in ABSENT else super()._read(value, name)
+    updated = None
+    """When nova read the host; ours is read for each request."""
 
     @cached_property
     def limits(self) -> dict[str, Any]:
@@ -87,6 +81,17 @@ class HostState(View):
             return None
         offered = {id(shown): candidate for candidate, shown in self._offered}
         return [offered[id(x)] for x in self.allocation_candidates if id(x) in offered]
+
+    @cached_property
+    def numa_topology(self) -> NumaTopology | None:
+        """nova's NUMATopology; None where the host reports none that can be read."""
+        topology = self._value.numa_topology
+        return None if topology is None else NumaTopology(topology)
+
+    @cached_property
+    def pci_stats(self) -> PciStats:
+        """nova's PciDeviceStats."""
+        return PciStats(self._value)
 
     @cached_property
     def service(self) -> dict[str, Any]:

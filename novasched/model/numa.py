@@ -6,7 +6,11 @@ Memory is in MiB, page sizes are in KiB.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import NamedTuple
 
 SHARED, DEDICATED, MIXED = 'shared', 'dedicated', 'mixed'
 """CPU policies. None means shared."""
@@ -55,9 +59,9 @@ class GuestTopology:
         return int(position == 0 and self.emulator_threads_policy == ISOLATE)
 
 
-@dataclass(frozen=True, slots=True)
-class Pages:
-    """Memory pages of one size in a host cell, as numbers of pages."""
+class Pages(NamedTuple):
+    """Memory pages of one size in a host cell, as numbers of pages; the smaller size is the
+    lesser value."""
 
     size_kb: int
     total: int
@@ -70,11 +74,14 @@ class Pages:
         return self.total - self.used - self.reserved
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HostCell:
     """A host NUMA cell. ``cpuset`` floats, ``pcpuset`` can be pinned; a host that does not
     tell them apart has the same in both. ``siblings`` are the threads of each core, of both
     kinds; a host that names none has no threads.
+
+    What follows from these is found out when somebody asks, for most hosts are told apart by
+    less than all of it.
     """
 
     id: int
@@ -90,46 +97,49 @@ class HostCell:
     physnets: frozenset[str] = frozenset()
     tunneled: bool = False
 
-    threads: int = field(init=False, repr=False, compare=False)
-    """How many threads the widest core has."""
-    free_pcpus: frozenset[int] = field(init=False, repr=False, compare=False)
-    free_cores: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
-    """The free CPUs of each core that has any. Their order within a core is that in which
-    a set gives them, for nova takes them in it."""
-    cores_with: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """At index n, how many cores have at least n free CPUs."""
-    shape: tuple[object, ...] = field(init=False, repr=False, compare=False)
-    """All that decides whether a guest cell fits: cells of equal shape are alike."""
+    @property
+    def threads(self) -> int:
+        """How many threads the widest core has."""
+        return _cores(self.siblings)[0]
 
-    def __post_init__(self) -> None:
-        free = self.pcpuset - self.pinned_cpus
-        cores = self.siblings or tuple(frozenset((cpu,)) for cpu in sorted(self.pcpuset))
-        threads = max(1, *map(len, cores)) if cores else 1
-        free_cores = tuple(tuple(core & free) for core in cores if core & free)
-        sizes = list(map(len, free_cores))
-        cores_with = tuple(sum(size >= n for size in sizes) for n in range(threads + 1))
-        told_apart = self.pcpuset != self.cpuset
-        shape = (
-            self.memory,
-            self.memory_usage,
-            len(self.cpuset),
-            self.cpu_usage,
-            len(self.pcpuset),
-            len(free),
-            cores_with,
-            told_apart,
-            *((each.size_kb, each.total, each.free) for each in self.mempages),
-        )
-        object.__setattr__(self, 'threads', threads)
-        object.__setattr__(self, 'free_pcpus', free)
-        object.__setattr__(self, 'free_cores', free_cores)
-        object.__setattr__(self, 'cores_with', cores_with)
-        object.__setattr__(self, 'shape', shape)
+    @property
+    def free_pcpus(self) -> frozenset[int]:
+        """The CPUs that can be pinned."""
+        return self.pcpuset - self.pinned_cpus
+
+    @property
+    def free_on_cores(self) -> int:
+        """How many of them are on a core that the host names, if it names any."""
+        free = self.free_pcpus
+        return len(free & _cores(self.siblings)[1] if self.siblings else free)
+
+    @cached_property
+    def free_cores(self) -> Sequence[Sequence[int]]:
+        """The free CPUs of each core that has any. Their order within a core is that in which
+        a set gives them, for nova takes them in it."""
+        free = self.free_pcpus
+        if not self.siblings:
+            return tuple([(cpu,) for cpu in sorted(free)])
+        return tuple([tuple(left) for core in self.siblings if (left := core & free)])
+
+    @cached_property
+    def cores_with(self) -> Sequence[int]:
+        """At index n, how many cores have at least n free CPUs."""
+        sizes = list(map(len, self.free_cores))
+        exactly = [sizes.count(n) for n in range(self.threads, -1, -1)]
+        return tuple(accumulate(exactly))[::-1]
 
     @property
     def free_memory(self) -> int:
         """Memory that no guest has been promised, in MiB; negative when overcommitted."""
         return self.memory - self.memory_usage
+
+
+@lru_cache(4096)
+def _cores(siblings: tuple[frozenset[int], ...]) -> tuple[int, frozenset[int]]:
+    """How many threads the widest core has, and all CPUs, found out once for all the cells
+    that have the same cores."""
+    return max(map(len, siblings), default=1) or 1, frozenset().union(*siblings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +154,7 @@ class HostTopology:
         return any(cell.threads > 1 for cell in self.cells)
 
 
-@dataclass(frozen=True, slots=True)
-class CellFit:
+class CellFit(NamedTuple):
     """Where a guest cell goes: the host cell's id, (vCPU, host CPU) pairs in the order of the
     vCPUs, the host CPUs set apart for emulator threads, and the page size in KiB, which is
     None where the guest leaves it to the host."""

@@ -28,13 +28,15 @@ from novasched.model.numa import (
     TopologyLimits,
 )
 from novasched.numa import order, pairs
-from novasched.numa.lack import Lack, told
+from novasched.numa.lack import told
 from novasched.numa.search import Search, shortage
 
-PciFits = Callable[[Sequence[int]], bool]
-"""Whether the PCI devices of a request can be had near host cells, given by their ids. The
-answer depends on which cells there are, not on their order. It is also asked of more cells
-than the guest has, and must say yes there if it would of some of them."""
+PciLack = Callable[[Sequence[int]], str | None]
+"""Why the PCI devices of a request cannot be had near host cells, given by their ids; None if
+they can. The answer depends on which cells there are, not on their order.
+
+It is also asked of more cells than the guest has, and may then say no only if it would of any
+of them that are as many as the guest's: of more cells, nova's rules may find less."""
 
 NO_DEVICES: Mapping[int, int] = MappingProxyType({})
 NO_KINDS: Mapping[int, Hashable] = MappingProxyType({})
@@ -44,7 +46,7 @@ def fit(
     host: HostTopology,
     guest: GuestTopology,
     limits: TopologyLimits | None = None,
-    pci_fits: PciFits | None = None,
+    pci_lack: PciLack | None = None,
     pci_cells: Mapping[int, int] = NO_DEVICES,
     packing: bool = False,
     pci_kinds: Mapping[int, Hashable] = NO_KINDS,
@@ -52,7 +54,7 @@ def fit(
     """How the guest lies on the host; a string says in one line why it does not fit.
 
     ``pci_cells`` has the number of free PCI devices by the id of the host cell that they are
-    near to, and must name every cell that has a pool. ``pci_fits`` is None when the request
+    near to, and must name every cell that has a pool. ``pci_lack`` is None when the request
     asks for no devices. ``packing`` is the option
     ``[compute] packing_host_numa_cells_allocation_strategy``. ``pci_kinds`` may give host
     cells whose pools are alike, in what the request asks for, the same name: where devices
@@ -61,29 +63,24 @@ def fit(
     refused = _impossible(host, guest)
     if refused:
         return refused
-    cells = order.preferred(host.cells, guest, pci_cells, pci_fits is not None, packing)
+    cells = order.preferred(host.cells, guest, pci_cells, pci_lack is not None, packing)
     wanted = _wanted(cells, guest, limits)
     if isinstance(wanted, str):
         return wanted
-    everywhere = (1 << len(cells)) - 1
-    short = shortage(wanted, everywhere)
-    if short is not None:
-        return _too_few(cells, *short)
     needs = _needs(cells, limits)
-    approve = None if pci_fits is None else _approval(cells, pci_fits)
+    approve = None if pci_lack is None else _approval(cells, pci_lack)
     alike: Sequence[Hashable] = ()
     if needs or approve:
         kinds = _pci_kinds(cells, pci_cells, pci_kinds) if approve else [None] * len(cells)
         alike = _alike((*wanted, *needs.values()), kinds)
-    chosen = Search(wanted, tuple(needs.values()), approve, alike).first(everywhere)
+    chosen = Search(wanted, tuple(needs.values()), approve, alike).first((1 << len(cells)) - 1)
     if chosen is None:
-        return _out_of_reach(cells, wanted, needs)
-    return Fit(
-        tuple(
-            pairs.placed(cells[index], cell, guest.reserves(i))
-            for i, (index, cell) in enumerate(zip(chosen, guest.cells, strict=True))
-        )
-    )
+        return _no_choice(cells, wanted, needs, pci_lack)
+    places = [
+        pairs.placed(cells[index], cell, guest.reserves(i))
+        for i, (index, cell) in enumerate(zip(chosen, guest.cells, strict=True))
+    ]
+    return Fit(tuple(places))
 
 
 def _impossible(host: HostTopology, guest: GuestTopology) -> str | None:
@@ -117,8 +114,8 @@ def _wanted(
         kind = _kind(cell, reserve)
         mask = masks.get(kind)
         if mask is None:
-            lacks = _lacks(cells, cell, reserve, limits)
-            mask = sum(1 << index for index, lack in enumerate(lacks) if lack is None)
+            lacks = [pairs.lack(each, cell, reserve, limits) for each in cells]
+            mask = _mask([lack is None for lack in lacks])
             if not mask:
                 pairs_ = [(each.id, lack) for each, lack in zip(cells, lacks, strict=True) if lack]
                 return f'guest cell {i} fits no host cell: {told(pairs_)}'
@@ -133,17 +130,6 @@ def _kind(cell: GuestCell, reserve: int) -> Hashable:
         reserve, len(cell.cpuset), len(cell.pcpuset), cell.memory, cell.pagesize,
         cell.cpu_policy, cell.cpu_thread_policy,
     )  # fmt: skip
-
-
-def _lacks(
-    cells: Sequence[HostCell], cell: GuestCell, reserve: int, limits: TopologyLimits | None
-) -> list[Lack | None]:
-    """What each host cell lacks for a guest cell; those of one shape lack the same."""
-    known: dict[tuple[object, ...], Lack | None] = {}
-    for each in cells:
-        if each.shape not in known:
-            known[each.shape] = pairs.lack(each, cell, reserve, limits)
-    return [known[each.shape] for each in cells]
 
 
 def _needs(cells: Sequence[HostCell], limits: TopologyLimits | None) -> dict[str, int]:
@@ -161,11 +147,14 @@ def _needs(cells: Sequence[HostCell], limits: TopologyLimits | None) -> dict[str
 
 
 def _mask(bits: Iterable[bool]) -> int:
-    return sum(bit << index for index, bit in enumerate(bits))
+    mask = 0
+    for index, bit in enumerate(bits):
+        mask |= bit << index
+    return mask
 
 
-def _approval(cells: Sequence[HostCell], pci_fits: PciFits) -> Callable[[int], bool]:
-    return lambda mask: pci_fits(_ids(cells, mask))
+def _approval(cells: Sequence[HostCell], pci_lack: PciLack) -> Callable[[int], bool]:
+    return lambda mask: pci_lack(_ids(cells, mask)) is None
 
 
 def _ids(cells: Sequence[HostCell], mask: int) -> list[int]:
@@ -194,18 +183,20 @@ def _pci_kinds(
     ]
 
 
-def _too_few(cells: Sequence[HostCell], guests: int, hosts: int) -> str:
-    some = _listed(i for i in range(guests.bit_length()) if guests >> i & 1)
-    return f'guest cells {some} fit too few host cells: {_listed(_ids(cells, hosts))}'
-
-
-def _out_of_reach(
+def _no_choice(
     cells: Sequence[HostCell],
     wanted: Sequence[int],
     needs: Mapping[str, int],
+    pci_lack: PciLack | None,
 ) -> str:
-    """What is not near to any choice of host cells."""
+    """Why each guest cell fits some host cell, but not all of them do together: there are too
+    few, or something is not near to any choice of them."""
     everywhere = (1 << len(cells)) - 1
+    short = shortage(wanted, everywhere)
+    if short is not None:
+        guests, hosts = short
+        some = _listed(i for i in range(guests.bit_length()) if guests >> i & 1)
+        return f'guest cells {some} fit too few host cells: {_listed(_ids(cells, hosts))}'
     for name, mask in needs.items():
         if Search(wanted, (mask,)).first(everywhere) is None:
             return f'the guest fits no host cell near {name}: {_listed(_ids(cells, mask))}'
@@ -214,6 +205,5 @@ def _out_of_reach(
     if Search(wanted, tuple(needs.values()), None, alike).first(everywhere) is None:
         return f'no choice of host cells is near all of {", ".join(needs)}'
     fitting = _ids(cells, functools.reduce(operator.or_, wanted))
-    return (
-        f'the PCI devices cannot be had near the host cells that the guest fits: {_listed(fitting)}'
-    )
+    lack = (pci_lack and pci_lack(fitting)) or 'the PCI devices cannot be had'
+    return f'near the host cells that the guest fits ({_listed(fitting)}), {lack}'

@@ -22,7 +22,7 @@ def page_size(host: HostCell, guest: GuestCell) -> int | Lack | None:
     if guest.pagesize:
         return _asked_for(host, guest, guest.pagesize)
     if host.mempages:
-        smallest = min(host.mempages, key=_size)
+        smallest = min(host.mempages)
         return _lack(smallest, guest.memory * KIB, free=guest.is_pinned)
     room = host.free_memory if guest.is_pinned else host.memory
     return Lack('MiB of memory', guest.memory - room) if room < guest.memory else None
@@ -47,7 +47,7 @@ def _candidates(mempages: Sequence[Pages], size: int) -> Sequence[Pages]:
     smallest."""
     if size not in _NAMES:
         return [pages for pages in mempages if pages.size_kb == size][:1]
-    descending = sorted(mempages, key=_size, reverse=True)
+    descending = sorted(mempages, reverse=True)
     if size == SMALL_PAGES:
         return descending[-1:]
     return descending[:-1] if size == LARGE_PAGES else descending
@@ -58,7 +58,3 @@ def _lack(pages: Pages, kib: int, free: bool) -> Lack | None:
         return Lack(f'pages that divide its memory: {pages.size_kb} KiB do not')
     missing = kib // pages.size_kb - (pages.free if free else pages.total)
     return Lack(f'pages of {pages.size_kb} KiB', missing) if missing > 0 else None
-
-
-def _size(pages: Pages) -> int:
-    return pages.size_kb

@@ -45,7 +45,7 @@ def _up(amount: float) -> int:
 
 def placed(host: HostCell, guest: GuestCell, reserve: int) -> CellFit:
     """The guest cell on a host cell that it fits."""
-    size = pages.page_size(host, guest)
+    size = pages.page_size(host, guest) if guest.pagesize else None
     assert not isinstance(size, Lack)
     if not guest.is_pinned:
         return CellFit(host.id, pagesize=size)

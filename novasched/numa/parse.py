@@ -3,22 +3,28 @@
 
 Since Liberty the text is a versioned object as JSON; before, it was plain JSON. Memory is in
 MiB, page sizes are in KiB.
+
+Thousands of hosts report texts that all differ, in what is used; which CPUs they have, and on
+which cores, is the same for all hosts of a kind. So the lists of CPUs are left as they stand in
+the text, and those that do not change are read once and shared by the hosts that have them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Raw, Struct, field
 
 from novasched.model.numa import HostCell, HostTopology, Pages
 from novasched.model.texts import MOST_CPUS, cpu_set
 
 Amount = Annotated[int, Meta(ge=0)]
 Size = Annotated[int, Meta(ge=1)]
-Cpu = Annotated[int, Meta(ge=0, lt=MOST_CPUS)]
+KINDS = 4096
+"""Of so many different lists of CPUs it is remembered what they say."""
 
 
 class _Pages(Struct):
@@ -45,20 +51,23 @@ class _NetworksObject(Struct):
     data: _Networks = field(name='nova_object.data')
 
 
+NONE, NULL = Raw(b'[]'), Raw(b'null')
+
+
 class _Cell(Struct):
     """NUMACell 1.x: 1.1 brought pinned_cpus and siblings, 1.2 mempages, 1.3
     network_metadata, 1.4 pcpuset, 1.5 socket."""
 
     id: int
-    cpuset: list[Cpu]
+    cpuset: Raw
     memory: Amount
     cpu_usage: Amount = 0
     memory_usage: Amount = 0
-    pinned_cpus: list[Cpu] = []
-    siblings: list[list[Cpu]] = []
+    pinned_cpus: Raw = NONE
+    siblings: Raw = NONE
     mempages: list[_PagesObject] = []
     network_metadata: _NetworksObject | None = None
-    pcpuset: list[Cpu] | None = None
+    pcpuset: Raw = NULL
     socket: int | None = None
 
 
@@ -96,6 +105,8 @@ class _OldTopology(Struct):
 
 _OBJECT = msgspec.json.Decoder(_TopologyObject)
 _OLD = msgspec.json.Decoder(_OldTopology)
+_CPUS = msgspec.json.Decoder(list[int])
+_CORES = msgspec.json.Decoder(list[list[int]])
 
 
 def host_topology(text: str) -> HostTopology:
@@ -150,16 +161,16 @@ def _check(topology: Any) -> None:
 def _cell(cell: _Cell) -> HostCell:
     """Hosts that know no ``pcpuset`` pin any of their CPUs."""
     networks = cell.network_metadata.data if cell.network_metadata else _Networks()
-    cpuset = _cpus(cell.cpuset)
+    cpuset = _shared_cpus(bytes(cell.cpuset))
     return HostCell(
         id=cell.id,
         cpuset=cpuset,
-        pcpuset=cpuset if cell.pcpuset is None else _cpus(cell.pcpuset),
+        pcpuset=cpuset if cell.pcpuset == NULL else _shared_cpus(bytes(cell.pcpuset)),
         memory=cell.memory,
         cpu_usage=cell.cpu_usage,
         memory_usage=cell.memory_usage,
-        pinned_cpus=_cpus(cell.pinned_cpus),
-        siblings=tuple(map(_cpus, cell.siblings)),
+        pinned_cpus=frozenset(_checked(_CPUS.decode(cell.pinned_cpus))),
+        siblings=_shared_cores(bytes(cell.siblings)),
         mempages=_pages([each.data for each in cell.mempages]),
         socket=cell.socket,
         physnets=frozenset(networks.physnets),
@@ -167,13 +178,30 @@ def _cell(cell: _Cell) -> HostCell:
     )
 
 
+@lru_cache(KINDS)
+def _shared_cpus(text: bytes) -> frozenset[int]:
+    return _cpus(_CPUS.decode(text))
+
+
+@lru_cache(KINDS)
+def _shared_cores(text: bytes) -> tuple[frozenset[int], ...]:
+    return tuple(map(_cpus, _CORES.decode(text)))
+
+
 def _cpus(cpus: Sequence[int]) -> frozenset[int]:
     """A set that gives its CPUs in the order in which nova's gives them, since threads of a
     core are taken in that order. It depends on the order in which they went in, and nova's
     set is made from another one."""
-    read = set(cpus)
+    read = set(_checked(cpus))
     copied = set(iter(read))
     return frozenset(copied)
+
+
+def _checked(cpus: Sequence[int]) -> Sequence[int]:
+    """The CPUs, if all are such as a host can have. The decoder would look at each."""
+    if cpus and not (min(cpus) >= 0 and max(cpus) < MOST_CPUS):
+        raise ValueError(f'CPUs {min(cpus)} to {max(cpus)} are not within 0 to {MOST_CPUS - 1}')
+    return cpus
 
 
 def _pages(mempages: Sequence[_Pages]) -> tuple[Pages, ...]:

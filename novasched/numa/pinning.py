@@ -23,7 +23,7 @@ def lack(host: HostCell, guest: GuestCell, reserve: int) -> Lack | None:
     missing = wanted - len(host.free_pcpus)
     if missing > 0:
         return Lack('free dedicated CPUs', missing)
-    missing = wanted - sum(host.cores_with[1:])
+    missing = wanted - host.free_on_cores
     if missing > 0:
         return Lack('free dedicated CPUs on known cores', missing)
     if guest.cpu_thread_policy == ISOLATE:
@@ -54,26 +54,29 @@ def _lack_of_threads(host: HostCell, wanted: int) -> Lack | None:
 def pin(host: HostCell, guest: GuestCell, reserve: int) -> tuple[Pins, frozenset[int]]:
     """(vCPU, host CPU) pairs, and the host CPUs for emulator threads, for a guest cell that
     lacks nothing."""
-    if guest.cpu_thread_policy == ISOLATE:
-        whole = [core for core in host.free_cores if len(core) == host.threads]
-        cpus = [core[0] for core in whole]
-    else:
-        cpus = _together(host, guest)
+    isolated = guest.cpu_thread_policy == ISOLATE
+    cpus = _of_whole_cores(host) if isolated else _together(host, guest)
     pins = tuple(zip(sorted(guest.pcpuset), cpus, strict=False))
+    if not reserve:
+        return pins, frozenset()
     taken = {cpu for _, cpu in pins}
-    spare: Iterable[int] = cpus
-    if guest.cpu_thread_policy != ISOLATE:
-        spare = chain.from_iterable(host.free_cores)
+    spare = _of_whole_cores(host) if isolated else chain.from_iterable(host.free_cores)
     left = [cpu for cpu in spare if cpu not in taken]
     return pins, frozenset(left[:reserve])
 
 
-def _together(host: HostCell, guest: GuestCell) -> list[int]:
+def _of_whole_cores(host: HostCell) -> Iterable[int]:
+    """A CPU of each core that is all free."""
+    threads = host.threads
+    return (core[0] for core in host.free_cores if len(core) == threads)
+
+
+def _together(host: HostCell, guest: GuestCell) -> Iterable[int]:
     """CPUs in an order that takes equally many of each core, as many as suffice; the last
     resort of ``prefer`` is one after the other."""
     wanted = len(guest.pcpuset)
     fewest = 2 if guest.cpu_thread_policy == REQUIRE else 1
     for n in range(host.threads, fewest - 1, -1):
         if host.cores_with[n] and n * host.cores_with[n] >= wanted:
-            return [cpu for core in host.free_cores if len(core) >= n for cpu in core[:n]]
-    return list(chain.from_iterable(host.free_cores))
+            return (cpu for core in host.free_cores if len(core) >= n for cpu in core[:n])
+    return chain.from_iterable(host.free_cores)

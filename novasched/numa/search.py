@@ -16,7 +16,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 Approval = Callable[[int], bool]
-"""Whether a set of positions will do. Within a set that will not, no set will either."""
+"""Whether a set of positions will do, one for each taker; of a set of more positions, whether
+any part of it might. Once it says no there, no part will do."""
 
 
 def shortage(wanted: Sequence[int], free: int) -> tuple[int, int] | None:
@@ -76,8 +77,23 @@ class Search:
 
     def first(self, free: int) -> tuple[int, ...] | None:
         """The position of each taker."""
+        if not self.needs and self.approve is None:
+            return self._plainly(free)
         self._reachable = _union(self.wanted) & free
         return self._serve(0, free) if self._servable(self.wanted, 0, free) else None
+
+    def _plainly(self, free: int) -> tuple[int, ...] | None:
+        """The same where nothing but takers and positions counts."""
+        if shortage(self.wanted, free) is not None:
+            return None
+        chosen = []
+        for served, mask in enumerate(self.wanted, 1):
+            rest = self.wanted[served:]
+            open_ = _bits(mask & free)
+            position = next(each for each in open_ if shortage(rest, free & ~each) is None)
+            free &= ~position
+            chosen.append(position.bit_length() - 1)
+        return tuple(chosen)
 
     def _serve(self, used: int, free: int) -> tuple[int, ...] | None:
         served = used.bit_count()

@@ -78,7 +78,7 @@ def _pages(mempages: tuple[Pages, ...], size: int | None, kib: int, sign: int) -
         return ()
     size = size or min(pages.size_kb for pages in mempages)
     return tuple(
-        replace(pages, used=max(0, pages.used + sign * (kib // size)))
+        pages._replace(used=max(0, pages.used + sign * (kib // size)))
         if pages.size_kb == size
         else pages
         for pages in mempages

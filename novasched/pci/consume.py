@@ -51,15 +51,16 @@ def supports(
     return not isinstance(consume(pools, requests, mappings, cells, sockets), str)
 
 
-def possible(
+def out_of_reach(
     pools: Pools,
     requests: Iterable[PciRequest],
     mappings: Mappings | None,
     cells: Iterable[int],
     most: int,
     sockets: Mapping[int, int | None],
-) -> bool:
-    """False only if no guest that gets ``most`` of the cells can have its devices."""
+) -> str | None:
+    """Why no guest that gets ``most`` of the cells can have its devices, in one line; None if
+    one might."""
     where = frozenset(cells)
     near: set[int] = set()
     wanted = 0
@@ -67,12 +68,14 @@ def possible(
         place = Place(where, sockets, providers_of(request, mappings))
         found = within_reach(pools, request, place)
         bound = stays_near(request)
-        if not found or _devices(found, most if bound else len(found)) < request.count:
-            return False
+        best = _devices(found, most if bound else len(found))
+        if not found or best < request.count:
+            return f'PCI {request.label}: {best} of {request.count} devices are within reach'
         if bound:
             near.update(map(id, found))
             wanted += len(place.providers) or request.count
-    return _devices((pool for pool in pools if id(pool) in near), most) >= wanted
+    best = _devices((pool for pool in pools if id(pool) in near), most)
+    return f'{best} of {wanted} PCI devices are within reach' if best < wanted else None
 
 
 def _devices(pools: Iterable[Pool], most: int) -> int:

@@ -94,6 +94,7 @@ class NovaClient:
         hints: Mapping[str, Sequence[str]] | None = None,
         group: Group | None = None,
         image: Mapping[str, Any] | None = None,
+        devices: Sequence[Mapping[str, Any]] = (),
         destination: Mapping[str, Any] | None = None,
         force_hosts: Sequence[str] = (),
         force_nodes: Sequence[str] = (),
@@ -107,7 +108,8 @@ class NovaClient:
         """What the scheduler answers, objects as dicts; Refused when the call raises.
 
         4.5 gives a list of lists of selections (or of dicts, without return_objects); 4.4,
-        4.3 and 4.0 go out in the form of that version and give a list of dicts.
+        4.3 and 4.0 go out in the form of that version and give a list of dicts. ``devices``
+        are fields of InstancePCIRequest.
         """
         asked = {name: list(value) for name, value in (hints or {}).items()}
         if group is not None:
@@ -124,6 +126,7 @@ class NovaClient:
             availability_zone=zone,
             scheduler_hints=asked,
             group=vars(group) if group else None,
+            devices=[dict(each) for each in devices],
             destination=dict(destination or {}),
             force_hosts=list(force_hosts),
             force_nodes=list(force_nodes),
@@ -134,6 +137,14 @@ class NovaClient:
             project_id=project,
             user_id=USER,
         )
+
+    def land(self, numa_topology: str, flavor: Flavor, count: int) -> tuple[list[list[int]], str]:
+        """So many servers on a host, one after the other, by the code of nova-compute: the CPUs
+        that each of them pins, and what the host reports then. Refused if one does not fit."""
+        pins, left = self._ask(
+            'land', numa_topology=numa_topology, flavor=_flavor(flavor), count=count
+        )
+        return pins, left
 
     def update_instance_info(self, host: str, instances: Sequence[Mapping[str, Any]]) -> None:
         """Cast what a compute has new; each mapping holds fields of nova's Instance."""

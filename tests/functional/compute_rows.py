@@ -31,6 +31,7 @@ class Compute:
     cpu_ratio: float = 4.0
     ram_ratio: float = 1.0
     disk_ratio: float = 1.0
+    pcpus: int = 0
     traits: tuple[str, ...] = ()
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
     # Columns of compute_nodes that a test wants otherwise.
@@ -43,6 +44,8 @@ class Compute:
             'MEMORY_MB': (self.ram_mb, self.ram_ratio),
             'DISK_GB': (self.disk_gb, self.disk_ratio),
         }
+        if self.pcpus:
+            sizes['PCPU'] = self.pcpus, 1.0
         return {
             name: {'total': total, 'max_unit': total, 'allocation_ratio': ratio}
             for name, (total, ratio) in sizes.items()
@@ -116,7 +119,8 @@ class Flavor:
     def resources(self) -> dict[str, int]:
         """What one server of it holds in Placement."""
         disk = self.disk_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)
-        amounts = {'VCPU': self.vcpus, 'MEMORY_MB': self.ram_mb, 'DISK_GB': disk}
+        cpus = 'PCPU' if self.extra_specs.get('hw:cpu_policy') == 'dedicated' else 'VCPU'
+        amounts = {cpus: self.vcpus, 'MEMORY_MB': self.ram_mb, 'DISK_GB': disk}
         return {name: amount for name, amount in amounts.items() if amount}
 
 

@@ -47,6 +47,20 @@ class Client:
         )
         return plain(found)
 
+    def land(self, parameters: Parameters) -> Any:
+        """Fit servers on the NUMA cells of a host as its nova-compute does when they come."""
+        host = objects.NUMATopology.obj_from_db_obj(parameters['numa_topology'])
+        flavor = objects.Flavor(**parameters['flavor'])
+        pins = []
+        for _ in range(parameters['count']):
+            guest = hardware.numa_get_constraints(flavor, image_meta({}))
+            fitted = hardware.numa_fit_instance_to_host(host, guest, {})
+            if fitted is None:
+                raise exception.ComputeResourcesUnavailable(reason='no NUMA cell fits')
+            host = hardware.numa_usage_from_instance_numa(host, fitted)
+            pins.append(sorted(cpu for cell in fitted.cells for cpu in cell.cpu_pinning.values()))
+        return pins, host._to_json()
+
     def update_instance_info(self, parameters: Parameters) -> None:
         """The cast of a compute whose server is new or changed."""
         instances = [objects.Instance(**values) for values in parameters['instances']]
@@ -131,7 +145,9 @@ def request_spec(user: context.RequestContext, parameters: Parameters) -> object
         image,
         flavor,
         hardware.numa_get_constraints(flavor, image),
-        objects.InstancePCIRequests(requests=[]),
+        objects.InstancePCIRequests(
+            requests=[objects.InstancePCIRequest(**each) for each in parameters['devices']]
+        ),
         {name: parameters[name] for name in FILTER_PROPERTIES if parameters[name]},
         instance_group(parameters['group']),
         parameters['availability_zone'],

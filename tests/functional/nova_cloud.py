@@ -195,6 +195,13 @@ class NovaCloud:
 
     def add_hosts(self, computes: Sequence[Compute]) -> None:
         """Hosts as their computes, nova-manage discover_hosts and Placement have them."""
+        self.add_rows(computes)
+        for compute in computes:
+            traits = [*COMPUTE_TRAITS, *compute.traits]
+            self.placement.add_provider(compute.uuid, compute.name, compute.inventories(), traits)
+
+    def add_rows(self, computes: Sequence[Compute]) -> None:
+        """Hosts that Placement does not know."""
         for cell, database in self.cells.items():
             ours = [compute for compute in computes if compute.cell == cell]
             version = self.nova.service_version
@@ -207,10 +214,7 @@ class NovaCloud:
                 for c in computes
             ],
         )
-        for compute in computes:
-            traits = [*COMPUTE_TRAITS, *compute.traits]
-            self.placement.add_provider(compute.uuid, compute.name, compute.inventories(), traits)
-            self.computes[compute.name] = compute
+        self.computes.update({compute.name: compute for compute in computes})
 
     def add_aggregate(
         self,

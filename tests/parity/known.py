@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -27,6 +28,8 @@ class Known:
     why: str
     most: float = 1.0
     """In what part of a run's cases it occurs at the most."""
+    smallest: Mapping[str, Any] | None = None
+    """An example of nova's answer that cannot be made any smaller."""
 
     def covers(self, name: str, case: Case, nova: str, ours: str) -> bool:
         """Whether a difference is this one."""

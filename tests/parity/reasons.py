@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from novasched.pci.parse import pools
 from tests.parity.descriptions import JSON_COLUMNS, Case
 
 NUMERIC = ('=', '==', '!=', '>=', '<=')
@@ -148,11 +149,57 @@ def the_guest_takes_any_pages(case: Case) -> bool:
 
 def the_guest_has_unequal_cells(case: Case) -> bool:
     """Guest cells differ in CPUs, memory or page size."""
-    sizes = {
-        (len(each['cpuset']), len(each['pcpuset']), each['memory'], each['pagesize'])
-        for each in _guest_cells(case)
+    return len({_wants(each) for each in _guest_cells(case)}) > 1
+
+
+def guest_cells_want_different_things(case: Case) -> bool:
+    """They are unequal, or the first of several has isolated emulator threads beside it."""
+    several = len(_guest_cells(case)) > 1
+    return the_guest_has_unequal_cells(case) or (several and emulator_threads_are_isolated(case))
+
+
+def emulator_threads_are_isolated(case: Case) -> bool:
+    """They get a host CPU of their own."""
+    return bool(_guest(case).get('emulator_threads_policy') == 'isolate')
+
+
+def vcpus_are_isolated(case: Case) -> bool:
+    """A guest cell wants whole cores."""
+    return any(each.get('cpu_thread_policy') == 'isolate' for each in _guest_cells(case))
+
+
+def the_guest_leaves_the_page_size_open(case: Case) -> bool:
+    """A guest cell says small, large or any in place of a size."""
+    return any((each.get('pagesize') or 0) < 0 for each in _guest_cells(case))
+
+
+def a_physical_function_has_its_virtual_ones_beside_it(case: Case) -> bool:
+    """Pools of both have the address of the physical function."""
+    kinds: dict[str, set[str | None]] = {}
+    for pool in pools(case['pci_stats']):
+        if address := pool.tags.get('address'):
+            kinds.setdefault(address, set()).add(pool.tags.get('dev_type'))
+    return any('type-PF' in found and found & {'type-VF', 'vdpa'} for found in kinds.values())
+
+
+def devices_come_from_different_providers(case: Case) -> bool:
+    """The requests' groups, or what the requests say of themselves, name several."""
+    data = [each['nova_object.data'] for each in case['requests']]
+    asked = [each for each in data if each['alias_name']]
+    named = {
+        provider
+        for each in asked
+        for group, given in (case['mappings'] or {}).items()
+        if group.startswith(each['request_id'])
+        for provider in given
     }
-    return len(sizes) > 1
+    known = {
+        provider
+        for each in asked
+        if each['spec'] and not case['mappings']
+        for provider in filter(None, each['spec'][0].get('rp_uuids', '').split(','))
+    }
+    return len(named | known) > 1
 
 
 def the_host_lists_no_siblings(case: Case) -> bool:
@@ -168,9 +215,17 @@ def devices_come_from_several_providers(case: Case) -> bool:
 
 
 def _guest_cells(case: Case) -> list[Case]:
-    guest = case.get('request', {}).get('numa_topology') or {}
-    found: list[Case] = guest.get('cells', [])
+    found: list[Case] = _guest(case).get('cells', [])
     return found
+
+
+def _guest(case: Case) -> Case:
+    found: Case = case.get('guest') or case.get('request', {}).get('numa_topology') or {}
+    return found
+
+
+def _wants(cell: Case) -> tuple[Any, ...]:
+    return len(cell['cpuset']), len(cell['pcpuset']), cell['memory'], cell['pagesize']
 
 
 def _option(case: Case, group: str, name: str) -> Any:

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,13 +16,15 @@ from novasched.model.settings import Settings
 from novasched.pci import consume, parse
 from tests.builders import a_host, a_request, a_uuid
 from tests.parity.child import Nova
-from tests.parity.comparison import Figures
-from tests.parity.conftest import FIGURES
+from tests.parity.comparison import Difference, Figures
+from tests.parity.conftest import Check
 from tests.parity.descriptions import Case, wire
 from tests.parity.dice import Dice
+from tests.parity.known import Known, explanation
 from tests.unit.rpc.wire import primitive
 
 TAKEN, FITTED, BATCH = 20_000, 10_000, 1000
+YES, NO = 'yes', 'no'
 
 KINDS = ('type-PCI', 'type-PF', 'type-VF', 'vdpa', None)
 PROVIDERS = [a_uuid(f'provider{i}') for i in range(4)]
@@ -161,51 +162,9 @@ def plain(pool: Pool) -> dict[str, Any]:
     return {**own, **pool.tags}
 
 
-def relatives(case: Case) -> bool:
-    """Whether there is a physical function beside its virtual ones."""
-    kinds: dict[str, set[str | None]] = {}
-    for pool in parse.pools(case['pci_stats']):
-        if address := pool.tags.get('address'):
-            kinds.setdefault(address, set()).add(pool.tags.get('dev_type'))
-    return any('type-PF' in found and found & {'type-VF', 'vdpa'} for found in kinds.values())
-
-
-def short(case: Case) -> bool:
-    """Whether Placement allocates devices that the host does not have, or that do not match."""
-    counted: Counter[str] = Counter()
-    for each in case['requests']:
-        counted.update(consume.providers_of(the_request(each), case['mappings']))
-    return len(counted) > 1
-
-
-KNOWN = {
-    'a physical function excludes its virtual ones': relatives,
-    'each provider must have what Placement allocates from it': short,
-}
-"""Intended differences, in all of which nova says yes, or leaves more, where we do not."""
-
-
-def intended(case: Case) -> str | None:
-    """The intended difference that an unequal answer to a case can be."""
-    return next((name for name, holds in KNOWN.items() if holds(case)), None)
-
-
-def compared(
-    side: Nova, command: str, ask: Callable[[Case], Any], count: int, seed: int
-) -> Counter[str]:
-    """How often each answer was given by both, or differed as it is meant to."""
-    made = cases(seed)
-    figures: Counter[str] = Counter()
-    for _ in range(count // BATCH):
-        batch = [next(made) for _ in range(BATCH)]
-        for case, nova in zip(batch, side.ask(command, batch), strict=True):
-            own = ask(case)
-            says = 'no' if nova is None or nova[-1] is None else 'yes'
-            # Nova may do what we refuse to; what we do it does as well.
-            name = says if own == nova else intended(case) if says == 'yes' else None
-            assert name, f'{json.dumps(case)}\nnova: {nova}\nours: {own}'
-            figures[name] += 1
-    return figures
+def says(answer: list[Any] | None) -> str:
+    """In a word of known.yaml."""
+    return NO if answer is None or answer[-1] is None else YES
 
 
 @pytest.mark.parametrize(
@@ -216,14 +175,28 @@ def test_same_devices(
     ask: Callable[[Case], Any],
     count: int,
     nova_devices: Nova,
-    pytestconfig: pytest.Config,
+    intended: Sequence[Known],
     seed: int,
     times: int,
+    check: Check,
 ) -> None:
     """Random requests are supported by the same pools, leave the same of them, and let the
-    guest have the same host cells."""
-    figures = compared(nova_devices, command, ask, count * times, seed)
-    known = Counter({name: figures.pop(name) for name in KNOWN if name in figures})
-    name = f'pci: {command}'
-    pytestconfig.stash[FIGURES].append(Figures(name, count * times, figures, known))
-    assert min(figures['yes'], figures['no']) > count // 10
+    guest have the same host cells; what differs is listed in known.yaml."""
+    figures = Figures(f'pci: {command}')
+    found = []
+    made = cases(seed)
+    for _ in range(count * times // BATCH):
+        batch = [next(made) for _ in range(BATCH)]
+        for case, nova in zip(batch, nova_devices.ask(command, batch), strict=True):
+            own = ask(case)
+            figures.cases += 1
+            figures.outcomes[says(nova)] += 1
+            if own == nova:
+                continue
+            reason = explanation(intended, figures.name, case, says(nova), says(own))
+            if reason is None:
+                found.append(Difference(case, says(nova), says(own), nova, own))
+            else:
+                figures.known[reason] += 1
+    check((figures, found[:5]))
+    assert min(figures.outcomes[YES], figures.outcomes[NO]) > count // 10

@@ -6,11 +6,11 @@ import itertools
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.model.pci import PciRequest, Pool
-from novasched.pci.consume import consume, possible, supports
+from novasched.pci.consume import consume, out_of_reach, supports
 
 KINDS = ['type-PCI', 'type-PF', 'type-VF']
 CELLS = st.none() | st.integers(0, 2)
@@ -54,6 +54,7 @@ def total(pools):
     return sum(pool.count for pool in pools)
 
 
+@settings(max_examples=1000, deadline=None)
 @given(POOLS, REQUESTS, WHERE)
 def test_the_books_balance(pools, requests, where):
     """No pool grows or falls below 0, and so much is taken as was asked or allocated, but
@@ -134,12 +135,14 @@ UNRELATED = POOLS.map(
 )
 
 
+@settings(max_examples=1000, deadline=None)
 @given(UNRELATED, REQUESTS, st.frozensets(st.integers(0, 2), max_size=2))
 def test_as_its_twin(pools, requests, cells):
     """Counted pools answer as devices that are dealt out one by one."""
     assert supports(pools, requests, None, cells, SOCKETS) is twin(pools, requests, cells)
 
 
+@settings(max_examples=1000, deadline=None)
 @given(POOLS, REQUESTS, WHERE, st.integers(1, 3))
 def test_hope_is_not_given_up_too_early(pools, requests, where, most):
     """While a guest on some of the cells can have its devices, the cells together are said to
@@ -147,4 +150,4 @@ def test_hope_is_not_given_up_too_early(pools, requests, where, most):
     mappings, _ = where
     for cells in itertools.combinations(SOCKETS, most):
         if supports(pools, requests, mappings, cells, SOCKETS):
-            assert possible(pools, requests, mappings, SOCKETS, most, SOCKETS)
+            assert out_of_reach(pools, requests, mappings, SOCKETS, most, SOCKETS) is None

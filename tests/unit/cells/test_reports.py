@@ -37,6 +37,19 @@ def test_read_when_somebody_looks():
     assert parse.asked == ['x', 'y']
 
 
+def test_remembered_as_long_as_it_is_reported():
+    """The next request parses nothing, however many nodes there are; a text that no node
+    reports any more is forgotten."""
+    report = Report('column', parse := Parser(), None)
+    for _ in range(2):
+        for number in range(12_000):
+            report.of(row(f'node{number}', f'text{number}'))()
+    assert len(parse.asked) == 12_000
+    for text in ('new', 'text1'):
+        report.of(row('node1', text))()
+    assert parse.asked[12_000:] == ['new', 'text1']
+
+
 def test_one_warning_for_a_text(caplog):
     """What cannot be read is absent, and the log names the first host that reports it."""
     report = Report('column', Parser(), None)

@@ -133,9 +133,10 @@ def test_limits_hold_for_cpus_that_float(host, guest, limits, verdict):
         ((a_cell(0, cpu_usage=1), a_cell(1, memory_usage=1)), {}, [1]),
         ((a_cell(0), a_cell(1, cpu_usage=1)), {'packing': True}, [1]),
         ((a_cell(0), a_cell(1)), {'pci_cells': {0: 3}}, [1]),
-        ((a_cell(0), a_cell(1)), {'pci_cells': {1: 3}, 'pci_fits': bool}, [1]),
-        ((a_cell(0), a_cell(1)), {'pci_cells': {1: 3}, 'pci_fits': lambda ids: 0 in ids}, [0]),
-        ((a_cell(0), a_cell(1)), {'pci_fits': lambda ids: False}, 'the PCI devices cannot be had near the host cells that the guest fits: 0, 1'),
+        ((a_cell(0), a_cell(1)), {'pci_cells': {1: 3}, 'pci_lack': lambda ids: None}, [1]),
+        ((a_cell(0), a_cell(1)), {'pci_cells': {1: 3}, 'pci_lack': lambda ids: None if 0 in ids else 'none'}, [0]),
+        ((a_cell(0), a_cell(1)), {'pci_lack': lambda ids: '2 devices'}, 'near the host cells that the guest fits (0, 1), 2 devices'),
+        ((a_cell(0), a_cell(1)), {'pci_lack': lambda ids: 'none' if len(ids) == 1 else None}, 'near the host cells that the guest fits (0, 1), the PCI devices cannot be had'),
     ],
 )  # fmt: skip
 def test_preferred_host_cells(cells, options, chosen):

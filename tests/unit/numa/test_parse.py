@@ -80,7 +80,7 @@ def test_topologies(text, cells):
         ('{"nova_object.data": {}}', "'None' 'None' is not known"),
         (a_text(OLDEST, OLDEST), 'cells have the same id: [0, 0]'),
         (a_text({**OLDEST, 'cpuset': 'all'}), 'Expected `array`, got `str`'),
-        (a_text({**OLDEST, 'cpuset': [-1]}), 'Expected `int` >= 0'),
+        (a_text({**OLDEST, 'cpuset': [-1]}), 'CPUs -1 to -1 are not within 0 to'),
         (a_text({**OLDEST, 'memory': None}), 'Expected `int`, got `null`'),
         (a_text({'id': 0, 'cpuset': []}), 'missing required field `memory`'),
         ('{"cells": [{"id": 1, "cpus": "3-0", "mem": {"total": 8}}]}', '3-0 is no range of CPUs'),

@@ -2,7 +2,7 @@
 import pytest
 
 from novasched.model.pci import PciRequest, Pool
-from novasched.pci.consume import consume, supports
+from novasched.pci.consume import consume, out_of_reach, supports
 
 
 def pools(*described):
@@ -59,6 +59,28 @@ def test_refusal(there, requests, why):
     """What cannot be had is named, with how much of it there is."""
     assert consume(pools(*there), requests) == why
     assert not supports(pools(*there), requests)
+
+
+@pytest.mark.parametrize(
+    ('policies', 'most', 'why'),
+    [
+        (['required'], 1, None),
+        (['required'] * 2, 1, '1 of 2 PCI devices are within reach'),
+        (['required'] * 2, 2, None),
+        (['legacy'] * 3, 2, '2 of 3 PCI devices are within reach'),
+        (['required', 'preferred'], 1, None),
+    ],
+)
+def test_out_of_reach(policies, most, why):
+    """Two devices near two cells, for guests on so many of three: those on one cell have one
+    device near, and another where it may be far."""
+    there = tuple(Pool('a', '8086', 1, cell) for cell in (0, 1))
+    requests = [PciRequest(1, ({},), 'x', numa_policy=policy) for policy in policies]
+    sockets = dict.fromkeys(range(3), 0)
+    assert out_of_reach(there, requests, None, (0, 1, 2), most, sockets) == why
+    assert out_of_reach(there, requests, None, (2,), 1, sockets) == (
+        'PCI x: 0 of 1 devices are within reach'
+    )
 
 
 def test_one_pool_of_several_that_are_equal():

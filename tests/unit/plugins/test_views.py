@@ -3,6 +3,7 @@
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,12 +11,23 @@ from novasched.compat.request_views import Habits, RequestViews
 from novasched.errors import InstancesUnread
 from novasched.filters import CANDIDATES
 from novasched.model.host import Instance
-from novasched.model.numa import GuestCell, GuestTopology
-from novasched.model.pci import PciRequest
+from novasched.model.numa import GuestCell, GuestTopology, HostCell, HostTopology, Pages
+from novasched.model.pci import PciRequest, Pool
 from novasched.model.request import Destination, NetworkRequest, RequestGroup, Retry
 from tests.builders import a_candidate, a_group, a_host, a_request, a_uuid
 
 SERVER = a_uuid('s1')
+CELLS = HostTopology(
+    (
+        HostCell(
+            0, frozenset({0, 1}), 512, frozenset({0, 1}), cpu_usage=1, memory_usage=128,
+            pinned_cpus=frozenset({0}), siblings=(frozenset({0, 1}),), mempages=(Pages(4, 9, 3, 1),),
+            socket=0, physnets=frozenset({'physnet0'}), tunneled=True,
+        ),
+        HostCell(1, frozenset({2}), 512, frozenset({2}), siblings=(frozenset({2}),)),
+    )
+)  # fmt: skip
+POOLS = (Pool('p', 'v', 1, 0, {'dev_type': 'type-PCI'}),)
 HOST = replace(
     a_host(
         'h1',
@@ -36,6 +48,8 @@ HOST = replace(
             {'name': 'cpu.frequency', 'value': 1600, 'timestamp': 't', 'source': 's'},
             'nonsense',
         ),
+        numa=lambda: CELLS,
+        pci=lambda: POOLS,
     ),
     instances={SERVER: Instance(SERVER, project_id='p1', instance_type_id=7)},
 )
@@ -96,7 +110,27 @@ def spec():
         (lambda h: (h.service['host'], h.service['disabled'], h.service['disabled_reason']),
          ('h1', True, 'broken')),
         (lambda h: (h.service['forced_down'], h.service.get('topic')), (False, 'compute')),
-        (lambda h: (h.limits, h.updated, h.pci_stats, h.numa_topology), ({}, None, None, None)),
+        (lambda h: (h.limits, h.updated), ({}, None)),
+        (lambda h: (len(h.numa_topology), h.numa_topology.has_threads), (2, True)),
+        (lambda h: [(c.id, c.cpuset, c.pcpuset, c.pinned_cpus, c.siblings, c.socket)
+                    for c in h.numa_topology.cells],
+         [(0, {0, 1}, {0, 1}, {0}, [{0, 1}], 0), (1, {2}, {2}, set(), [{2}], None)]),
+        (lambda h: [(c.memory, c.memory_usage, c.avail_memory, c.cpu_usage, c.avail_pcpus)
+                    for c in h.numa_topology.cells], [(512, 128, 384, 1, 1), (512, 0, 512, 0, 1)]),
+        (lambda h: [(c.free_pcpus, c.free_siblings, c.has_threads)
+                    for c in h.numa_topology.cells], [({1}, [{1}], True), ({2}, [{2}], False)]),
+        (lambda h: [(p.size_kb, p.total, p.used, p.reserved, p.free, p.free_kb, p.total_kb)
+                    for p in h.numa_topology.cells[0].mempages], [(4, 9, 3, 1, 5, 20, 36)]),
+        (lambda h: (h.numa_topology.cells[0].network_metadata.physnets,
+                    h.numa_topology.cells[0].network_metadata.tunneled), ({'physnet0'}, True)),
+        (lambda h: h.pci_stats.pools,
+         [{'product_id': 'p', 'vendor_id': 'v', 'numa_node': 0, 'count': 1, 'dev_type': 'type-PCI'}]),
+        (lambda h: [pool['count'] for pool in h.pci_stats], [1]),
+        (lambda h: [h.pci_stats.support_requests([SimpleNamespace(count=n, spec=[{'product_id': 'p'}])], None)
+                    for n in (1, 2)], [True, False]),
+        (lambda h: [h.pci_stats.support_requests([SimpleNamespace(count=1, spec=[{}], numa_policy=policy)],
+                                                 None, [h.numa_topology.cells[1]])
+                    for policy in ('required', 'preferred')], [False, True]),
         (lambda h: h.allocation_candidates, []),
         (lambda h: hasattr(h, 'epc_used'), False),
         (lambda h: getattr(h, 'epc_used', 9), 9),
@@ -222,6 +256,20 @@ def test_views_follow_what_happens():
     assert (state.free_ram_mb, len(state.instances)) == (2048 - 512, 2)
     assert request.instance_group.hosts == ['h1', 'h2', 'h7']
     assert (request.instance_uuid, request.flavor.memory_mb) == (a_uuid('server1'), 2)
+
+
+def test_cells_and_devices_follow_too():
+    """What the servers of a request take is gone for the plugins that look later; who reports
+    no cells has none, and may have devices."""
+    shown = views()
+    state = shown.host(HOST)
+    assert (len(state.numa_topology), len(state.pci_stats.pools)) == (2, 1)
+    one_cell = HostTopology(CELLS.cells[1:])
+    shown.host(replace(HOST, numa=lambda: one_cell, pci=tuple))
+    assert (len(state.numa_topology), state.pci_stats.pools) == (1, [])
+    shown.host(replace(HOST, numa=lambda: None))
+    assert state.numa_topology is None
+    assert state.pci_stats.support_requests([SimpleNamespace(count=1, spec=[{}])])
 
 
 def test_unread_servers():
