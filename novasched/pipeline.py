@@ -8,9 +8,8 @@ it; weighing sorts them, best first, and keeps the order of hosts of equal weigh
 from __future__ import annotations
 
 import logging
-import operator
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -21,24 +20,31 @@ from novasched.model.request import Request
 from novasched.model.settings import Settings
 from novasched.narrowing import narrow, skips_filters
 from novasched.weighers import Weigher
+from novasched.weighing import Weighing
 
 FILTERS = logging.getLogger('nova.filters')
 REASONS = 3
 """How many reasons are told when a filter leaves no host."""
 
 MANAGER = logging.getLogger('nova.scheduler.manager')
-WEIGHTS = logging.getLogger('nova.scheduler.utils')
 
 
 class Pipeline:
     """Narrows, filters, weighs and draws."""
 
     def __init__(
-        self, settings: Settings, filters: Sequence[Filter], weighers: Sequence[Weigher]
+        self,
+        settings: Settings,
+        filters: Sequence[Filter],
+        weighers: Sequence[Weigher],
+        remembers: bool = False,
     ) -> None:
         self.settings = settings
         self.filters = tuple(filters)
         self.weighers = tuple(weighers)
+        self.remembers = remembers
+        self._weighing = Weighing(self.weighers, remembers)
+        self._ranked: Sequence[Host] = ()
 
     def reads_instances(self, request: Request) -> bool:
         """Whether anything enabled looks at the servers on each host."""
@@ -50,10 +56,11 @@ class Pipeline:
         return any(each.reads_images and _applies(each, request) for each in self.weighers)
 
     def for_request(self, memory: dict[str, Any]) -> Pipeline:
-        """The pipeline for one request: plugins that remember start afresh in it."""
+        """The pipeline for one request, which remembers from one server to the next what
+        cannot have changed; plugins that remember start afresh in it."""
         filters = [each.for_request(memory) for each in self.filters]
         weighers = [each.for_request(memory) for each in self.weighers]
-        return type(self)(self.settings, filters, weighers)
+        return type(self)(self.settings, filters, weighers, remembers=True)
 
     def rank(
         self, hosts: Sequence[Host], request: Request, index: int, random: Random
@@ -68,7 +75,10 @@ class Pipeline:
         MANAGER.debug('Filtered %s', left)
         if not left:
             return []
-        return self._draw(self._weigh(left, request), random)
+        ranked = self._draw(self._weigh(left, request), random)
+        if self.remembers:
+            self._ranked = ranked
+        return ranked
 
     def limits(self, host: Host, request: Request) -> dict[str, Any]:
         """The limits that the filters set for a chosen host; a later one overrides."""
@@ -83,18 +93,22 @@ class Pipeline:
 
     def _filter(self, hosts: Sequence[Host], request: Request, index: int) -> Sequence[Host]:
         FILTERS.debug('Starting with %d host(s)', len(hosts))
+        changed = self._changed(hosts)
         results: list[str] = []
         for each in self.filters:
             if not each.runs_for(index):
                 continue
             started = len(hosts)
-            why: Counter[str] = Counter()
+            rejected: dict[int, str] = {}
             if _runs(each, request):
-                hosts, why = _accepted(each, hosts, request)
+                judged = changed if each.once_per_host else hosts
+                rejected = _rejected(each, judged, request)
+                if rejected:
+                    hosts, changed = _without(hosts, rejected), _without(changed, rejected)
             results.append(f'{each.name}: (start: {started}, end: {len(hosts)})')
             if not hosts:
                 FILTERS.info('Filter %s returned 0 hosts', each.name)
-                _log_reasons(each.name, why)
+                _log_reasons(each.name, rejected.values())
                 break
             FILTERS.debug('Filter %s returned %d host(s)', each.name, len(hosts))
         if not hosts:
@@ -106,39 +120,27 @@ class Pipeline:
             )
         return hosts
 
-    def _weigh(self, hosts: Sequence[Host], request: Request) -> list[tuple[float, Host]]:
+    def _changed(self, hosts: Sequence[Host]) -> Sequence[Host]:
+        """Those of the hosts that are not what they were for the server before."""
+        if len(hosts) != len(self._ranked):
+            return hosts
+        return [h for h, before in zip(hosts, self._ranked, strict=True) if h is not before]
+
+    def _weigh(self, hosts: Sequence[Host], request: Request) -> _Weighed:
         """The hosts with their weights, best first."""
-        weights = [0.0] * len(hosts)
-        for weigher in self.weighers if len(hosts) > 1 else ():
-            with blaming(weigher.name):
-                added = _added_by(weigher, hosts, request)
-            weights = list(map(operator.add, weights, added))
-        order = sorted(range(len(hosts)), key=weights.__getitem__, reverse=True)
-        return [(weights[i], hosts[i]) for i in order]
+        return _Weighed(hosts, self._weighing.weights(hosts, request))
 
-    def _draw(self, weighed: list[tuple[float, Host]], random: Random) -> list[Host]:
+    def _draw(self, weighed: _Weighed, random: Random) -> list[Host]:
         """Break ties and draw the first host, as the operator has it."""
+        order = weighed.order
         if self.settings.shuffle_best_same_weighed_hosts:
-            ties = sum(weight == weighed[0][0] for weight, _ in weighed)
-            best = weighed[:ties]
+            best = order[: weighed.ties()]
             random.shuffle(best)
-            weighed = best + weighed[ties:]
-        MANAGER.debug('Weighed %s', _Weighed(weighed))
-        hosts = [host for _, host in weighed]
-        drawn = random.randrange(min(self.settings.host_subset_size, len(hosts)))
-        return [hosts[drawn], *hosts[:drawn], *hosts[drawn + 1 :]]
-
-
-def normalised(
-    raw: Sequence[float], minval: float | None = None, maxval: float | None = None
-) -> list[float]:
-    """Each value's place between the least and the greatest, 0 to 1; all 0 if equal."""
-    low = min(raw) if minval is None else minval
-    high = max(raw) if maxval is None else maxval
-    if low == high:
-        return [0.0] * len(raw)
-    width = high - low
-    return [(value - low) / width for value in raw]
+            order[: len(best)] = best
+        MANAGER.debug('Weighed %s', weighed)
+        drawn = random.randrange(min(self.settings.host_subset_size, len(order)))
+        order.insert(0, order.pop(drawn))
+        return [weighed.hosts[i] for i in order]
 
 
 def _applies(each: Filter | Weigher, request: Request) -> bool:
@@ -151,27 +153,35 @@ def _runs(each: Filter, request: Request) -> bool:
     return (each.on_rebuild or not request.is_rebuild) and _applies(each, request)
 
 
-def _accepted(
-    each: Filter, hosts: Sequence[Host], request: Request
-) -> tuple[list[Host], Counter[str]]:
-    """The hosts that a filter accepts, and its reasons for the others, counted."""
+def _rejected(each: Filter, hosts: Sequence[Host], request: Request) -> dict[int, str]:
+    """The reasons of a filter for rejecting hosts, by the identity of these."""
     with blaming(each.name):
-        verdicts = list(zip(hosts, each.reject_all(hosts, request), strict=True))
-    kept = []
-    why: Counter[str] = Counter()
-    for host, reason in verdicts:
-        if reason is None:
-            kept.append(host)
-            continue
-        # What users wrote into a reason stays on one line of the log.
-        reason = ' '.join(reason.split())
-        why[reason] += 1
-        FILTERS.debug('%s rejected %s: %s', each.name, host, reason)
-    return kept, why
+        verdicts = each.reject_all(hosts, request)
+        if verdicts.count(None) == len(verdicts) == len(hosts):
+            return {}
+        rejected = {
+            id(host): why for host, why in zip(hosts, verdicts, strict=True) if why is not None
+        }
+    if FILTERS.isEnabledFor(logging.DEBUG):
+        for host in hosts:
+            if id(host) in rejected:
+                FILTERS.debug('%s rejected %s: %s', each.name, host, _one_line(rejected[id(host)]))
+    return rejected
 
 
-def _log_reasons(name: str, why: Counter[str]) -> None:
+def _without(hosts: Sequence[Host], some: Container[int]) -> list[Host]:
+    """The hosts but for some, given by identity."""
+    return [host for host in hosts if id(host) not in some]
+
+
+def _one_line(reason: str) -> str:
+    """What users wrote into a reason stays on one line of the log."""
+    return ' '.join(reason.split())
+
+
+def _log_reasons(name: str, reasons: Iterable[str]) -> None:
     """Say of the filter that left no host what it had against them, the commonest first."""
+    why = Counter(map(_one_line, reasons))
     told = why.most_common(REASONS)
     for reason, count in told:
         FILTERS.info('%s rejected %d host(s): %s', name, count, reason)
@@ -180,32 +190,22 @@ def _log_reasons(name: str, why: Counter[str]) -> None:
         FILTERS.info('%s rejected %d host(s) for other reasons', name, others)
 
 
-def _added_by(weigher: Weigher, hosts: Sequence[Host], request: Request) -> list[float]:
-    """What a weigher adds to the weight of each host. One that does not apply, or whose
-    scale is 0 on every host, is not asked."""
-    scales = [_scale(weigher, host) for host in hosts] if weigher.applies(request) else []
-    if not any(scales):
-        return [0.0] * len(hosts)
-    raw = weigher.weigh_all(hosts, request)
-    shares = normalised(raw, weigher.minval, weigher.maxval)
-    return [share * scale for share, scale in zip(shares, scales, strict=True)]
-
-
-def _scale(weigher: Weigher, host: Host) -> float:
-    """The weigher's scale on a host; metadata that is no number leaves the option in force."""
-    try:
-        return weigher.scale(host)
-    except ValueError as error:
-        WEIGHTS.warning("Could not decode '%s' weight multiplier: %s", weigher.multiplier, error)
-        return weigher.default_scale
-
-
 class _Weighed:
-    """A ranking that becomes text only when the log wants it."""
+    """Hosts, their weights, and their order: the best first, and as they came where they
+    weigh the same. Becomes text only when the log wants it."""
 
-    def __init__(self, weighed: list[tuple[float, Host]]) -> None:
-        self.weighed = weighed
+    def __init__(self, hosts: Sequence[Host], weights: Sequence[float]) -> None:
+        self.hosts = hosts
+        self.weights = weights
+        self.order = sorted(range(len(hosts)), key=weights.__getitem__, reverse=True)
+
+    def __iter__(self) -> Iterator[tuple[float, Host]]:
+        return ((self.weights[i], self.hosts[i]) for i in self.order)
+
+    def ties(self) -> int:
+        """How many hosts weigh as much as the best."""
+        return self.weights.count(self.weights[self.order[0]])
 
     def __str__(self) -> str:
-        texts = (f'WeighedHost [host: {host}, weight: {weight}]' for weight, host in self.weighed)
+        texts = (f'WeighedHost [host: {host}, weight: {weight}]' for weight, host in self)
         return f'[{", ".join(texts)}]'

@@ -78,6 +78,7 @@ class NovaWeigher(Weigher):
     """A subclass of nova's BaseHostWeigher, or whatever has its methods."""
 
     multiplier = ''  # the plugin knows its own
+    scale_by_host = True
 
     def __init__(self, settings: Settings, guest: Guest) -> None:
         super().__init__(settings)

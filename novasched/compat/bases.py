@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from novasched import pipeline
+from novasched import weighing
 from novasched.filters.operators import satisfies
 
 LOG = logging.getLogger('nova.scheduler.utils')
@@ -109,7 +109,7 @@ def normalize(
     weight_list: Sequence[float], minval: float | None = None, maxval: float | None = None
 ) -> list[float]:
     """``nova.weights.normalize``."""
-    return pipeline.normalised(weight_list, minval, maxval) if weight_list else []
+    return weighing.normalised(weight_list, minval, maxval) if weight_list else []
 
 
 def request_is_rebuild(spec_obj: Any) -> bool:

@@ -23,6 +23,11 @@ class Filter:
     once_per_request = False
     """The verdict on a host cannot change between the servers of one request."""
 
+    once_per_host = False
+    """Between the servers of one request the verdict on a host changes with the host alone:
+    it depends neither on the server in hand nor on where the others went, and nor does
+    whether the filter applies. Only hosts that have changed are judged again."""
+
     on_rebuild = False
     """The filter also runs when a server is rebuilt on the host that it is on."""
 

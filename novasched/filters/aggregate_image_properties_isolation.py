@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from novasched.filters import Filter
+from novasched.filters.alike import AggregatesFilter
 from novasched.filters.metadata import parts
 from novasched.model.host import Host
 from novasched.model.request import Request
 
 
-class AggregateImagePropertiesIsolation(Filter):
+class AggregateImagePropertiesIsolation(AggregatesFilter):
     """Reject hosts whose aggregates give other values to a property of the image.
 
     Metadata of the property's own name lists the values, as text, with commas between.

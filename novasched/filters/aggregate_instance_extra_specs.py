@@ -7,7 +7,7 @@ are not looked at.
 
 from __future__ import annotations
 
-from novasched.filters import Filter
+from novasched.filters.alike import AggregatesFilter
 from novasched.filters.metadata import parts
 from novasched.filters.operators import satisfies
 from novasched.model.host import Host
@@ -16,7 +16,7 @@ from novasched.model.request import Request
 SCOPE = 'aggregate_instance_extra_specs'
 
 
-class AggregateInstanceExtraSpecsFilter(Filter):
+class AggregateInstanceExtraSpecsFilter(AggregatesFilter):
     """Reject hosts whose aggregates do not have what the flavor's extra specs want."""
 
     once_per_request = True

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from novasched.filters import Filter
+from novasched.filters.alike import AggregatesFilter
 from novasched.filters.metadata import parts
 from novasched.model.host import Host
 from novasched.model.request import Request
@@ -11,7 +11,7 @@ from novasched.model.request import Request
 PREFIX = 'filter_tenant_id'
 
 
-class AggregateMultiTenancyIsolation(Filter):
+class AggregateMultiTenancyIsolation(AggregatesFilter):
     """Reject hosts in aggregates that name projects, none of them the request's.
 
     Every metadata key that starts with ``filter_tenant_id`` names some, with commas

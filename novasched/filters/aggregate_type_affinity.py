@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from novasched.filters import Filter
+from novasched.filters.alike import AggregatesFilter
 from novasched.filters.metadata import parts
 from novasched.model.host import Host
 from novasched.model.request import Request
 
 
-class AggregateTypeAffinityFilter(Filter):
+class AggregateTypeAffinityFilter(AggregatesFilter):
     """Reject hosts whose aggregates name flavors under ``instance_type``, but not ours."""
 
     once_per_request = True

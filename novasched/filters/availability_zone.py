@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from novasched.filters import Filter
+from novasched.filters.alike import AggregatesFilter
 from novasched.filters.metadata import parts
 from novasched.model.host import AVAILABILITY_ZONE, Host
 from novasched.model.request import Request
 
 
-class AvailabilityZoneFilter(Filter):
+class AvailabilityZoneFilter(AggregatesFilter):
     """Reject hosts outside the requested zone.
 
     A host is in every zone that its aggregates name, with commas between; without any

@@ -9,24 +9,30 @@ and is passed over; keys in other scopes are not looked at.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from novasched.filters import Filter
+from novasched.filters.alike import Column, SharingFilter
 from novasched.filters.operators import satisfies
 from novasched.model.host import ATTRIBUTES, Host
 from novasched.model.request import Request
 
 SCOPE = 'capabilities'
 PHYSICAL_ADDRESS_BITS = 'hw:maxphysaddr_bits'
+ABSENT = object()
 
 
-class ComputeCapabilitiesFilter(Filter):
+class ComputeCapabilitiesFilter(SharingFilter):
     """Reject hosts that do not meet the flavor's capability extra specs."""
 
     once_per_request = True
 
     def applies(self, request: Request) -> bool:
         return bool(_requirements(request))
+
+    def looks_at(self, hosts: Sequence[Host], request: Request) -> Sequence[Column]:
+        names = {path[0] for path, _, _ in _requirements(request)}
+        return [[_named(host, name, ABSENT) for host in hosts] for name in names]
 
     def reject(self, host: Host, request: Request) -> str | None:
         for path, bare, requirement in _requirements(request):
@@ -58,12 +64,16 @@ def _requirements(request: Request) -> list[tuple[list[str], bool, str]]:
     return found
 
 
+def _named(host: Host, name: str, default: Any = None) -> Any:
+    """A host's attribute, or else its statistic, of that name."""
+    value = getattr(host, name, None) if name in ATTRIBUTES else None
+    return host.stats.get(name, default) if value is None else value
+
+
 def _capability(host: Host, path: list[str]) -> Any:
     """What stands at ``path``; None where it leads nowhere. Text is read as JSON."""
     name, *rest = path
-    value = getattr(host, name, None) if name in ATTRIBUTES else None
-    if value is None:
-        value = host.stats.get(name)
+    value = _named(host, name)
     for name in rest:
         if isinstance(value, str):
             try:

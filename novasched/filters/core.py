@@ -18,6 +18,8 @@ class CoreFilter(Filter):
     no vCPUs is accepted: its nova-compute does not count them.
     """
 
+    once_per_host = True
+
     def reject(self, host: Host, request: Request) -> str | None:
         wanted = request.flavor.vcpus
         if not host.vcpus_total:

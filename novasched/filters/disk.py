@@ -15,6 +15,8 @@ from novasched.model.request import Flavor, Request
 class DiskFilter(Filter):
     """Reject hosts without enough disk, which may be overcommitted."""
 
+    once_per_host = True
+
     def reject(self, host: Host, request: Request) -> str | None:
         wanted, total = disk_mb(request.flavor), host.total_usable_disk_gb * 1024
         return shortage(wanted, total, host.free_disk_mb, self.ratio(host), 'disk')

@@ -13,6 +13,8 @@ from novasched.model.request import Request
 class ExactCoreFilter(Filter):
     """Reject hosts that have more or fewer free vCPUs than the flavor wants."""
 
+    once_per_host = True
+
     def reject(self, host: Host, request: Request) -> str | None:
         free = host.vcpus_total - host.vcpus_used
         if not host.vcpus_total or free != request.flavor.vcpus:

@@ -14,6 +14,8 @@ from novasched.model.request import Request
 class ExactDiskFilter(Filter):
     """Reject hosts that have more or less free disk than the flavor wants."""
 
+    once_per_host = True
+
     def reject(self, host: Host, request: Request) -> str | None:
         free, wanted = host.free_disk_mb, disk_mb(request.flavor)
         return None if free == wanted else f'{free} MiB of disk free, exactly {wanted} wanted'

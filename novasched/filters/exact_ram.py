@@ -13,6 +13,8 @@ from novasched.model.request import Request
 class ExactRamFilter(Filter):
     """Reject hosts that have more or less free memory than the flavor wants."""
 
+    once_per_host = True
+
     def reject(self, host: Host, request: Request) -> str | None:
         free, wanted = host.free_ram_mb, request.flavor.memory_mb
         return None if free == wanted else f'{free} MiB of memory free, exactly {wanted} wanted'

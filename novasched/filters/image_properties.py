@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from novasched.filters import Filter
+from novasched.filters.alike import Column, SharingFilter
 from novasched.model.host import Host
 from novasched.model.image_properties import OTHER_SPELLINGS
 from novasched.model.request import Request
@@ -33,7 +33,7 @@ _COMPARISONS = {
 _PREDICATE = re.compile(r'\s*(<=|>=|<|>|!=|==)\s*(\S+)\s*$')
 
 
-class ImagePropertiesFilter(Filter):
+class ImagePropertiesFilter(SharingFilter):
     """Reject hosts that support no combination of what the image asks for."""
 
     once_per_request = True
@@ -41,6 +41,13 @@ class ImagePropertiesFilter(Filter):
 
     def applies(self, request: Request) -> bool:
         return bool(self._wanted(request))
+
+    def looks_at(self, hosts: Sequence[Host], request: Request) -> Sequence[Column]:
+        return [
+            [host.supported_instances for host in hosts],
+            [host.hypervisor_version for host in hosts],
+            [host.cpu_info for host in hosts],
+        ]
 
     def reject(self, host: Host, request: Request) -> str | None:
         wanted = self._wanted(request)

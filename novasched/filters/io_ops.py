@@ -11,6 +11,8 @@ from novasched.model.request import Request
 class IoOpsFilter(Filter):
     """Reject hosts with too many servers in build, resize, snapshot, migration or rescue."""
 
+    once_per_host = True
+
     def reject(self, host: Host, request: Request) -> str | None:
         limit = self.limit(host)
         if host.num_io_ops >= limit:

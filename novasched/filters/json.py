@@ -26,6 +26,7 @@ HINT = 'query'
 class JsonFilter(Filter):
     """Reject hosts for which the query is not true."""
 
+    once_per_host = True
     reads_instances = True
 
     def applies(self, request: Request) -> bool:

@@ -19,7 +19,7 @@ def parts(values: Iterable[str]) -> frozenset[str]:
 def smallest(host: Host, key: str, option: Number, kind: Callable[[str], Number]) -> Number:
     """The least of the numbers that the host's aggregates give to a key; the option
     where there is none, or where one of them is no number."""
-    values = host.metadata(key) if host.aggregates else None
+    values = [each.metadata[key] for each in host.aggregates if key in each.metadata]
     if not values:
         return option
     try:

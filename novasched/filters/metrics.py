@@ -15,6 +15,8 @@ from novasched.model.settings import Settings
 class MetricsFilter(Filter):
     """Reject hosts that lack a metric of ``[metrics] weight_setting``."""
 
+    once_per_host = True
+
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         weighed, _ = ratios.parse(settings.metrics_weight_setting)

@@ -11,6 +11,8 @@ from novasched.model.request import Request
 class NumInstancesFilter(Filter):
     """Reject hosts that have as many servers as they may."""
 
+    once_per_host = True
+
     def reject(self, host: Host, request: Request) -> str | None:
         limit = self.limit(host)
         if host.num_instances >= limit:

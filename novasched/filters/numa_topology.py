@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from novasched.filters.alike import Column
 from novasched.filters.candidates import CandidateFilter
 from novasched.fitting import LIMITS, fitted
 from novasched.model.host import Host
@@ -21,9 +22,13 @@ class NUMATopologyFilter(CandidateFilter):
     def applies(self, request: Request) -> bool:
         return _has_cells(request) or _requires_threads(request)
 
-    def looks_at(self, host: Host) -> tuple[object, ...]:
-        ratios = host.cpu_allocation_ratio, host.ram_allocation_ratio
-        return host.numa_topology, host.pci_stats, *ratios
+    def looks_at(self, hosts: Sequence[Host], request: Request) -> Sequence[Column]:
+        return [
+            [host.numa_topology for host in hosts],
+            [host.pci_stats for host in hosts],
+            [host.cpu_allocation_ratio for host in hosts],
+            [host.ram_allocation_ratio for host in hosts],
+        ]
 
     def judge(self, host: Host, request: Request, mappings: Mappings | None) -> str | None:
         topology = host.numa_topology

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from novasched.filters.alike import Column
 from novasched.filters.candidates import CandidateFilter
 from novasched.model.host import Host
 from novasched.model.request import Request
@@ -17,8 +20,8 @@ class PciPassthroughFilter(CandidateFilter):
     def applies(self, request: Request) -> bool:
         return bool(request.pci_requests)
 
-    def looks_at(self, host: Host) -> tuple[object, ...]:
-        return (host.pci_stats,)
+    def looks_at(self, hosts: Sequence[Host], request: Request) -> Sequence[Column]:
+        return [[host.pci_stats for host in hosts]]
 
     def judge(self, host: Host, request: Request, mappings: Mappings | None) -> str | None:
         left = consume(host.pci_stats, request.pci_requests, mappings)

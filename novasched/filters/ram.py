@@ -15,6 +15,8 @@ from novasched.model.request import Request
 class RamFilter(Filter):
     """Reject hosts without enough memory, which may be overcommitted."""
 
+    once_per_host = True
+
     def reject(self, host: Host, request: Request) -> str | None:
         wanted, total = request.flavor.memory_mb, host.total_usable_ram_mb
         return shortage(wanted, total, host.free_ram_mb, self.ratio(host), 'memory')

@@ -11,6 +11,8 @@ from novasched.model.request import Request
 class RetryFilter(Filter):
     """Reject the nodes that were tried before."""
 
+    once_per_host = True
+
     def applies(self, request: Request) -> bool:
         return request.retry is not None and bool(request.retry.hosts)
 

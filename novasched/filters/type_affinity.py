@@ -11,6 +11,7 @@ from novasched.model.request import Request
 class TypeAffinityFilter(Filter):
     """Reject hosts with servers of another flavor, told by the flavor's id."""
 
+    once_per_host = True
     reads_instances = True
 
     def reject(self, host: Host, request: Request) -> str | None:

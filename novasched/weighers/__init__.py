@@ -30,6 +30,14 @@ class Weigher:
     maxval: float | None = None
     """The value that normalises to 1, instead of the greatest found."""
 
+    once_per_host = False
+    """Between the servers of one request the raw weight of a host changes with the host
+    alone: it depends neither on the server in hand nor on where the others went, and nor
+    does whether the weigher applies. Only hosts that have changed are weighed again."""
+
+    scale_by_host = False
+    """The scale depends on more than the aggregates that a host is in."""
+
     reads_instances = False
     """The weigher looks at ``host.instances``."""
 
@@ -57,7 +65,7 @@ class Weigher:
 
     def scale(self, host: Host) -> float:
         """What the weigher is scaled by on a host: the least of its aggregates' numbers,
-        or the option where they give none.
+        or the option where they give none. Asked once for all hosts in the same aggregates.
 
         :raises ValueError: an aggregate gives what is no number.
         """
@@ -76,11 +84,9 @@ class Weigher:
     def weigh_all(self, hosts: Sequence[Host], request: Request) -> Sequence[float]:
         """The raw weights of all hosts, in their order, between ``minval`` and ``maxval``;
         for weighers that compare hosts."""
-        return [self._clamped(self.weigh(host, request)) for host in hosts]
-
-    def _clamped(self, value: float) -> float:
-        if self.minval is not None:
-            value = max(value, self.minval)
-        if self.maxval is not None:
-            value = min(value, self.maxval)
-        return value
+        raw = [self.weigh(host, request) for host in hosts]
+        if (low := self.minval) is not None:
+            raw = [low if value < low else value for value in raw]
+        if (high := self.maxval) is not None:
+            raw = [high if value > high else value for value in raw]
+        return raw

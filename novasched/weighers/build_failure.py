@@ -10,6 +10,7 @@ class BuildFailureWeigher(Weigher):
     """Weigh hosts by their failed builds since the last good one; the option counts down."""
 
     multiplier = 'build_failure_weight_multiplier'
+    once_per_host = True
     sign = -1.0
 
     def weigh(self, host: Host, request: Request) -> float:

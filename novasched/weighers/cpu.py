@@ -10,6 +10,7 @@ class CPUWeigher(Weigher):
     """Weigh hosts by the vCPUs that their allocation ratio leaves free."""
 
     multiplier = 'cpu_weight_multiplier'
+    once_per_host = True
     minval = 0.0
 
     def weigh(self, host: Host, request: Request) -> float:

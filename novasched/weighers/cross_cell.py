@@ -10,6 +10,7 @@ class CrossCellWeigher(Weigher):
     """Weigh 1 for hosts of the cell that a moving server is in and may leave, else -1."""
 
     multiplier = 'cross_cell_move_weight_multiplier'
+    once_per_host = True
 
     def applies(self, request: Request) -> bool:
         wanted = request.requested_destination

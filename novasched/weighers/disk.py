@@ -10,6 +10,7 @@ class DiskWeigher(Weigher):
     """Weigh hosts by their free disk, in MiB."""
 
     multiplier = 'disk_weight_multiplier'
+    once_per_host = True
     minval = 0.0
 
     def weigh(self, host: Host, request: Request) -> float:

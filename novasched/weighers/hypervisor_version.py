@@ -10,6 +10,7 @@ class HypervisorVersionWeigher(Weigher):
     """Weigh hosts by the version of their hypervisor, one number; an unknown one is 0."""
 
     multiplier = 'hypervisor_version_weight_multiplier'
+    once_per_host = True
 
     def weigh(self, host: Host, request: Request) -> float:
         return host.hypervisor_version or 0

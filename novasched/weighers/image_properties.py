@@ -20,6 +20,7 @@ class ImagePropertiesWeigher(Weigher):
     """
 
     multiplier = 'image_props_weight_multiplier'
+    once_per_host = True
     reads_instances = True
     reads_images = True
 

@@ -10,6 +10,7 @@ class IoOpsWeigher(Weigher):
     """Weigh hosts by their servers in build, resize, snapshot, migration or rescue."""
 
     multiplier = 'io_ops_weight_multiplier'
+    once_per_host = True
     minval = 0.0
 
     def weigh(self, host: Host, request: Request) -> float:

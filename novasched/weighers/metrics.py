@@ -21,6 +21,7 @@ class MetricsWeigher(Weigher):
     """
 
     multiplier = 'metrics_weight_multiplier'
+    once_per_host = True
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

@@ -10,6 +10,7 @@ class NumInstancesWeigher(Weigher):
     """Weigh hosts by how many servers they have."""
 
     multiplier = 'num_instances_weight_multiplier'
+    once_per_host = True
 
     def weigh(self, host: Host, request: Request) -> float:
         return host.num_instances

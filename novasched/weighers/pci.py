@@ -14,7 +14,10 @@ class PCIWeigher(Weigher):
     these hosts alone, the others fill one host after the other."""
 
     multiplier = 'pci_weight_multiplier'
+    once_per_host = True
 
     def weigh(self, host: Host, request: Request) -> float:
-        free = sum(pool.count for pool in host.pci_stats)
+        free = 0
+        for pool in host.pci_stats:
+            free += pool.count
         return MOST - min(free, MOST - 1)

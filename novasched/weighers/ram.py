@@ -10,6 +10,7 @@ class RAMWeigher(Weigher):
     """Weigh hosts by their free memory, in MiB."""
 
     multiplier = 'ram_weight_multiplier'
+    once_per_host = True
     minval = 0.0
 
     def weigh(self, host: Host, request: Request) -> float:

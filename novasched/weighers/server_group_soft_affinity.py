@@ -10,6 +10,7 @@ class ServerGroupSoftAffinityWeigher(Weigher):
     """Weigh hosts by how many servers of the request's group they have."""
 
     multiplier = 'soft_affinity_weight_multiplier'
+    once_per_host = True
     policy = 'soft-affinity'
     reads_instances = True
 

@@ -35,7 +35,7 @@ from novasched.rpc.serializer import Serializer
 from novasched.weighers import Weigher
 from tests.parity.descriptions import DATES, NOW, Case
 
-ABSTRACT = ('CandidateFilter',)
+ABSTRACT = ('AggregatesFilter', 'CandidateFilter', 'SharingFilter')
 CONTEXT = RequestContext(user_id='user', project_id='project', overwrite=False)
 
 

@@ -13,8 +13,9 @@ from novasched.errors import NoValidHost
 from novasched.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
 from novasched.inflight import InFlight
 from novasched.model.settings import Settings
-from novasched.pipeline import Pipeline, normalised
+from novasched.pipeline import Pipeline
 from novasched.weighers.ram import RAMWeigher
+from novasched.weighing import normalised
 from tests.builders import a_group, a_host, a_request, a_uuid
 from tests.ports import CountingPlacement, StillHosts
 

@@ -24,7 +24,7 @@ LAYERS = [
     {'cycle'},
     {'inflight', 'ports'},
     {'pipeline'},
-    {'narrowing'},
+    {'narrowing', 'weighing'},
     {'filters', 'weighers', 'prefilters'},
     {'fitting'},
     {'numa', 'pci'},
@@ -36,14 +36,14 @@ LAYERS = [
 """From the top down. A room imports from lower layers, and from itself, alone."""
 
 PURE = {
-    'model', 'cycle', 'pipeline', 'narrowing', 'filters', 'weighers', 'prefilters',
+    'model', 'cycle', 'pipeline', 'narrowing', 'weighing', 'filters', 'weighers', 'prefilters',
     'placement.query', 'placement.candidates', 'placement.pinning',
     'placement.features', 'errors', 'fitting', 'numa', 'pci',
 }  # fmt: skip
 IMPURE_MODULES = {
     'keystoneauth1', 'requests', 'socket', 'sqlalchemy', 'subprocess', 'threading', 'time',
 }  # fmt: skip
-MAY_LOG = {'cycle', 'pipeline', 'narrowing', 'prefilters'}
+MAY_LOG = {'cycle', 'pipeline', 'narrowing', 'weighing', 'prefilters'}
 """The rooms that tell the log what was decided."""
 
 DEPTH = {room: depth for depth, layer in enumerate(LAYERS) for room in layer}

@@ -6,12 +6,13 @@ import pytest
 from novasched.errors import BadPlugin
 from novasched.filters import Filter
 from novasched.model.settings import Settings
-from novasched.pipeline import Pipeline, normalised
+from novasched.pipeline import Pipeline
 from novasched.weighers import Weigher
 from novasched.weighers.build_failure import BuildFailureWeigher
 from novasched.weighers.cpu import CPUWeigher
 from novasched.weighers.io_ops import IoOpsWeigher
 from novasched.weighers.ram import RAMWeigher
+from novasched.weighing import normalised
 from tests.builders import a_host, a_request
 
 

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pipeline shares among hosts and keeps between servers changes no answer."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from novasched import fitting, plugins
+from novasched.filters import CANDIDATES
+from novasched.model.host import Aggregate, Host, Instance
+from novasched.model.numa import GuestCell, GuestTopology, HostCell, HostTopology
+from novasched.model.pci import PciRequest, Pool
+from novasched.model.request import Destination, InstanceGroup, Retry
+from novasched.model.settings import Settings
+from novasched.pipeline import Pipeline
+from tests.builders import a_flavor, a_host, a_mapped_candidate, a_request, a_uuid
+from tests.properties import pipeline_twin
+from tests.unit.filters.test_every_filter import NAMES
+
+LENIENT = tuple(name for name in NAMES if not name.startswith('Exact'))
+"""Filters that do not reject nearly everything."""
+SERVERS = tuple(a_uuid(f'server{i}') for i in range(5))
+OTHERS = ('x', 'y', 'z')
+KEYS = (
+    *(f'{name}_weight_multiplier' for name in ('ram', 'cpu', 'io_ops', 'pci', 'metrics')),
+    'availability_zone', 'max_io_ops_per_host', 'ram_allocation_ratio', 'os_type', 'fast',
+)  # fmt: skip
+VALUES = ('0', '1', '2.5', '-1.5', 'many', 'a', 'a,b', 'linux', '4')
+CELLS = [
+    HostTopology((HostCell(0, frozenset(range(4)), 2048, frozenset(range(size))),))
+    for size in (2, 4, 4)
+]
+GUEST = GuestTopology(
+    (GuestCell(0, frozenset(), 512, pcpuset=frozenset({0}), cpu_policy='dedicated'),)
+)
+DEVICE = PciRequest(1, ({'product_id': 'p'},), 'gpu', 'gpu')
+POOLS = [
+    (Pool('p', 'v', left, 0, {'rp_uuid': 'A'}), Pool('p', 'v', 1, 0, {'rp_uuid': 'B'}))
+    for left in (1, 3)
+]
+TRIPLES = [(('x86_64', 'qemu', 'hvm'),), (('i686', 'qemu', 'hvm'), ('x86_64', 'kvm', 'hvm'))]
+
+
+def hosts_of(random: Random, count: int) -> list[Host]:
+    """Hosts that have much in common; some of that is the same object, some a copy."""
+    aggregates = [
+        tuple(
+            Aggregate(i, None, f'a{i}', {k: random.choice(VALUES) for k in random.sample(KEYS, 2)})
+            for i in range(random.randrange(3))
+        )
+        for _ in range(3)
+    ]
+    return [_host(random, f'h{number}', aggregates) for number in range(count)]
+
+
+def _host(random: Random, name: str, aggregates: list[tuple[Aggregate, ...]]) -> Host:
+    cells, pools = random.choice(CELLS), random.choice(POOLS)
+    host = a_host(
+        name,
+        ram=512 * random.randrange(4, 9),
+        disk_gb=10 * random.randrange(2, 5),
+        vcpus_used=random.randrange(8),
+        cell=random.choice(['cell1', 'cell2']),
+        up=random.random() < 0.95,
+        disabled=random.random() < 0.05,
+        num_io_ops=random.randrange(4),
+        num_instances=random.randrange(4),
+        failed_builds=random.randrange(2),
+        total_usable_ram_mb=4096,
+        total_usable_disk_gb=100,
+        cpu_allocation_ratio=random.choice([1.0, 2.0]),
+        hypervisor_type=random.choice(['QEMU', 'QEMU', None]),
+        hypervisor_version=random.choice([None, 6002000, 8000000, 8000000]),
+        supported_instances=tuple(random.choice(TRIPLES)),
+        stats={'gpus': random.choice([1, 2, None])} if random.random() < 0.8 else {},
+        metrics=({'name': 'speed', 'value': random.randrange(9)},) if random.random() < 0.9 else (),
+        host_ip=random.choice(['10.0.0.1', '10.0.0.2', '10.1.0.1']),
+        numa=lambda: cells,
+        pci=lambda: pools,
+    )
+    shared = random.choice(aggregates)
+    instances = {
+        uuid: Instance(uuid, 'project', 1, {'os_type': random.choice(['linux', 'windows'])})
+        for uuid in random.sample([*SERVERS, *OTHERS], random.choice([0, 0, 1, 2]))
+    }
+    return replace(
+        host, aggregates=shared if random.random() < 0.8 else (*shared, *()), instances=instances
+    )
+
+
+def rarely(*others):
+    """None but for one time in five."""
+    return st.sampled_from([None] * 4 * len(others) + list(others))
+
+
+HINTS = st.fixed_dictionaries(
+    {},
+    optional={
+        'query': st.just(['[">=", "$free_ram_mb", 2560]']),
+        'different_host': st.just(['y']),
+        'build_near_host_ip': st.just(['10.0.0.9']),
+    },
+)
+GROUPS = rarely(
+    *(
+        InstanceGroup('group', 'g', policy, rules, frozenset({*SERVERS, 'x'}), hosts)
+        for policy in ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
+        for rules in ({}, {'max_server_per_host': '2'})
+        for hosts in (frozenset(), frozenset({'h1', 'h2'}))
+    )
+)
+EXTRA_SPECS = st.dictionaries(
+    st.sampled_from(['capabilities:hypervisor_type', 'gpus', 'fast', 'nobodys']),
+    st.sampled_from(['QEMU', '>= 1', 'a', '<in> 2']),
+    max_size=1,
+)
+REQUESTS = st.builds(
+    a_request,
+    count=st.integers(1, len(SERVERS)),
+    flavor=st.builds(
+        a_flavor,
+        EXTRA_SPECS,
+        id=st.just(1),
+        vcpus=st.integers(0, 2),
+        memory_mb=st.sampled_from([0, 512]),
+    ),
+    image=rarely({'os_type': 'linux'}, {'img_hv_type': 'kvm', 'img_hv_requested_version': '>=7'}),
+    hints=HINTS | rarely({'_nova_check_type': ['rebuild']}, {'same_host': ['x']}),
+    group=GROUPS,
+    availability_zone=rarely('a'),
+    requested_destination=rarely(
+        Destination(cell_uuid=a_uuid('cell1'), allow_cross_cell_move=True)
+    ),
+    ignore_hosts=st.just(()) | st.just(('h2',)),
+    force_hosts=st.sampled_from([()] * 7 + [('h0', 'h1', 'h2')]),
+    retry=rarely(Retry(1, (('h3', 'h3'),))),
+    numa_topology=st.sampled_from([None, None, GUEST]),
+    pci_requests=st.sampled_from([(), (), (DEVICE,)]),
+)
+SETTINGS = st.builds(
+    Settings,
+    enabled_filters=st.sampled_from([tuple(NAMES), LENIENT, LENIENT, LENIENT])
+    | st.lists(st.sampled_from(LENIENT), max_size=6, unique=True).map(tuple),
+    host_subset_size=st.integers(1, 3),
+    shuffle_best_same_weighed_hosts=st.booleans(),
+    num_instances_weight_multiplier=st.sampled_from([0.0, -0.5]),
+    ram_weight_multiplier=st.sampled_from([1.0, 0.0, -1.0]),
+    image_props_weight_multiplier=st.sampled_from([0.0, 1.0]),
+    build_failure_weight_multiplier=st.sampled_from([1000000.0, 0.1]),
+    metrics_weight_setting=st.just(()) | st.just(('speed=0.7',)),
+    metrics_required=st.just(False),
+    isolated_images=st.just(()) | st.just(('isolated',)),
+    isolated_hosts=st.just(()) | st.just(('h4',)),
+    max_io_ops_per_host=st.just(4),
+    default_availability_zone=st.just('nova'),
+)
+
+
+@hypothesis_settings(max_examples=300)
+@given(
+    count=st.integers(1, 30),
+    request=REQUESTS,
+    settings=SETTINGS,
+    seed=st.integers(),
+    busy=st.booleans(),
+)
+def test_as_if_one_host_came_after_the_other(count, request, settings, seed, busy):
+    """For each server of a request, the hosts that are left, their candidates, their order
+    and the reasons against the others are those of asking every filter and weigher about
+    each host; also where a host that was not chosen changes meanwhile."""
+    hosts = hosts_of(Random(seed), count)
+    filters, weighers = plugins.filters(settings), plugins.weighers(settings)
+    offers = {
+        host.uuid: [a_mapped_candidate(host.uuid, 'gpu', each) for each in (['A'], ['B'])]
+        for host in hosts
+    }
+    memory, plain_memory = {CANDIDATES: dict(offers)}, {CANDIDATES: dict(offers)}
+    line = Pipeline(settings, filters, weighers).for_request(memory)
+    plain = [each.for_request(plain_memory) for each in filters]
+    for index, uuid in enumerate(request.instance_uuids):
+        request = request.for_instance(uuid)
+        wanted, why = pipeline_twin.ranked(
+            hosts, request, index, Random(seed), plain, weighers, settings
+        )
+        with _reasons() as told:
+            found = line.rank(hosts, request, index, Random(seed))
+        assert list(map(id, found)) == list(map(id, wanted))
+        assert told == why
+        if not found:
+            break
+        best, limits = found[0], line.limits(found[0], request)
+        after = fitting.after(best, request, memory[CANDIDATES][best.uuid][0], limits, settings)
+        hosts = [after, *found[1:]]
+        if busy:
+            hosts[-1] = replace(hosts[-1], free_ram_mb=9999, num_io_ops=0)
+        request = request.having_placed(after.host)
+    assert memory[CANDIDATES] == plain_memory[CANDIDATES]
+
+
+@contextmanager
+def _reasons() -> Iterator[list[tuple[str, Host, str]]]:
+    """Collects what the log is told of rejected hosts, and keeps it out of the output."""
+    told: list[tuple[str, Host, str]] = []
+
+    class Listening(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.msg == '%s rejected %s: %s':
+                told.append(record.args)
+
+    log, handler = logging.getLogger('nova.filters'), Listening()
+    before = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    log.propagate = False
+    try:
+        yield told
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
