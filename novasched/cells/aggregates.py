@@ -14,13 +14,13 @@ from novasched.model.host import Aggregate
 from novasched.turns import NOW, Turns
 
 LOG = logging.getLogger('nova.scheduler.filters.utils')
-NUMBERS = (
-    'cpu_allocation_ratio',
-    'disk_allocation_ratio',
-    'max_instances_per_host',
-    'max_io_ops_per_host',
-    'ram_allocation_ratio',
-)
+NUMBERS: Mapping[str, type[int] | type[float]] = {
+    'cpu_allocation_ratio': float,
+    'disk_allocation_ratio': float,
+    'max_instances_per_host': int,
+    'max_io_ops_per_host': int,
+    'ram_allocation_ratio': float,
+}
 """Metadata keys by which filters let an aggregate override an option. Those of weighers
 are warned about where they are used, as in nova."""
 
@@ -102,7 +102,7 @@ class AggregateReader:
     def _check(self, aggregate: int, key: str, value: str) -> None:
         """Warn, once, of a value that is no number and so leaves the option in force."""
         try:
-            float(value)
+            NUMBERS[key](value)
         except ValueError:
             if (aggregate, key, value) not in self._warned:
                 self._warned.add((aggregate, key, value))

@@ -9,6 +9,7 @@ from typing import Any
 
 from novasched.cells.reports import Report
 from novasched.model.host import Host, Service
+from novasched.model.image_properties import KINDS_OF_SERVER, canonical
 from novasched.model.numa import HostTopology
 from novasched.model.pci import Pools
 from novasched.model.settings import Settings
@@ -63,7 +64,7 @@ def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host
     reported any resources yet."""
     if row.free_disk_gb is None or row.uuid is None:
         return None
-    stats = _decoded(row, 'stats', dict)
+    stats = _texts(_decoded(row, 'stats', dict))
     return Host(
         host=row.host,
         nodename=row.hypervisor_hostname,
@@ -114,7 +115,16 @@ def _free_disk_gb(row: Any) -> int:
 
 def _triples(supported: list[Any]) -> tuple[tuple[str, ...], ...]:
     """Architecture, hypervisor type and VM mode of each kind of server that can run."""
-    return tuple(tuple(map(str, each)) for each in supported if isinstance(each, list))
+    return tuple(
+        tuple(canonical(kind, str(name)) for kind, name in zip(KINDS_OF_SERVER, each, strict=False))
+        for each in supported
+        if isinstance(each, list)
+    )
+
+
+def _texts(stats: Mapping[str, Any]) -> dict[str, str | None]:
+    """Statistics are texts, whatever nova-compute counts in them."""
+    return {name: None if value is None else str(value) for name, value in stats.items()}
 
 
 def _ratio(row: Any, name: str, settings: Settings) -> float:
@@ -139,8 +149,8 @@ def _decoded(row: Any, column: str, kind: type) -> Any:
     return kind()
 
 
-def _number(stats: dict[str, Any], name: str) -> int:
+def _number(stats: Mapping[str, str | None], name: str) -> int:
     try:
         return int(stats.get(name) or 0)
-    except (ValueError, TypeError):
+    except ValueError:
         return 0

@@ -81,7 +81,22 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
             if name in RATIOS:
                 _warn_of_nonsense(f'{group}.{option.dest}', values[name])
     values['driver'] = DRIVER_ALIASES.get(values['driver'], values['driver'])
+    values['service_down_time'] = _down_time(values['service_down_time'], values['report_interval'])
     return Settings(**values)
+
+
+def _down_time(seconds: int, interval: int) -> int:
+    """``service_down_time``; one that no service's heartbeats could keep is made longer."""
+    if seconds > interval:
+        return seconds
+    longer = int(2.5 * interval)
+    LOG.warning(
+        'service_down_time (%d s) must be more than report_interval (%d s); taking %d s for it',
+        seconds,
+        interval,
+        longer,
+    )
+    return longer
 
 
 def _warn_of_nonsense(option: str, value: Sequence[str]) -> None:

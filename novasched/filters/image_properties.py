@@ -18,14 +18,9 @@ from packaging.version import InvalidVersion, Version
 
 from novasched.filters.alike import Column, SharingFilter
 from novasched.model.host import Host
-from novasched.model.image_properties import OTHER_SPELLINGS
+from novasched.model.image_properties import KINDS_OF_SERVER, canonical
 from novasched.model.request import Request
 
-_OTHER_NAMES = {
-    other: name
-    for kind in ('hw_architecture', 'img_hv_type', 'hw_vm_mode')
-    for other, name in OTHER_SPELLINGS[kind].items()
-}
 _COMPARISONS = {
     '<': operator.lt, '<=': operator.le, '==': operator.eq,
     '>': operator.gt, '>=': operator.ge, '!=': operator.ne,
@@ -60,13 +55,9 @@ class ImagePropertiesFilter(SharingFilter):
 
     def _wanted(self, request: Request) -> set[str]:
         properties = request.image.properties if request.image else {}
-        names = (
-            properties.get('hw_architecture', self.settings.image_properties_default_architecture),
-            properties.get('img_hv_type'),
-            properties.get('hw_vm_mode'),
-        )
-        lowered = (str(name).lower() for name in names if name)
-        return {_OTHER_NAMES.get(name, name) for name in lowered}
+        default = {'hw_architecture': self.settings.image_properties_default_architecture}
+        wanted = {kind: properties.get(kind, default.get(kind)) for kind in KINDS_OF_SERVER}
+        return {canonical(kind, str(value)) for kind, value in wanted.items() if value}
 
 
 def _version_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from novasched.filters import Filter
 from novasched.model.host import Host
-from novasched.model.request import InstanceGroup, Request
+from novasched.model.request import Request
+
+RULE = 'max_server_per_host'
 
 
 class ServerGroupAntiAffinityFilter(Filter):
@@ -25,16 +27,11 @@ class ServerGroupAntiAffinityFilter(Filter):
         group = request.instance_group
         if group is None or request.instance_uuid in host.instances:
             return None
+        name = group.uuid or 'n/a'
         present = len(host.instances.keys() & group.members)
-        limit = _limit(group)
-        if present >= limit:
-            return f'{present} servers of group {group.uuid or "n/a"}, limit {limit}'
-        return None
-
-
-def _limit(group: InstanceGroup) -> int:
-    """The group's rule; one that is no number is taken for the strictest, 1."""
-    try:
-        return int(group.rules.get('max_server_per_host', 1))
-    except (ValueError, TypeError):
-        return 1
+        wanted = group.rules.get(RULE, 1)
+        try:
+            limit = int(wanted)
+        except (ValueError, TypeError):
+            return f'group {name} has {wanted!r} for {RULE}, which is no whole number'
+        return f'{present} servers of group {name}, limit {limit}' if present >= limit else None

@@ -92,7 +92,7 @@ class Host:
     hypervisor_hostname: str | None = None
     cpu_info: Any = None
     supported_instances: tuple[tuple[str, ...], ...] = ()
-    stats: Mapping[str, Any] = field(default_factory=dict)
+    stats: Mapping[str, str | None] = field(default_factory=dict)
     metrics: tuple[Mapping[str, Any], ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
     instances: Mapping[str, Instance] = field(default_factory=dict)

@@ -74,10 +74,20 @@ OTHER_SPELLINGS: Mapping[str, Mapping[str, str]] = {
     'os_type': {},
 }
 """Properties whose case does not matter, with the names that stand for others."""
+
+KINDS_OF_SERVER = ('hw_architecture', 'img_hv_type', 'hw_vm_mode')
+"""What hosts list triples of: the servers that they can run."""
+
 _OF_CELLS: Mapping[str, Callable[[str], Any]] = {
     'hw_numa_mem': int,
     'hw_numa_cpus': lambda text: sorted(cpu_set(text)),
 }
+
+
+def canonical(name: str, text: str) -> str:
+    """The one spelling of a property of :data:`OTHER_SPELLINGS`."""
+    lowered = text.lower()
+    return OTHER_SPELLINGS[name].get(lowered, lowered)
 
 
 def from_system_metadata(metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -114,8 +124,7 @@ def _value(name: str, text: str) -> Any:
     if name in FLAGS:
         return is_true(text)
     if name in OTHER_SPELLINGS:
-        lowered = text.lower()
-        return OTHER_SPELLINGS[name].get(lowered, lowered)
+        return canonical(name, text)
     if name in NUMBERS:
         try:
             return int(text)

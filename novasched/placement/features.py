@@ -35,6 +35,8 @@ class Feature:
     prefix: str = 'hw'
     when: Callable[[Request], bool] | None = None
     default: str | None = None
+    empty_contradicts: bool = False
+    """An extra spec that is empty chooses nothing, yet contradicts an image that chooses."""
 
     def value(self, request: Request) -> str | None:
         """What flavor or image choose.
@@ -44,7 +46,8 @@ class Feature:
         if self.when is not None and not self.when(request):
             return None
         flavor, image = (x and str(x) for x in _asked(request, self.name, self.prefix))
-        if flavor and image and flavor != image:
+        chooses = flavor or (self.empty_contradicts and flavor is not None)
+        if image and chooses and flavor != image:
             raise _contradiction(f'{self.prefix}:{self.name}', flavor, image)
         chosen = flavor or image or self.default
         if chosen is not None and chosen not in self.traits:
@@ -86,6 +89,7 @@ MEM_ENCRYPTION = Feature(
     },
     when=lambda request: flag(request, 'mem_encryption'),
     default='amd-sev',
+    empty_contradicts=True,
 )
 FEATURES = (
     TPM_VERSION,

@@ -62,7 +62,7 @@ class _Group:
         )
 
     def parameters(self, suffix: str) -> Iterator[tuple[str, str]]:
-        if self.is_empty and not self.in_tree:
+        if self.is_empty and (suffix or not self.in_tree):
             return
         amounts = sorted(f'{name}:{n}' for name, n in self.resources.items() if n)
         traits = _traits(self.required, self.forbidden)

@@ -7,7 +7,6 @@ the value that means that nothing was asked.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,6 +26,7 @@ from novasched.model.request import (
     Retry,
 )
 from novasched.objects import BadObject, NovaObject, RequestSpec
+from novasched.objects.base import kind
 from novasched.rpc import legacy
 from novasched.rpc.versions import Call
 
@@ -127,21 +127,22 @@ def _image(image: NovaObject | None) -> Image | None:
 
 
 def _hints(hints: Any) -> dict[str, tuple[str, ...]]:
-    """Each hint as a tuple of texts; a hint of null is not given. Values that are no
-    texts, such as a query that was sent as JSON, become texts."""
+    """Each hint as a tuple of texts, which is how every release sends it; numbers among
+    them become texts."""
     if hints is None:
         return {}
     if not isinstance(hints, Mapping):
-        raise BadRequest(f'scheduler_hints must be a dict, not {type(hints).__name__}')
-    return {
-        name: tuple(_text(x) for x in (value if isinstance(value, list | tuple) else [value]))
-        for name, value in hints.items()
-        if value is not None
-    }
+        raise BadRequest(f'scheduler_hints must be a dict, not {kind(hints)}')
+    return {name: _texts(name, value) for name, value in hints.items()}
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _texts(name: str, values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list | tuple):
+        raise BadRequest(f'the scheduler hint {name} must be a list, not {kind(values)}')
+    for value in values:
+        if not isinstance(value, str | int | float):
+            raise BadRequest(f'the scheduler hint {name} must list texts, not {kind(value)}')
+    return tuple(map(str, values))
 
 
 def _group(group: NovaObject | None) -> InstanceGroup | None:

@@ -8,6 +8,7 @@ taken for each part.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,8 +35,9 @@ def request_spec(spec: Mapping[str, Any], filters: Mapping[str, Any]) -> Request
     values['num_instances'] = spec.get('num_instances')
     values['flavor'] = _object(objects.Flavor, spec.get('instance_type'))
     values['image'] = _image(spec.get('image'))
-    for name in ('ignore_hosts', 'force_hosts', 'force_nodes', 'scheduler_hints'):
+    for name in ('ignore_hosts', 'force_hosts', 'force_nodes'):
         values[name] = filters.get(name)
+    values['scheduler_hints'] = _hints(filters.get('scheduler_hints'))
     values['retry'] = _retry(filters.get('retry'))
     values['instance_group'] = _group(filters)
     destination = filters.get('requested_destination')
@@ -91,6 +93,22 @@ def _image(value: Any) -> Any:
         others = {name: value for name, value in properties.items() if name not in texts}
         properties = objects.ImageMetaProps.from_plain({**others, **typed(texts)})
     return objects.ImageMeta.from_plain({**value, 'properties': properties}) if value else None
+
+
+def _hints(hints: Any) -> Any:
+    """Hints as lists of texts. Their values come as the user wrote them: one or several,
+    texts or other JSON, such as a query that is not quoted. A hint of null is not given."""
+    if not isinstance(hints, Mapping):
+        return hints
+    return {
+        name: [_text(each) for each in (value if isinstance(value, list | tuple) else [value])]
+        for name, value in hints.items()
+        if value is not None
+    }
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _retry(value: Any) -> Any:

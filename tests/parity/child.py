@@ -36,6 +36,11 @@ class Nova:
             text=True,
         )
 
+    @property
+    def knows_older_releases(self) -> bool:
+        """Whether there are older releases, so that every filter is to be had."""
+        return bool(_older())
+
     def ask(self, command: str, cases: Sequence[Case]) -> list[Any]:
         """The answers to complete cases."""
         self.put(command, cases)

@@ -13,6 +13,7 @@ NUMBER_TEXTS = (
     '0', '1', '2', '3', '5', '8', '50', '-1', '1.5', '2.0', '1e2', ' 4 ', '+3', '007', '1_0',
 )  # fmt: skip
 ODD_TEXTS = ('', ' ', 'abc', '5x', '5,6', ',', '0x10', 'None', '1.2.3', '--1', 'true', '½')
+ENDLESS_TEXTS = ('inf', '-inf', '1e400', 'nan')
 
 
 class Dice(Random):
@@ -37,7 +38,9 @@ class Dice(Random):
         )
 
     def number_text(self, odd: float = 0.2) -> str:
-        """A text that is a number, or, so often, one that is none."""
+        """A text that is a number, or, so often, one that is none; rarely one without end."""
+        if self.maybe(0.01):
+            return self.one(*ENDLESS_TEXTS)
         return self.one(*ODD_TEXTS) if self.maybe(odd) else self.one(*NUMBER_TEXTS)
 
     def joined(self, options: Sequence[str], most: int = 3) -> str:

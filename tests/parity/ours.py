@@ -73,7 +73,7 @@ def weigh(case: Case) -> Any:
         pipeline = _pipeline(case)
         request = request_of(case)
         hosts = [host_of(each, pipeline.settings) for each in case['hosts']]
-        weighed = pipeline._weigh([each for each in hosts if each], request)
+        weighed = pipeline.for_request({})._weigh([each for each in hosts if each], request)
     except Exception as error:
         return error_of(error, 'verdict')
     return [[host.host, host.nodename, weight] for weight, host in weighed]

@@ -28,7 +28,7 @@ from tests.parity.themes.capacity import (
     versions,
     workload,
 )
-from tests.parity.themes.hints import addresses, query
+from tests.parity.themes.hints import addresses, odd_hints, query
 from tests.parity.themes.neighbours import (
     cells,
     group,
@@ -59,7 +59,7 @@ FILTERS: Mapping[str, Sequence[Theme]] = {
     'ComputeCapabilitiesFilter': [capabilities],
     'ComputeFilter': [services],
     'CoreFilter': [sizes, ratios_of_aggregates],
-    'DifferentHostFilter': [servers, hints_of_servers],
+    'DifferentHostFilter': [servers, hints_of_servers, odd_hints],
     'DiskFilter': [sizes, ratios_of_aggregates],
     'ExactCoreFilter': [sizes],
     'ExactDiskFilter': [sizes],
@@ -67,17 +67,17 @@ FILTERS: Mapping[str, Sequence[Theme]] = {
     'ImagePropertiesFilter': [image_kind, odd_versions],
     'IoOpsFilter': [workload, limits_of_aggregates, narrowed],
     'IsolatedHostsFilter': [isolation],
-    'JsonFilter': [query],
+    'JsonFilter': [query, odd_hints],
     'MetricsFilter': [metrics],
-    'NUMATopologyFilter': [topology.devices, topology.cells],
+    'NUMATopologyFilter': [topology.devices, topology.cells, topology.hard_guests],
     'NumInstancesFilter': [workload, limits_of_aggregates],
     'PciPassthroughFilter': [topology.devices],
     'RamFilter': [sizes, ratios_of_aggregates],
     'RetryFilter': [retries],
-    'SameHostFilter': [servers, hints_of_servers],
+    'SameHostFilter': [servers, hints_of_servers, odd_hints],
     'ServerGroupAffinityFilter': [servers, group],
     'ServerGroupAntiAffinityFilter': [servers, group],
-    'SimpleCIDRAffinityFilter': [addresses],
+    'SimpleCIDRAffinityFilter': [addresses, odd_hints],
     'TypeAffinityFilter': [servers, flavors_of_aggregates],
 }
 
@@ -101,9 +101,13 @@ QUERIES: Mapping[str, Sequence[Theme]] = {
     'sizes': [placement.flavor],
     'resources and traits': [placement.flavor, placement.resources_and_traits],
     'pinning': [placement.flavor, placement.pinning],
+    'mixed CPUs': [placement.flavor, placement.mixed],
     'features': [placement.features],
+    'TPM': [placement.tpm],
+    'memory encryption': [placement.encryption],
     'image': [placement.image_devices],
     'groups from outside': [placement.outside_groups, placement.resources_and_traits],
+    'isolated aggregates': [placement.outside_groups, placement.isolated],
     'destination': [placement.aim, placement.flavor],
     'networks': [placement.networks],
     'everything': [

@@ -18,6 +18,8 @@ NOT_OURS = {
     'allocation_candidates', 'consume_from_request', 'limits', 'numa_topology', 'pci_stats',
     'update', 'updated',
 }  # fmt: skip
+ENDLESS = ('inf', '-inf', '1e400')
+OF_SERVICES = {'service.binary', 'service.forced_down', 'service.id', 'service.up'}
 
 
 def an_extra_spec_names_an_internal(case: Case) -> bool:
@@ -35,9 +37,31 @@ def an_extra_spec_compares_numbers(case: Case) -> bool:
 
 def an_aggregate_lists_several_values(case: Case) -> bool:
     """A metadata value is a list, or a key occurs in several aggregates."""
-    rows = [row for host in case.get('hosts', ()) for row in host.get('aggregates', ())]
+    rows = _metadata(case)
     keys = [key for row in rows for key in row]
     return len(keys) > len(set(keys)) or any(',' in value for row in rows for value in row.values())
+
+
+def one_of_several_values_is_nan(case: Case) -> bool:
+    """The aggregates of a host give a key several values, one of which is no number."""
+    for host in case.get('hosts', ()):
+        rows = host.get('aggregates', ())
+        values = [
+            {row[key] for row in rows if key in row} for key in {x for row in rows for x in row}
+        ]
+        if any('nan' in each and len(each) > 1 for each in values):
+            return True
+    return False
+
+
+def an_aggregate_says_infinite(case: Case) -> bool:
+    """A metadata value is greater or less than all numbers."""
+    return not _metadata_values(case).isdisjoint(ENDLESS)
+
+
+def an_aggregate_says_no_finite_number(case: Case) -> bool:
+    """A metadata value is infinite, or the number that is none."""
+    return an_aggregate_says_infinite(case) or 'nan' in _metadata_values(case)
 
 
 def a_column_was_never_written(case: Case) -> bool:
@@ -79,7 +103,16 @@ def the_image_wants_address_bits(case: Case) -> bool:
 
 def the_query_compares_an_address(case: Case) -> bool:
     """The query reads the host's address."""
-    return any('$host_ip' in text for text in _hints(case).get('query', ()))
+    return '$host_ip' in str(_hints(case).get('query'))
+
+
+def the_query_names_an_internal(case: Case) -> bool:
+    """The query reads what nova's host and service objects have for their own use."""
+    names = re.findall(r'\$([\w.]*)', str(_hints(case).get('query')))
+    return any(
+        name.split('.')[0] in NOT_OURS or name.startswith('_') or name in OF_SERVICES
+        for name in names
+    )
 
 
 def the_group_lacks_a_list(case: Case) -> bool:
@@ -91,6 +124,11 @@ def the_group_lacks_a_list(case: Case) -> bool:
 def a_hint_is_empty(case: Case) -> bool:
     """A hint is a list of nothing."""
     return [] in _hints(case).values()
+
+
+def a_hint_is_a_text_or_a_dict(case: Case) -> bool:
+    """A hint is no list, but can be read as one."""
+    return any(isinstance(each, str | dict) for each in _hints(case).values())
 
 
 def the_multiplier_of_metrics_is_zero(case: Case) -> bool:
@@ -143,8 +181,8 @@ def cpus_are_pinned(case: Case) -> bool:
 
 
 def the_guest_takes_any_pages(case: Case) -> bool:
-    """A guest cell leaves the page size to the host: any, or large ones."""
-    return any(each.get('pagesize') in (-2, -3) for each in _guest_cells(case))
+    """A guest cell leaves the page size to the host: any, small or large ones."""
+    return any((each.get('pagesize') or 0) < 0 for each in _guest_cells(case))
 
 
 def the_guest_has_unequal_cells(case: Case) -> bool:
@@ -208,6 +246,13 @@ def the_host_lists_no_siblings(case: Case) -> bool:
     return any(not cell['siblings'] for each in topologies for cell in each.get('cells', ()))
 
 
+def emulator_threads_want_a_core(case: Case) -> bool:
+    """The emulator threads are isolated, and so are the cores of a guest cell."""
+    guest = case.get('request', {}).get('numa_topology') or {}
+    policies = {each['cpu_thread_policy'] for each in _guest_cells(case)}
+    return guest.get('emulator_threads_policy') == 'isolate' and 'isolate' in policies
+
+
 def devices_come_from_several_providers(case: Case) -> bool:
     """A candidate takes devices of one request from different providers."""
     mappings = [each['mappings'] for host in case['hosts'] for each in host.get('candidates', ())]
@@ -226,6 +271,14 @@ def _guest(case: Case) -> Case:
 
 def _wants(cell: Case) -> tuple[Any, ...]:
     return len(cell['cpuset']), len(cell['pcpuset']), cell['memory'], cell['pagesize']
+
+
+def _metadata(case: Case) -> list[dict[str, str]]:
+    return [row for host in case.get('hosts', ()) for row in host.get('aggregates', ())]
+
+
+def _metadata_values(case: Case) -> set[str]:
+    return {value for row in _metadata(case) for value in row.values()}
 
 
 def _option(case: Case, group: str, name: str) -> Any:

@@ -22,7 +22,7 @@ REQUESTS, HOSTS = 1200, 2
 def test_every_filter_has_a_plan(nova: Nova) -> None:
     """Whatever nova and we have is compared, or there is a reason why not."""
     theirs, mine = set(nova.ask('about', [{}])[0]['filters']), set(ours.FILTERS)
-    assert (theirs | mine) - NOT_COMPARED.keys() <= FILTERS.keys()
+    assert (theirs | mine) - NOT_COMPARED.keys() == FILTERS.keys() & (theirs | mine)
 
 
 @pytest.mark.parametrize('name', sorted(FILTERS))
@@ -30,8 +30,10 @@ def test_filter(
     name: str, nova: Nova, intended: Sequence[Known], seed: int, times: int, check: Check
 ) -> None:
     """Random requests and hosts, the configuration included, give equal verdicts."""
-    if name not in nova.ask('about', [{}])[0]['filters']:
+    theirs = nova.ask('about', [{}])[0]['filters']
+    if name not in theirs and not nova.knows_older_releases:
         pytest.skip('no release of nova that is at hand has it')
+    assert name in theirs
     comparison = Comparison(nova, 'judge', ours.judge, verdicts, intended)
     made = cases(seed, FILTERS[name], HOSTS, NOISE)
     check(comparison.run(name, islice(made, REQUESTS * times)))

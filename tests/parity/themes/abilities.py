@@ -55,6 +55,9 @@ def capabilities(dice: Dice, case: Case) -> None:
             'aggregate_instance_extra_specs:',
         )
         put(case, 'request', 'flavor', 'extra_specs', **{scope + path: requirement(dice)})
+    if dice.maybe(0.02):
+        name, wanted = dice.one('metrics', 'service'), dice.one('[]', 's== []', '<in> (', '<in> {')
+        put(case, 'request', 'flavor', extra_specs={f'capabilities:{name}': wanted})
     if dice.maybe(0.3):
         bits = dice.one('39', '42', '43', '46', 'x', '', '= 42', ' 42')
         put(case, 'request', 'flavor', 'extra_specs', **{'hw:maxphysaddr_bits': bits})

@@ -9,6 +9,7 @@ from typing import Any
 from tests.parity.descriptions import Case
 from tests.parity.dice import Dice, put
 from tests.parity.themes.capacity import sizes, workload
+from tests.parity.themes.neighbours import SERVERS
 
 
 def addresses(dice: Dice, case: Case) -> None:
@@ -40,6 +41,19 @@ def addresses(dice: Dice, case: Case) -> None:
         put(case, 'request', 'scheduler_hints', cidr=cidr)
 
 
+def odd_hints(dice: Dice, case: Case) -> None:
+    """Now and then a hint of another type than the API lets through."""
+    if dice.maybe(0.95):
+        return
+    given = case['request'].get('scheduler_hints', {})
+    name = dice.one(*given) if given else 'unknown'
+    odd = dice.one(
+        'x', SERVERS[0], '', '["="]', 5, None, True, {}, {'a': 1}, [None], [5], [0], [1.5], [False], [['x']],
+        [['=', '$host', 'host1']], [{}], [{'a': 1}], ['', None], [SERVERS[0], 5], [SERVERS[0], ['x']],
+    )  # fmt: skip
+    put(case, 'request', 'scheduler_hints', **{name: odd})
+
+
 def query(dice: Dice, case: Case) -> None:
     """JSON queries."""
     sizes(dice, case)
@@ -47,6 +61,8 @@ def query(dice: Dice, case: Case) -> None:
     if dice.maybe(0.05):
         hint = dice.one([], [''], ['no JSON'], ['[]'], ['{}'], ['5'], ['"x"'], ['null'], ['[1]'], ['["unknown", 1]'],
                         ['["="]'], ['[["="]]'], ['{"a": 1}'], ['[[]]'], ['[null]'], ['true'])  # fmt: skip
+    elif dice.maybe(0.01):
+        hint = [json.dumps([dice.one('=', '<', 'in'), '$host_ip', '192.0.2.1'])]
     else:
         hint = [json.dumps(_term(dice, 3))]
     if dice.maybe(0.95):
@@ -70,7 +86,16 @@ def _operand(dice: Dice) -> Any:
         '$free_ram_mb', '$free_disk_mb', '$vcpus_total', '$vcpus_used', '$total_usable_ram_mb', '$num_instances',
         '$num_io_ops', '$hypervisor_type', '$hypervisor_hostname', '$host', '$stats.num_instances', '$stats.unknown',
         '$unknown', '$', '$stats', '$free_ram_mb.x', '$service.disabled', '$cpu_info', '$host_ip', '$service.host',
+        '$service.version', '$service.disabled_reason', '$service.unknown', '$service', '$uuid', '$cell_uuid',
+        '$aggregates', '$instances', '$metrics', '$supported_instances', '$failed_builds', '$disk_mb_used',
+        '$cpu_allocation_ratio', '$nodename', '$hypervisor_version', '$instances.x', '$aggregates.x', '$metrics.x',
     )  # fmt: skip
+    internal = (
+        '$service.up', '$service.binary', '$service.forced_down', '$service.id', '$limits', '$updated', '$update',
+        '$numa_topology', '$pci_stats', '$__class__', '$allocation_candidates',
+    )  # fmt: skip
+    if dice.maybe(0.01):
+        return dice.one(*internal)
     if dice.maybe(0.55):
         return dice.one(*variables) if dice.maybe(0.4) else dice.one(*variables[:10])
     if dice.maybe(0.8):

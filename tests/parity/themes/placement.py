@@ -77,16 +77,59 @@ def pinning(dice: Dice, case: Case) -> None:
     })  # fmt: skip
 
 
+def mixed(dice: Dice, case: Case) -> None:
+    """Pinned CPUs beside floating ones, by masks that fit the flavor, or do not."""
+    put(case, 'request', 'flavor', 'extra_specs', **{'hw:cpu_policy': 'mixed'}, **_some_of(dice, 0.7, {
+        'hw:cpu_dedicated_mask': ('0', '^0', '1-3', '0-1', '^0-1', '0-3', '^1-9', '0-', '^', ' ^0', '0,2'),
+    }), **_some_of(dice, 0.4, {
+        'hw:cpu_realtime': ('true', 'true', 'false'), 'hw:cpu_realtime_mask': ('^0', '0-1', '0-3', '^0-3', '-1'),
+        'hw:emulator_threads_policy': ('isolate', 'share'),
+    }))  # fmt: skip
+
+
+def tpm(dice: Dice, case: Case) -> None:
+    """An emulated TPM, and who may know its secret."""
+    put(case, 'request', 'flavor', 'extra_specs', **_some_of(dice, 0.6, {
+        'hw:tpm_version': ('1.2', '2.0', '2.0', ''), 'hw:tpm_model': ('tpm-tis', 'tpm-crb', 'bogus', ''),
+    }))  # fmt: skip
+    if dice.maybe():
+        secret = dice.one('user', 'host', 'deployment', 'bogus', '')
+        put(case, 'request', 'flavor', 'extra_specs', **{'hw:tpm_secret_security': secret})
+    _image(dice, case, 0.4, {
+        'hw_tpm_version': ('1.2', '2.0', '2.0'), 'hw_tpm_model': ('tpm-tis', 'tpm-crb'),
+    })  # fmt: skip
+
+
+def encryption(dice: Dice, case: Case) -> None:
+    """Encrypted memory, on machines and with firmware that allow it, or do not."""
+    models = ('amd-sev', 'amd-sev-es', 'amd-sev-snp', 'intel-tdx')
+    put(case, 'request', 'flavor', 'extra_specs', **_some_of(dice, 0.6, {
+        'hw:mem_encryption': ('true', 'true', '1', 'false', 'maybe'),
+        'hw:mem_encryption_model': (*models, 'bogus', ''),
+    }))  # fmt: skip
+    _image(
+        dice,
+        case,
+        0.25,
+        {'hw_mem_encryption': (True, True, False), 'hw_mem_encryption_model': models},
+    )
+    _image(dice, case, 0.9, {'hw_firmware_type': ('uefi', 'uefi', 'uefi', 'bios')})
+    _image(dice, case, 0.6, {
+        'hw_machine_type': ('q35', 'pc-q35-2.1', 'pc'), 'hw_firmware_stateless': (True, True, False),
+        'hw_video_model': ('none', 'none', 'vga'),
+    })  # fmt: skip
+
+
 def features(dice: Dice, case: Case) -> None:
     """Devices and protections that some hosts can give."""
     chosen = _some_of(dice, 0.15, {
-        'hw:tpm_version': ('1.2', '2.0', '3.0'), 'hw:tpm_model': ('tpm-tis', 'tpm-crb', 'bogus'),
+        'hw:tpm_version': ('1.2', '2.0', '3.0', ''), 'hw:tpm_model': ('tpm-tis', 'tpm-crb', 'bogus'),
         'hw:mem_encryption': YES_OR_NO, 'hw:mem_encryption_model': ('amd-sev', 'amd-sev-es', 'bogus'),
-        'hw:pmem': ('4GB', '4GB,4GB', '4GB, small', ''), 'os:secure_boot': ('required', 'disabled', 'optional', 'bogus'),
-        'hw:maxphysaddr_mode': ('passthrough', 'emulate', 'bogus'), 'hw:maxphysaddr_bits': ('42',),
-        'hw:pci_numa_affinity_policy': ('required', 'socket', 'legacy', 'bogus'),
+        'hw:pmem': ('4GB', '4GB,4GB', '4GB, small', ''), 'os:secure_boot': ('required', 'disabled', 'optional', 'bogus', ''),
+        'hw:maxphysaddr_mode': ('passthrough', 'emulate', 'bogus', ''), 'hw:maxphysaddr_bits': ('42',),
+        'hw:pci_numa_affinity_policy': ('required', 'socket', 'legacy', 'bogus', ''),
         'hw:virtio_packed_ring': YES_OR_NO, 'hw:ephemeral_encryption': YES_OR_NO,
-        'hw:ephemeral_encryption_format': ('luks', 'plain', 'bogus'), 'hw:sound_model': ('virtio', 'ich6', 'bogus'),
+        'hw:ephemeral_encryption_format': ('luks', 'plain', 'bogus', ''), 'hw:sound_model': ('virtio', 'ich6', 'bogus', ''),
         'hw:tpm_secret_security': ('user', 'host', 'deployment', 'bogus'), 'accel:device_profile': ('gpu', ''),
     })  # fmt: skip
     put(case, 'request', 'flavor', 'extra_specs', **chosen)
@@ -110,7 +153,10 @@ def image_devices(dice: Dice, case: Case) -> None:
         'hw_emulation_architecture': ('aarch64',), 'hw_viommu_model': ('intel', 'auto', 'smmuv3'),
     })  # fmt: skip
     if 'image' in case['request']:
-        put(case, 'request', 'image', disk_format=dice.one('qcow2', 'raw', 'vhdx', 'bogus', ''))
+        format_ = dice.one('qcow2', 'qcow2', 'raw', 'raw', 'vhdx', 'ami', 'bogus', '', None)
+        put(case, 'request', 'image', disk_format=format_)
+        if dice.maybe(0.1):
+            del case['request']['image']['disk_format']
     _options(
         dice,
         case,
@@ -142,7 +188,7 @@ def outside_groups(dice: Dice, case: Case) -> None:
     if dice.maybe(0.4):
         names = [group['requester_id'] or 'x' for group in groups]
         put(case, 'request', request_level_params={
-            'root_required': dice.some(TRAITS, 2), 'root_forbidden': dice.some(TRAITS, 1),
+            'root_required': dice.some([*TRAITS, 'OWNER_NOVA'], 2), 'root_forbidden': dice.some(TRAITS, 1),
             'same_subtree': [dice.some(names, 3, 1) for _ in range(dice.one(0, 1, 2))] if names else [],
         })  # fmt: skip
     if dice.maybe(0.2):
@@ -151,6 +197,16 @@ def outside_groups(dice: Dice, case: Case) -> None:
              'requester_id': dice.one(None, a_uuid('port1'))}
         ]  # fmt: skip
         put(case, 'request', pci_requests={'requests': devices})
+
+
+def isolated(dice: Dice, case: Case) -> None:
+    """Aggregates that are for servers with certain traits alone."""
+    put(case, 'config', 'scheduler', enable_isolated_aggregate_filtering=True)
+    specs = {f'trait{dice.one("", "", "1")}:{trait}': 'required' for trait in dice.some(TRAITS, 2)}
+    put(case, 'request', 'flavor', 'extra_specs', **specs)
+    _image(dice, case, 0.3, {
+        'traits_required': (['HW_CPU_X86_AVX'], ['CUSTOM_FAST', 'HW_CPU_X86_AVX2']),
+    })  # fmt: skip
 
 
 def aim(dice: Dice, case: Case) -> None:
@@ -192,8 +248,11 @@ def networks(dice: Dice, case: Case) -> None:
         for each in wanted:
             if each['port_id'] == a_uuid('no port') and dice.maybe(0.8):
                 each['port_id'] = None
+        if dice.maybe(0.2):
+            wanted.append({'network_id': None, 'port_id': None})
         put(case, 'request', requested_networks={'objects': wanted})
-    _options(dice, case, 'scheduler', 'query_placement_for_routed_network_aggregates')
+    if dice.maybe():
+        put(case, 'config', 'scheduler', query_placement_for_routed_network_aggregates=True)
 
 
 def _options(dice: Dice, case: Case, group: str, *names: str) -> None:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import pytest
+
 from tests.builders import a_uuid
 
 
@@ -13,3 +15,21 @@ def test_aggregates(cloud):
     }
     assert [each.id for each in aggregates.having('zone', 'b')] == [2]
     assert aggregates.having('zone', 'c') == []
+
+
+@pytest.mark.parametrize(
+    ('metadata', 'told'),
+    [
+        ({'cpu_allocation_ratio': '1.5', 'max_io_ops_per_host': ' 8 ', 'other': 'x'}, []),
+        ({'cpu_allocation_ratio': 'much'}, ["cpu_allocation_ratio: 'much'"]),
+        ({'max_instances_per_host': '1.5'}, ["max_instances_per_host: '1.5'"]),
+        ({'max_io_ops_per_host': ''}, ["max_io_ops_per_host: ''"]),
+    ],
+)
+def test_metadata_that_is_no_number(cloud, caplog, metadata, told):
+    """What cannot override an option, since it is no number of the kind, is told once."""
+    cloud.add_aggregate(1, ['h1'], **metadata)
+    aggregates = cloud.reader().aggregates
+    for _ in range(2):
+        aggregates.all()
+    assert caplog.messages == [f'Could not decode {each} of aggregate 1' for each in told]

@@ -40,17 +40,27 @@ def host(settings=None, **changes):
             'supported_instances',
             (('x86_64', '{}', '1'),),
         ),
+        (
+            {'supported_instances': '[["AMD64", "xapi", "baremetal"], ["i386", "baremetal", "pv", "x"]]'},
+            'supported_instances',
+            (('x86_64', 'xen', 'hvm'), ('i686', 'baremetal', 'xen')),
+        ),
         ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_instances', 3),
         ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_io_ops', 2),
         ({'stats': '{"failed_builds": "x"}'}, 'failed_builds', 0),
         ({'stats': None}, 'num_instances', 0),
+        (
+            {'stats': '{"io_workload": 2, "arch": "x", "none": null, "nested": "{}"}'},
+            'stats',
+            {'io_workload': '2', 'arch': 'x', 'none': None, 'nested': '{}'},
+        ),
         ({'stats': '{broken'}, 'stats', {}),
         ({'stats': '[]'}, 'stats', {}),
         ({'metrics': '[{"name": "m", "value": 1}]'}, 'metrics', ({'name': 'm', 'value': 1},)),
         ({'cpu_allocation_ratio': 0.0}, 'cpu_allocation_ratio', 4.0),
         ({'ram_allocation_ratio': None}, 'ram_allocation_ratio', 1.0),
     ],
-)
+)  # fmt: skip
 def test_host(changes, attribute, value):
     """A row's columns become the attributes that nova's HostState has."""
     assert getattr(host(**changes), attribute) == value

@@ -44,12 +44,23 @@ def test_defaults_are_novas(read):
             'filter_scheduler',
         ),
         ('[scheduler]\ndriver = chance_scheduler', 'driver', 'chance_scheduler'),
+        ('[DEFAULT]\nservice_down_time = 11', 'service_down_time', 11),
+        ('[DEFAULT]\nservice_down_time = 10', 'service_down_time', 25),
+        ('[DEFAULT]\nservice_down_time = 0\nreport_interval = 1', 'service_down_time', 2),
         ('[libvirt]\nvirt_type = kvm\n[DEFAULT]\nunknown = x', 'max_attempts', 3),
     ],
 )
 def test_options_and_their_older_spellings(read, text, field, value):
     """An option is read where any release since Mitaka has it; others are left alone."""
     assert getattr(read(text), field) == value
+
+
+def test_a_down_time_that_no_heartbeat_keeps_is_told(read, caplog):
+    """The operator hears of the value that is taken instead."""
+    read('[DEFAULT]\nservice_down_time = 10')
+    assert caplog.messages == [
+        'service_down_time (10 s) must be more than report_interval (10 s); taking 25 s for it'
+    ]
 
 
 @pytest.mark.parametrize(

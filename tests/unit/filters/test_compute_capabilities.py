@@ -7,7 +7,7 @@ from tests.builders import a_host, a_request
 
 CPU = '{"arch": "x86_64", "features": ["aes", "avx2"], "maxphysaddr": {"bits": 46}}'
 HOST = a_host(
-    hypervisor_type='QEMU', hypervisor_version=8002002, cpu_info=CPU, stats={'gpus': 2, 'color': 'red'}
+    hypervisor_type='QEMU', hypervisor_version=8002002, cpu_info=CPU, stats={'gpus': '2', 'color': 'red'}
 )  # fmt: skip
 
 

@@ -19,6 +19,8 @@ WANTS_ARM = 'image wants aarch64, host supports x86_64/kvm/hvm, i686/kvm/hvm'
         ({'hw_architecture': 'x86_64', 'img_hv_type': 'kvm', 'hw_vm_mode': 'hvm'}, {}, None),
         ({'hw_vm_mode': 'hv'}, {}, None),
         ({'img_hv_type': 'xapi'}, {'supported_instances': (('x86_64', 'xen', 'xen'),)}, None),
+        ({'img_hv_type': 'baremetal'}, {}, 'image wants baremetal, host supports x86_64/kvm/hvm, i686/kvm/hvm'),
+        ({'hw_vm_mode': 'baremetal'}, {}, None),
         ({'hw_architecture': 'x86_64'}, {'supported_instances': ()}, 'image wants x86_64, host supports nothing'),
         ({'hw_vm_mode': 'hvm', 'img_hv_requested_version': '>=8.0'}, {}, None),
         ({'hw_vm_mode': 'hvm', 'img_hv_requested_version': '>=6.0,<8.0'}, {}, 'hypervisor version 8.2.2, image wants >=6.0,<8.0'),

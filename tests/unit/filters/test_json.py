@@ -11,7 +11,7 @@ from tests.builders import a_host, a_request
 
 FALSE = 'the query is not true'
 HOST = a_host(
-    ram=2048, vcpus=8, instances=['a'], stats={'gpus': 2, 'deep': {'er': 'x'}}, hypervisor_type='QEMU'
+    ram=2048, vcpus=8, instances=['a'], stats={'gpus': '2'}, hypervisor_type='QEMU'
 )  # fmt: skip
 
 
@@ -51,8 +51,9 @@ def verdict(text, host=HOST):
         (['not', ['=', '$host', 'host1'], ['=', '$host', 'host2']], True),
         (['not'], False),
         (['and', ['not', ['=', '$host', 'host1']]], True),
-        (['=', '$stats.gpus', 2], True),
-        (['=', '$stats.deep.er', 'x'], True),
+        (['=', '$stats.gpus', '2'], True),
+        (['=', '$stats.gpus', 2], False),
+        (['<', '$stats.gpus', '10'], False),
         (['=', '$service.disabled', False], True),
         (['and', '$instances.a'], True),
         (['or', '$instances.b'], False),
@@ -77,7 +78,7 @@ def test_operators(query, holds):
         ['=', 8, '$nothing'],
         ['=', 8, '$key'],
         ['=', 8, '$stats.nothing'],
-        ['=', 8, '$stats.deep.nothing.more'],
+        ['=', 8, '$stats.nothing.more'],
         ['=', False, '$service.nothing'],
         ['in', 8],
     ],
@@ -106,6 +107,7 @@ def test_a_text_is_a_list_of_letters(text, holds):
         ('["and", ["a", "b"]]', "the query cannot be answered: 'a' is no operator"),
         ('["<", "$host", 1]', "the query cannot be answered: '<' not supported between"),
         ('["not", ["<", 2, 1, "a"]]', "the query cannot be answered: '<' not supported between"),
+        ('["<", "$stats.gpus", 3]', "the query cannot be answered: '<' not supported between"),
         ('["=", "$host.name", 1]', "the query cannot be answered: there is no 'name' in 'host1'"),
         ('[' * 100_000, 'the query cannot be answered: '),
     ],

@@ -17,7 +17,8 @@ GROUP = a_uuid('group')
         (['a'], ['a', 'b'], {}, f'1 servers of group {GROUP}, limit 1'),
         (['a'], ['a', 'b'], {'max_server_per_host': '2'}, None),
         (['a', 'b'], ['a', 'b'], {'max_server_per_host': '2'}, f'2 servers of group {GROUP}, limit 2'),
-        (['a'], ['a'], {'max_server_per_host': 'few'}, f'1 servers of group {GROUP}, limit 1'),
+        ([], ['a'], {'max_server_per_host': 'few'}, f"group {GROUP} has 'few' for max_server_per_host, which is no whole number"),
+        ([], ['a'], {'max_server_per_host': '1.5'}, f"group {GROUP} has '1.5' for max_server_per_host, which is no whole number"),
         ([a_uuid('server0'), 'a'], ['a', a_uuid('server0')], {}, None),
     ],
 )  # fmt: skip

@@ -50,6 +50,9 @@ def asked(request, pinned=True, **settings):
         ({'requested_destination': Destination(forbidden_aggregates=frozenset({'b', 'a'}))}, {}, {}, {'member_of': '!in:a,b'}),
         ({'requested_resources': (RequestGroup(PORT, {'NET_BW_EGR_KILOBIT_PER_SEC': 1000}, frozenset({'CUSTOM_PHYSNET'})),)}, {}, {},
          {f'resources{PORT}': 'NET_BW_EGR_KILOBIT_PER_SEC:1000', f'required{PORT}': 'CUSTOM_PHYSNET'}),
+        ({'requested_resources': (RequestGroup(PORT, {'CUSTOM_X': 1}, in_tree='uuid'),)}, {}, {},
+         {f'resources{PORT}': 'CUSTOM_X:1', f'in_tree{PORT}': 'uuid'}),
+        ({'requested_resources': (RequestGroup(PORT, {'CUSTOM_X': 0}, in_tree='uuid'),)}, {}, {}, {}),
     ],
 )  # fmt: skip
 def test_what_is_asked_for(fields, flavor, extra_specs, changes):

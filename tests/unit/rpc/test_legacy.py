@@ -176,6 +176,9 @@ def test_image(sent: Any, image: Image | None) -> None:
     [
         ({'scheduler_hints': {'group': 'g', 'same_host': ['a', 'b']}}, 'scheduler_hints', {'group': ('g',), 'same_host': ('a', 'b')}),
         ({'scheduler_hints': None}, 'scheduler_hints', {}),
+        ({'scheduler_hints': {'a': 'plain', 'b': ['x', 7], 'c': None}}, 'scheduler_hints', {'a': ('plain',), 'b': ('x', '7')}),
+        ({'scheduler_hints': {'a': 7, 'b': [True]}}, 'scheduler_hints', {'a': ('7',), 'b': ('true',)}),
+        ({'scheduler_hints': {'query': {'and': [1]}}}, 'scheduler_hints', {'query': ('{"and": [1]}',)}),
         ({'force_hosts': ['h'], 'force_nodes': None}, 'force_hosts', ('h',)),
         ({'ignore_hosts': ['h']}, 'ignore_hosts', ('h',)),
         ({'retry': {}}, 'retry', None),
