@@ -56,7 +56,7 @@ class Progress:
         """The next server finds the hosts that this one found fit, in their order."""
         return replace(
             self,
-            request=placed.request.having_placed(placed.host.host),
+            request=placed.request.having_placed(placed.host.host, placed.candidate),
             uuids=[host.uuid for host in ranked],
             placed=(*self.placed, placed),
         )

@@ -70,7 +70,8 @@ class Pipeline:
         :param index: how many servers of this request are placed already.
         """
         left = narrow(hosts, request)
-        if not skips_filters(request):
+        # Where all hosts are ignored the log blames no filter.
+        if not skips_filters(request) and (left or not request.ignore_hosts):
             left = self._filter(left, request, index)
         MANAGER.debug('Filtered %s', left)
         if not left:

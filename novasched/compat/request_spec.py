@@ -92,9 +92,11 @@ class RequestSpec(View):
         return [SimpleNamespace(name=each) for each in self._value.security_groups]
 
     @cached_property
-    def network_metadata(self) -> SimpleNamespace:
+    def network_metadata(self) -> SimpleNamespace | None:
         """nova's NetworkMetadata."""
         request: Request = self._value
+        if request.physnets is None:
+            return None
         return SimpleNamespace(physnets=set(request.physnets), tunneled=request.tunneled)
 
     @cached_property

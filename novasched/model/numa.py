@@ -180,9 +180,10 @@ class Fit:
 @dataclass(frozen=True, slots=True)
 class TopologyLimits:
     """How far compute may overcommit the cells of the host that was chosen, and the
-    networks that those cells must reach. ``Selection.limits['numa_topology']``."""
+    networks that those cells must reach, None if the caller said nothing of networks.
+    ``Selection.limits['numa_topology']``."""
 
     cpu_allocation_ratio: float
     ram_allocation_ratio: float
-    physnets: frozenset[str] = frozenset()
+    physnets: frozenset[str] | None = None
     tunneled: bool = False

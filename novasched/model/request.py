@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from novasched.model.candidate import Candidate
 from novasched.model.numa import GuestTopology
 from novasched.model.pci import PciRequest
 
@@ -112,8 +113,10 @@ class Request:
     """One call of ``select_destinations``.
 
     ``instance_uuids`` of None means: choose hosts, claim nothing. While servers of
-    one request are placed in turn, ``instance_uuid`` names the one in hand. ``arrived``
-    is when the call came (monotonic seconds): nothing that is older is used for it.
+    one request are placed in turn, ``instance_uuid`` names the one in hand. ``physnets``
+    of None: the caller says nothing of networks, as it does where there are none.
+    ``arrived`` is when the call came (monotonic seconds): nothing that is older is used for
+    it.
     """
 
     flavor: Flavor
@@ -139,7 +142,7 @@ class Request:
     pci_requests: tuple[PciRequest, ...] = ()
     requested_networks: tuple[NetworkRequest, ...] = ()
     security_groups: tuple[str, ...] = ()
-    physnets: frozenset[str] = frozenset()
+    physnets: frozenset[str] | None = None
     tunneled: bool = False
     requested_resources: tuple[RequestGroup, ...] = ()
     root_required: frozenset[str] = frozenset()
@@ -188,10 +191,16 @@ class Request:
         destination = self.requested_destination or Destination()
         return replace(self, requested_destination=replace(destination, **changes))
 
-    def having_placed(self, host: str) -> Request:
-        """The same request after one of its servers went to ``host``, which the
-        policies of its server group must know."""
-        group = self.instance_group
-        if group is None:
-            return self
-        return replace(self, instance_group=replace(group, hosts=group.hosts | {host}))
+    def having_placed(self, host: str, candidate: Candidate | None) -> Request:
+        """The same request after one of its servers went to ``host``, which the policies of
+        its server group must know, with what its request groups have in the candidate."""
+        group, groups = self.instance_group, self.requested_resources
+        if group is not None:
+            group = replace(group, hosts=group.hosts | {host})
+        if candidate is not None and groups:
+            serving = candidate.providers_by_group()
+            groups = tuple(
+                replace(each, provider_uuids=tuple(serving.get(str(each.requester_id), ())))
+                for each in groups
+            )
+        return replace(self, instance_group=group, requested_resources=groups)

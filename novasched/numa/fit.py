@@ -139,7 +139,7 @@ def _needs(cells: Sequence[HostCell], limits: TopologyLimits | None) -> dict[str
         return {}
     masks = {
         f'physical network {name}': _mask(name in cell.physnets for cell in cells)
-        for name in sorted(limits.physnets)
+        for name in sorted(limits.physnets or ())
     }
     if limits.tunneled:
         masks['tunneled networks'] = _mask(cell.tunneled for cell in cells)

@@ -65,7 +65,7 @@ def request(call: Call, context: RequestContext) -> Request:
         pci_requests=_pci_requests(spec.value('pci_requests')),
         requested_networks=_networks(spec.value('requested_networks')),
         security_groups=_security_groups(spec.value('security_groups')),
-        physnets=_set(networks, 'physnets'),
+        physnets=_set(networks, 'physnets') if networks else None,
         tunneled=networks.value('tunneled', False) if networks else False,
         requested_resources=tuple(_request_group(x) for x in spec.value('requested_resources', ())),
         root_required=_set(params, 'root_required'),

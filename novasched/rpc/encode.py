@@ -65,13 +65,14 @@ def limits(values: Mapping[str, Any]) -> objects.SchedulerLimits:
 
 
 def topology_limits(limits: TopologyLimits) -> objects.NUMATopologyLimits:
-    """The wire object; networks are only named where the guest needs any."""
-    networks = {'physnets': set(limits.physnets), 'tunneled': limits.tunneled}
-    named = (
-        {'network_metadata': objects.NetworkMetadata(**networks)} if any(networks.values()) else {}
-    )
+    """The wire object; it speaks of networks where the request does."""
+    networks = {}
+    if limits.physnets is not None:
+        networks['network_metadata'] = objects.NetworkMetadata(
+            physnets=set(limits.physnets), tunneled=limits.tunneled
+        )
     return objects.NUMATopologyLimits(
         cpu_allocation_ratio=limits.cpu_allocation_ratio,
         ram_allocation_ratio=limits.ram_allocation_ratio,
-        **named,
+        **networks,
     )

@@ -75,11 +75,15 @@ class PlacementApi:
         traits: list[str],
         parent: str | None = None,
     ) -> None:
-        """A resource provider with its inventories and traits."""
+        """A resource provider with its inventories and traits; custom resource classes are
+        made on the way."""
         body = {'uuid': uuid, 'name': name}
         if parent is not None:
             body['parent_provider_uuid'] = parent
         self._call('POST', '/resource_providers', body)
+        for name in inventories:
+            if name.startswith('CUSTOM_'):
+                self._call('PUT', f'/resource_classes/{name}')
         path = f'/resource_providers/{uuid}'
         body_of = {'resource_provider_generation': 0, 'inventories': inventories}
         self._call('PUT', f'{path}/inventories', body_of)

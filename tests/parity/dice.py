@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from random import Random
 from typing import Any, TypeVar
@@ -36,6 +37,10 @@ class Dice(Random):
         return self.one(
             limit - 1, limit, limit, limit + 1, 0, 2 * limit, self.randint(0, 4 * limit + 4)
         )
+
+    def uuid(self) -> str:
+        """Another UUID."""
+        return str(uuid.UUID(int=self.getrandbits(128), version=4))
 
     def number_text(self, odd: float = 0.2) -> str:
         """A text that is a number, or, so often, one that is none; rarely one without end."""

@@ -48,8 +48,8 @@ def cases(
         yield case
 
 
-def host(dice: Dice, count: int, networks: bool = False) -> str:
-    """The text that a compute host reports."""
+def host(dice: Dice, count: int, networks: bool = False, counted: float = 0.6) -> str:
+    """The text that a compute host reports; its pages are counted so often."""
     cores, threads = dice.randint(1, 8), dice.one(1, 2, 2, 2, 4)
     shared = dice.one(None, None, 0, 1, cores // 2)  # cores that float; None is the old style
     interleaved = dice.maybe()
@@ -65,12 +65,17 @@ def host(dice: Dice, count: int, networks: bool = False) -> str:
                 list(range(start + core * threads, start + (core + 1) * threads))
                 for core in range(cores)
             ]
-        topology.append(_cell(dice, cell, siblings, shared, networks))
+        topology.append(_cell(dice, cell, siblings, shared, networks, counted))
     return json.dumps(_object('NUMATopology', cells=topology))
 
 
 def _cell(
-    dice: Dice, number: int, siblings: list[list[int]], shared: int | None, networks: bool
+    dice: Dice,
+    number: int,
+    siblings: list[list[int]],
+    shared: int | None,
+    networks: bool,
+    counted: float,
 ) -> Case:
     everything = [cpu for core in siblings for cpu in core]
     cpuset = everything if shared is None else [cpu for core in siblings[:shared] for cpu in core]
@@ -80,7 +85,7 @@ def _cell(
     values: Case = {
         'id': number, 'cpuset': cpuset, 'pcpuset': pcpuset, 'memory': memory,
         'memory_usage': dice.one(0, 0, 512, 1024), 'cpu_usage': dice.one(0, 0, 1, 4),
-        'pinned_cpus': pinned, 'siblings': siblings, 'mempages': _pages(dice, memory),
+        'pinned_cpus': pinned, 'siblings': siblings, 'mempages': _pages(dice, memory) if dice.maybe(counted) else [],
         'socket': number // 2,
     }  # fmt: skip
     if networks and dice.maybe(0.8):
@@ -102,9 +107,7 @@ def _pinned(dice: Dice, siblings: list[list[int]], free: set[int]) -> list[int]:
 
 
 def _pages(dice: Dice, memory: int) -> list[Case]:
-    """Small pages, and large ones for part of the memory; or none are counted."""
-    if dice.maybe(0.4):
-        return []
+    """Small pages, and large ones for part of the memory."""
     pages = []
     left = memory * 1024
     for size in (1048576, 2048):

@@ -169,9 +169,10 @@ def images_weigh(case: Case) -> bool:
 
 
 def several_servers_are_in_a_group(case: Case) -> bool:
-    """The request is for more than one server of a server group."""
-    request = case.get('request', {})
-    return bool(request.get('instance_group')) and request.get('num_instances', 1) > 1
+    """The call is for more than one server of a server group."""
+    request, uuids = case.get('request', {}), case.get('instance_uuids')
+    count = len(uuids) if uuids else request.get('num_instances', 1)
+    return bool(request.get('instance_group')) and count > 1
 
 
 def cpus_are_pinned(case: Case) -> bool:

@@ -5,6 +5,7 @@ import pytest
 
 from novasched.errors import BadPlugin
 from novasched.filters import Filter
+from novasched.model.request import Destination
 from novasched.model.settings import Settings
 from novasched.pipeline import Pipeline
 from novasched.weighers import Weigher
@@ -178,6 +179,23 @@ def test_log_of_a_refusal(caplog):
         f"'{request.instance_uuid}'. Filter results: ['BigEnough: (start: 3, end: 3)', "
         "'NotA: (start: 3, end: 2)', 'Nobody: (start: 2, end: 0)']",
     )
+
+
+@pytest.mark.parametrize(
+    ('fields', 'blamed'),
+    [
+        ({'ignore_hosts': ('A', 'b', 'c')}, False),
+        ({'ignore_hosts': ('A',)}, True),
+        ({'requested_destination': Destination(host='d')}, True),
+    ],
+)
+def test_filters_without_hosts(fields, blamed, caplog):
+    """Where the request ignores every host no filter is said to have removed them; where it
+    names a host that is not there the first one is, as in nova's log."""
+    caplog.set_level('DEBUG', logger='nova.filters')
+    request = a_request(hints={'nobody': ['please']}, **fields)
+    assert rank(pipeline(Nobody), [A, B, C], request) == []
+    assert ('Filter Nobody returned 0 hosts' in caplog.messages) is blamed
 
 
 def test_subset_is_drawn_by_lot():

@@ -249,7 +249,7 @@ def test_views_follow_what_happens():
     state.note, state.limits['vcpu'], state.stats['x'] = 'mine', 9, 'y'
     state.free_ram_mb, request.flavor.memory_mb = 1, 2
     assert (len(state.instances), request.instance_group.hosts) == (1, ['h1', 'h2'])
-    second = REQUEST.for_instance(a_uuid('server1')).having_placed('h7')
+    second = REQUEST.for_instance(a_uuid('server1')).having_placed('h7', None)
     assert shown.host(HOST.after(REQUEST)) is state
     assert shown.spec(second) is request
     assert (state.note, state.limits, state.stats['x']) == ('mine', {'vcpu': 9}, 'y')

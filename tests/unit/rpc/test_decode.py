@@ -259,6 +259,8 @@ TWO = frozenset({0, 1})
         ({'numa_topology': a_topology('1.6', cpuset=[0, 1], pcpuset=[], cpu_policy='mixed')}, 'numa_topology',
          a_cell(cpuset=TWO, cpu_policy='mixed')),
         ({'network_metadata': primitive('NetworkMetadata', '1.0', physnets=['p'])}, 'physnets', frozenset({'p'})),
+        ({'network_metadata': primitive('NetworkMetadata', '1.0', physnets=[])}, 'physnets', frozenset()),
+        ({'network_metadata': None}, 'physnets', None),
         ({'retry': primitive('SchedulerRetries', '1.0', num_attempts=3)}, 'retry', Retry(num_attempts=3)),
         ({'image': primitive('ImageMeta', '1.6', id='i', min_ram=None)}, 'image', Image(id='i')),
         ({'image': primitive('ImageMeta', '1.8', properties=primitive('ImageMetaProps', '1.44', hw_boot_menu=None))},

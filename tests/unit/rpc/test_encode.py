@@ -78,6 +78,8 @@ def changed(name: str, version: str, **data: Any) -> dict[str, Any]:
 RATIOS: dict[str, Any] = {'cpu_allocation_ratio': 16.0, 'ram_allocation_ratio': 1.5}
 NETWORKS = changed('NetworkMetadata', '1.0', physnets=['p1'], tunneled=True)
 WIRE_NUMA = changed('NUMATopologyLimits', '1.1', **RATIOS)
+NO_NETWORKS = changed('NetworkMetadata', '1.0', physnets=[], tunneled=False)
+WIRE_NO_NETWORKS = changed('NUMATopologyLimits', '1.1', **RATIOS, network_metadata=NO_NETWORKS)
 WIRE_NETWORKS = changed('NUMATopologyLimits', '1.1', **RATIOS, network_metadata=NETWORKS)
 
 
@@ -89,6 +91,7 @@ WIRE_NETWORKS = changed('NUMATopologyLimits', '1.1', **RATIOS, network_metadata=
         ({'memory_mb': None, 'zeal': 3}, {}),
         ({'numa_topology': NUMA}, {'numa_topology': WIRE_NUMA}),
         ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset({'p1'}), True)}, {'numa_topology': WIRE_NETWORKS}),
+        ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset(), False)}, {'numa_topology': WIRE_NO_NETWORKS}),
     ],
 )  # fmt: skip
 def test_limits(limits: dict[str, Any], expected: dict[str, Any]) -> None:

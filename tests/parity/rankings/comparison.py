@@ -9,68 +9,54 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import parse_qsl
 
-from tests.parity.rankings_pair import Ranked, Seen
+from tests.parity.comparison import Difference
+from tests.parity.descriptions import Case
+from tests.parity.rankings.pair import Ranked, Seen
 
 PRECISION = 1e-9
-Matters = dict[str, Any]
 Matter = tuple[str, Any, Any]
 """Its name, and what each side has."""
 
-LISTS = ('member_of', 'required', 'resources', 'same_subtree')
-"""Parameters whose value is a list in any order."""
 
-
-def differences(nova: Seen, ours: Seen) -> tuple[Matters, Matters]:
-    """What differs, by matter, as nova has it and as we have it; the earliest matter in a
-    decision comes first, since the others may follow from it."""
+def difference(case: Case, nova: Seen, ours: Seen) -> Difference | None:
+    """What the two sides do differently with a call; the earliest matter in a decision comes
+    first, since the others may follow from it."""
     found = [
-        *_unless(_same_queries(nova, ours), 'queries', nova.queries, ours.queries),
-        *_unless(nova.filtered == ours.filtered, 'left by filters', nova.filtered, ours.filtered),
+        *_unless(nova.queries == ours.queries, 'queries', nova.queries, ours.queries),
+        *_unless(nova.left == ours.left, 'left by filters', nova.left, ours.left),
         *_in_rankings(nova.rankings, ours.rankings),
         *_unless(nova.fault == ours.fault, 'fault', nova.fault, ours.fault),
         *_unless(nova.claims == ours.claims, 'claims', nova.claims, ours.claims),
-        *_unless(nova.owners == ours.owners, 'owners of claims', nova.owners, ours.owners),
-        *_in_answers(selections(nova.answer), selections(ours.answer)),
+        *_unless(nova.written == ours.written, 'written claims', nova.written, ours.written),
+        *_in_answers(readable(nova.answer), readable(ours.answer)),
     ]
-    theirs: Matters = {matter: value for matter, value, _ in found}
-    return theirs, {matter: value for matter, _, value in found}
+    theirs = {matter: value for matter, value, _ in found}
+    mine = {matter: value for matter, _, value in found}
+    return Difference(case, nova.outcome, ours.outcome, theirs, mine) if found else None
 
 
 def _unless(same: bool, matter: str, nova: Any, ours: Any) -> list[Matter]:
     return [] if same else [(matter, nova, ours)]
 
 
-def _same_queries(nova: Seen, ours: Seen) -> bool:
-    return [parameters(each) for each in nova.queries] == [
-        parameters(each) for each in ours.queries
-    ]
-
-
-def parameters(query: str) -> list[tuple[str, Any]]:
-    """The parameters of a query string; their order, and that of lists, does not matter."""
-    return sorted((name, _unordered(name, value)) for name, value in parse_qsl(query))
-
-
-def _unordered(name: str, value: str) -> list[str]:
-    kind, colon, names = (
-        value.rpartition('in:') if name.startswith('member_of') else ('', '', value)
-    )
-    return [kind + colon, *sorted(names.split(','))] if name.startswith(LISTS) else [value]
-
-
-def selections(answer: Any) -> Any:
-    """An answer with its objects as dicts, and the JSON texts in them decoded."""
+def readable(answer: Any) -> Any:
+    """An answer with its objects as dicts, the JSON texts in them decoded, and sets, which
+    travel as lists, in order."""
     if isinstance(answer, list):
-        return [selections(each) for each in answer]
-    if isinstance(answer, dict) and 'nova_object.data' in answer:
-        fields = {name: selections(value) for name, value in answer['nova_object.data'].items()}
+        return [readable(each) for each in answer]
+    if not isinstance(answer, dict):
+        return answer
+    fields = {
+        name: readable(value) for name, value in answer.get('nova_object.data', answer).items()
+    }
+    if 'nova_object.data' in answer:
         fields['object'] = answer['nova_object.name'], answer['nova_object.version']
-        if 'allocation_request' in fields:
-            fields['allocation_request'] = json.loads(fields['allocation_request'])
-        return fields
-    return answer
+    if 'physnets' in fields:
+        fields['physnets'] = sorted(fields['physnets'])
+    if 'allocation_request' in fields:
+        fields['allocation_request'] = json.loads(fields['allocation_request'])
+    return fields
 
 
 def ties(rankings: Sequence[Sequence[Ranked]]) -> int:

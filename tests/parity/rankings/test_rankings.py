@@ -10,32 +10,30 @@ from dataclasses import asdict, dataclass, field
 
 import pytest
 
-from tests.functional import conftest as functional
 from tests.functional.client import NovaClient
 from tests.functional.nova_cloud import NovaCloud
 from tests.parity.comparison import Difference, Figures
 from tests.parity.conftest import Check
 from tests.parity.dice import Dice
 from tests.parity.known import Known, explanation
-from tests.parity.rankings_comparison import differences, ties
-from tests.parity.rankings_pair import Seen, running
-from tests.parity.rankings_requests import Call, a_call
-from tests.parity.rankings_trial import Trial
-from tests.parity.rankings_words import FILTERS, WEIGHERS, a_config
-from tests.parity.rankings_world import Builder, a_world
+from tests.parity.rankings.builder import Builder
+from tests.parity.rankings.call import Call
+from tests.parity.rankings.comparison import difference, ties
+from tests.parity.rankings.pair import Seen, running
+from tests.parity.rankings.requests import a_call
+from tests.parity.rankings.trial import Trial
+from tests.parity.rankings.words import FILTERS, WEIGHERS, a_config
+from tests.parity.rankings.world import a_world
 
 WORLDS, REQUESTS, HOSTS = 10, 52, 24
 SHOWN = 5
 """So many differences of a world are told; more follow from the same mistakes."""
-QUERIES = 300
-"""So many requests at least must have come to Placement."""
+CASES, QUERIES, RANKED = 500, 300, 300
+"""So many requests at least are compared, so many of them come to Placement, and so many
+times there are several hosts to rank."""
 OFTEN = 3
-"""So many times at least each filter rejects a host, and each weigher tells hosts apart."""
-
-# The functional tests' servers, under the names by which their fixtures ask for each other.
-directory, nova, mariadb = functional.directory, functional.nova, functional.mariadb
-rabbitmq, placement = functional.rabbitmq, functional.placement
-cloud, client = functional.cloud, functional.client
+"""So many times at least each filter rejects a host, each weigher tells hosts apart, and a
+server of a request gets devices that the ones before it have left."""
 
 
 @dataclass
@@ -43,8 +41,11 @@ class Tally:
     """What the requests to all worlds met."""
 
     worlds: int = 0
+    requests: Counter[str] = field(default_factory=Counter)
+    """How many were treated the same, differently as known, and differently."""
     queries: int = 0
     ties: int = 0
+    claims: Counter[str] = field(default_factory=Counter)
     themes: Counter[str] = field(default_factory=Counter)
     filters: Counter[str] = field(default_factory=Counter)
     weighers: Counter[str] = field(default_factory=Counter)
@@ -56,6 +57,7 @@ class Tally:
         self.themes.update(call.themes)
         self.queries += bool(seen.queries)
         self.ties += ties(seen.rankings)
+        self.claims.update(written=len(seen.written), **{'on other providers': seen.has_turned})
         self.weighers.update(seen.weighed)
         if seen.fault:
             name, left = seen.filtered[-1] if seen.filtered else ('none', 0)
@@ -102,35 +104,43 @@ def test_world(
             trial = Trial(builder, pair, world)
             for case in range(REQUESTS):
                 call = a_call(dice, world)
-                theirs, mine = trial.run(call)
-                tally.add(call, theirs)
+                nova, ours = trial.run(call)
+                tally.add(call, nova)
                 figures.cases += 1
-                figures.outcomes[theirs.outcome] += 1
+                figures.outcomes[nova.outcome] += 1
                 where = f'seed {seed}, world {number} {again}, request {case}'
-                each = Difference(
-                    {'where': where, 'config': config, **asdict(call)},
-                    theirs.outcome, mine.outcome, *differences(theirs, mine),
-                )  # fmt: skip
-                if each.nova_says or each.ours_says:
-                    reason = explanation(intended, figures.name, each.case, each.nova, each.ours)
-                    if reason:
+                description = {'where': where, 'config': config, **asdict(call)}
+                if each := difference(description, nova, ours):
+                    if reason := why(intended, each):
                         figures.known[reason] += 1
-                    elif len(found) < SHOWN:
+                    else:
                         found.append(each)
-                trial.keep_or_undo(dice, call, mine)
+                trial.keep_or_undo(dice, call, ours)
         assert not trial.leftovers()
     tally.worlds += 1
-    check((figures, found))
+    known, different = figures.known.total(), len(found)
+    tally.requests.update(same=figures.cases - known - different, known=known, different=different)
+    check((figures, found[:SHOWN]))
+
+
+def why(intended: Sequence[Known], each: Difference) -> str | None:
+    """The intended difference that this one is; queries to Placement never differ."""
+    if 'queries' in each.nova_says:
+        return None
+    return explanation(intended, 'rankings', each.case, each.nova, each.ours)
 
 
 def test_they_tell(tally: Tally, check: Check) -> None:
     """The requests reached every filter and weigher, and no two hosts weighed the same."""
     if tally.worlds < WORLDS:
         pytest.skip('not all worlds ran, or not to their end')
-    for name in ('filters', 'weighers', 'ranked', 'refusals', 'themes'):
+    for name in ('requests', 'claims', 'filters', 'weighers', 'ranked', 'refusals', 'themes'):
         counter: Counter[str] = getattr(tally, name)
         check((Figures(f'rankings: {name}', counter.total(), counter), ()))
+    assert tally.requests.total() >= CASES
     assert tally.queries >= QUERIES
+    assert tally.ranked['several'] >= RANKED
     assert tally.ties == 0
+    assert tally.claims['on other providers'] >= OFTEN
     assert {name for name in FILTERS if tally.filters[name] < OFTEN} == {'AllHostsFilter'}
     assert {name for name in WEIGHERS if tally.weighers[name] < OFTEN} == set()

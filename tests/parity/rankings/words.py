@@ -14,23 +14,23 @@ FILTERS = (
     'AggregateMultiTenancyIsolation', 'AggregateNumInstancesFilter', 'AggregateTypeAffinityFilter',
     'AllHostsFilter', 'ComputeCapabilitiesFilter', 'ComputeFilter', 'DifferentHostFilter',
     'ImagePropertiesFilter', 'IoOpsFilter', 'IsolatedHostsFilter', 'JsonFilter', 'MetricsFilter',
-    'NumInstancesFilter', 'SameHostFilter', 'ServerGroupAffinityFilter',
-    'ServerGroupAntiAffinityFilter', 'SimpleCIDRAffinityFilter',
+    'NUMATopologyFilter', 'NumInstancesFilter', 'PciPassthroughFilter', 'SameHostFilter',
+    'ServerGroupAffinityFilter', 'ServerGroupAntiAffinityFilter', 'SimpleCIDRAffinityFilter',
 )  # fmt: skip
 """What nova 34 and novasched both have."""
 WEIGHERS = (
     'BuildFailureWeigher', 'CPUWeigher', 'CrossCellWeigher', 'DiskWeigher',
     'HypervisorVersionWeigher', 'ImagePropertiesWeigher', 'IoOpsWeigher', 'MetricsWeigher',
-    'NumInstancesWeigher', 'RAMWeigher', 'ServerGroupSoftAffinityWeigher',
+    'NumInstancesWeigher', 'PCIWeigher', 'RAMWeigher', 'ServerGroupSoftAffinityWeigher',
     'ServerGroupSoftAntiAffinityWeigher',
 )  # fmt: skip
-"""All of them but PCIWeigher: no host has PCI devices, so that all weigh the same to it."""
 
 DOWN_TIME = 900  # seconds
 ATTEMPTS = (200, 200, 200, 3)
 """[scheduler] max_attempts: mostly more than there are hosts, so that alternates show them all."""
 
 PROJECTS = ('project-a', 'project-b', 'project-c')
+CELLS = ('cell1', 'cell2')
 ZONES = ('az1', 'az2')
 FLAVORS = ('small', 'large', 'gpu')
 IMAGES = [a_uuid(f'image{i}') for i in range(4)]
@@ -43,6 +43,7 @@ METRICS = (
 )
 POLICIES = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
 DEVICE, BANDWIDTH = 'VGPU', 'NET_BW_EGR_KILOBIT_PER_SEC'
+PCI_VENDOR, PCI_PRODUCTS = '8086', ('1520', 'ABCD')
 TRAITS = (
     'COMPUTE_ACCELERATORS', 'COMPUTE_ADDRESS_SPACE_EMULATED', 'COMPUTE_EPHEMERAL_ENCRYPTION',
     'COMPUTE_EPHEMERAL_ENCRYPTION_LUKS', 'COMPUTE_GRAPHICS_MODEL_VIRTIO',
@@ -64,12 +65,18 @@ PROPERTIES: dict[str, tuple[Any, ...]] = {
 }
 """Image properties that servers and requests have, as they travel."""
 
+
+def pci_class(product: str) -> str:
+    """The resource class of PCI devices, as nova-compute calls it by default."""
+    return f'CUSTOM_PCI_{PCI_VENDOR}_{product}'
+
+
 CONFIG: dict[str, dict[str, Sequence[Any]]] = {
     'DEFAULT': {'default_availability_zone': ('nova', 'elsewhere')},
     'scheduler': {
         'max_placement_results': (1000, 1000, 1000, 12),
         'limit_tenants_to_placement_aggregate': (False, True),
-        'placement_aggregate_required_for_tenants': (False, True),
+        'placement_aggregate_required_for_tenants': (False, False, True),
         'enable_isolated_aggregate_filtering': (False, True),
         'image_metadata_prefilter': (False, True),
         'query_placement_for_image_type_support': (False, True),
@@ -92,7 +99,10 @@ CONFIG: dict[str, dict[str, Sequence[Any]]] = {
         'soft_affinity_weight_multiplier': (1.0, 3.0),
         'soft_anti_affinity_weight_multiplier': (1.0, 2.0),
         'cross_cell_move_weight_multiplier': (1000000.0, 0.5),
+        'pci_weight_multiplier': (1.0, 0.7),
+        'pci_in_placement': (True, False),
     },
+    'compute': {'packing_host_numa_cells_allocation_strategy': (False, True)},
     'metrics': {
         'weight_multiplier': (1.0, -0.5),
         'weight_setting': (

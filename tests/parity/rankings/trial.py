@@ -8,9 +8,10 @@ from typing import Any
 from tests.functional.compute_rows import Flavor
 from tests.functional.nova_cloud import NovaCloud
 from tests.parity.dice import Dice
-from tests.parity.rankings_pair import Pair, Seen
-from tests.parity.rankings_requests import Call
-from tests.parity.rankings_world import Builder, Server, World
+from tests.parity.rankings.builder import Builder
+from tests.parity.rankings.call import Call
+from tests.parity.rankings.pair import Pair, Seen
+from tests.parity.rankings.world import Server, World
 
 CELL = ('id', 'uuid', 'name', 'transport_url', 'database_connection', 'disabled')
 KEPT = 0.4

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -15,8 +16,8 @@ from typing import Any
 from tests.functional.client import NovaClient, Refused
 from tests.functional.daemon import Daemon
 from tests.functional.nova_cloud import NovaCloud
-from tests.parity.rankings_proxy import Exchange, Proxy, proxy
-from tests.parity.rankings_requests import Call
+from tests.parity.rankings.call import Call
+from tests.parity.rankings.proxy import Exchange, Proxy, proxy
 
 QUERY = '/allocation_candidates'
 PATIENCE = 60.0
@@ -58,8 +59,8 @@ class Seen:
     """The fault is none that the conductor expects."""
     claims: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """What each server then holds: {server: {provider: resources}}."""
-    owners: dict[str, Any] = field(default_factory=dict)
-    """Project and user of each successful claim, by server."""
+    written: list[tuple[str, Any]] = field(default_factory=list)
+    """Each successful claim: its path, and all that is written."""
     queries: list[str] = field(default_factory=list)
     filtered: list[tuple[str | None, int]] = field(default_factory=list)
     """How many hosts each filter left, from None for the first on."""
@@ -78,6 +79,23 @@ class Seen:
             elif match := _RAW.search(line):
                 weights = set(ast.literal_eval(match['weights']).values())
                 self.weighed |= {match['name']} if len(weights) > 1 else set()
+
+    @property
+    def left(self) -> list[tuple[str | None, int]]:
+        """What the filters left, but for those that had no host to judge: the log of none
+        begins with the first filter, or says nothing of filters."""
+        before = [0, *(count for _, count in self.filtered)]
+        return [
+            (name, count)
+            for had, (name, count) in zip(before, self.filtered, strict=False)
+            if count or (name and had)
+        ]
+
+    @property
+    def has_turned(self) -> bool:
+        """Whether a server got other providers, on the host of one before it."""
+        taken = [claim.get('mappings', {}) for _, claim in self.written]
+        return any(a.get('') == b.get('') and a != b for a, b in itertools.pairwise(taken))
 
     @property
     def outcome(self) -> str:
@@ -119,7 +137,7 @@ class Scheduler:
             seen.failed = not error.no_valid_host
         exchanges = self._proxy.drain()
         seen.queries = [each.query for each in exchanges if each.path == QUERY]
-        seen.owners = dict(_owners(exchanges))
+        seen.written = list(_written(exchanges))
         allocations = self._cloud.placement.allocations
         seen.claims = {uuid: allocations(uuid) for uuid in call.instance_uuids or ()}
         seen.read(self._log())
@@ -134,11 +152,10 @@ class Scheduler:
         return text
 
 
-def _owners(exchanges: list[Exchange]) -> Iterator[tuple[str, Any]]:
+def _written(exchanges: list[Exchange]) -> Iterator[tuple[str, Any]]:
     for each in exchanges:
-        if each.method == 'PUT' and each.path.startswith('/allocations/') and each.status == 204:
-            body = json.loads(each.body)
-            yield each.path.rpartition('/')[2], (body['project_id'], body['user_id'])
+        if each.method == 'PUT' and each.status == 204:
+            yield each.path, json.loads(each.body)
 
 
 def _ranked(match: re.Match[str]) -> Ranked:
