@@ -77,7 +77,7 @@ class StillHosts:
         instances: bool,
         images: bool = False,
     ) -> Fleet:
-        return Fleet(dict(self.hosts))
+        return Fleet(self.hosts)
 
 
 @dataclass

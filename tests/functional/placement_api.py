@@ -22,8 +22,9 @@ Allocations = dict[str, dict[str, dict[str, int]]]
 class PlacementProcess:
     """The sandbox's Placement in a process of its own, on a port that it keeps."""
 
-    def __init__(self, connection: str, directory: Path) -> None:
+    def __init__(self, connection: str, directory: Path, *arguments: str) -> None:
         self._connection = connection
+        self._arguments = arguments
         self._port = free_port()
         self.log = directory / 'placement.log'
         self._process: Process | None = None
@@ -37,7 +38,10 @@ class PlacementProcess:
         """Start it; returns when it listens."""
         self.log.write_text('')
         self._process = Process(
-            [sys.executable, '-m', 'novasched.sandbox.placement', '--port', str(self._port)],
+            [
+                *(sys.executable, '-m', 'novasched.sandbox.placement'),
+                *('--port', str(self._port), *self._arguments),
+            ],
             self.log,
             env={**os.environ, 'NOVASCHED_PLACEMENT_CONNECTION': self._connection},
         )

@@ -15,7 +15,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -69,13 +69,6 @@ class StubPlacement:
         if method != 'GET':
             return _response(204, b'')
         return _response(200, self._pinned if 'PCPU' in path else self._floating)
-
-
-class AllHosts(StillHosts):
-    """Gives all that it has, whoever is asked for: every host is a candidate."""
-
-    def read(self, *_: Any, **__: Any) -> Mapping[str, Host]:
-        return self.hosts
 
 
 @dataclass(frozen=True)
@@ -134,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         decide = _decision(kind, max(chosen.hosts))
         decide()
         profiles[kind] = shares(decide)
-    sheets = [_costs(costs), _lines(lines), *_profiles(profiles)]
+    sheets = [each for each in (_costs(costs), _lines(lines), *_profiles(profiles)) if each.rows]
     show(sheets)
     if chosen.rst:
         chosen.rst.write_text(rst(sheets))
@@ -194,7 +187,7 @@ def _driver(count: int, kind: Kind) -> Driver:
             SETTINGS,
             prefilters,
             PlacementClient(SETTINGS, stub),
-            AllHosts(_hosts(count)),
+            StillHosts(_hosts(count)),
             plugins.filters(SETTINGS),
             plugins.weighers(SETTINGS),
         )
@@ -209,8 +202,9 @@ def _hosts(count: int) -> Sequence[Host]:
         row = SimpleNamespace(**compute.node_row())
         aggregates = tuple(AGGREGATES[name] for name in aggregates_of(number))
         service = Service(compute.name)
-        found.append(rows.host(row, a_uuid(compute.cell), service, aggregates, {}, SETTINGS))
-    return [host for host in found if host]
+        if host := rows.host(row, a_uuid(compute.cell), service, SETTINGS):
+            found.append(replace(host, aggregates=aggregates))
+    return found
 
 
 def _answered(computes: Sequence[LargeHost], amounts: Mapping[str, int]) -> bytes:

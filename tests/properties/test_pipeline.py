@@ -199,7 +199,7 @@ def test_as_if_one_host_came_after_the_other(count, request, settings, seed, bus
         hosts = [after, *found[1:]]
         if busy:
             hosts[-1] = replace(hosts[-1], free_ram_mb=9999, num_io_ops=0)
-        request = request.having_placed(after.host)
+        request = request.having_placed(after.host, None)
     assert memory[CANDIDATES] == plain_memory[CANDIDATES]
 
 

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured of two schedulers that serve the same cloud, and its bounds.
+
+They are asked in turn, each by the queue of its own host name; figures are medians. What
+was claimed is given back after each request, so that every request finds the same cloud.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from tests.functional.daemon import Daemon
+from tests.functional.nova_release import Config
+from tests.functional.processes import Failed
+from tests.perf.callers import Bare, Caller, Exchange, NoAnswer, PlacementLog
+from tests.perf.cloud import LargeCloud
+from tests.perf.hosts import LargeHost
+from tests.perf.requests import KINDS
+from tests.perf.results import Bound, Row
+from tests.perf.watching import QueryLog, resident
+
+SIZES = (1_000, 5_000)
+SMALLEST, LARGEST = SIZES
+SINGLE = tuple(name for name, kind in KINDS.items() if kind.count == 1)
+PARTS = ('start', 'one', 'ten', 'burst', 'queries', 'memory')
+ONCE = ('ten', 'burst')
+"""What is measured in the smallest cloud alone: nova would take minutes for more."""
+
+# How often. Ours and Placement's turns come thrice as often as nova's, which takes seconds.
+ROUNDS, OURS = 3, 3
+STARTS = 2
+BURSTS, OUR_BURSTS = 2, 13
+
+TO_PLACEMENT = 1.3
+FASTER = {SMALLEST: 8, LARGEST: 12}
+TEN_FASTER = 20
+BURST_FASTER = 50
+REFUSED = 0.01  # of the claims
+FIFTH = 0.2
+LAST_WORDS = 25  # lines of a log
+
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Scheduler:
+    """One of the two, and how it is asked."""
+
+    daemon: Daemon
+    caller: Caller
+    bare: Bare
+    log: PlacementLog
+
+    def place(self, kind: str) -> float:
+        """Seconds for a request."""
+        start = time.perf_counter()
+        placed = self._placed(kind)
+        taken = time.perf_counter() - start
+        self.bare.give_back(list(placed))
+        return taken
+
+    def burst(self, size: int) -> Burst:
+        """So many requests at once, each for one server."""
+        self.log.drain()
+        with ThreadPoolExecutor(size) as pool:
+            start = time.perf_counter()
+            asked = [pool.submit(self._placed, 'plain') for _ in range(size)]
+            placed = {uuid: host for each in asked for uuid, host in each.result().items()}
+            taken = time.perf_counter() - start
+        exchanges = self.log.drain()
+        self.bare.give_back(list(placed))
+        return Burst(size / taken, len(set(placed.values())), exchanges)
+
+    def queries(self, kind: str) -> list[str]:
+        """What it asks Placement for a request."""
+        self.log.drain()
+        self.place(kind)
+        return [each.path for each in self.log.drain() if each.is_query]
+
+    def _placed(self, kind: str) -> dict[str, str]:
+        """The hosts of new servers.
+
+        :raises Failed: there are none; the text has the scheduler's last words.
+        """
+        try:
+            return self.caller.place(self.daemon.host, KINDS[kind])
+        except NoAnswer as error:
+            last = '\n'.join(self.daemon.text().splitlines()[-LAST_WORDS:])
+            raise Failed(f'{kind}: {error}\n{last}') from error
+
+
+@dataclass(frozen=True)
+class Burst:
+    """How requests at once went: requests a second, different hosts, and what Placement
+    was asked."""
+
+    pace: float
+    hosts: int
+    exchanges: Sequence[Exchange]
+
+    def claims(self, status: int | None = None) -> int:
+        """How many claims there were, or how many of them were answered so."""
+        return sum(x.is_claim and status in (None, x.status) for x in self.exchanges)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure: kinds of requests, parts, and how many requests come at once."""
+
+    config: Config
+    kinds: Sequence[str] = SINGLE
+    parts: Sequence[str] = PARTS
+    at_once: int = 8
+    statements: bool = False
+
+
+class Bench:
+    """The cloud, and what measures."""
+
+    def __init__(
+        self, cloud: LargeCloud, caller: Caller, log: PlacementLog, queries: QueryLog, tell: Tell
+    ) -> None:
+        self.cloud = cloud
+        self.caller = caller
+        self.log = log
+        self.query_log = queries
+        self.tell = tell
+        self.bare = Bare(cloud.placement_url)
+        self.constant: dict[str, float] = {}
+
+    def measure(self, computes: Sequence[LargeHost], plan: Plan) -> Iterator[Row]:
+        """The rows for a cloud of these hosts."""
+        hosts, is_first = len(computes), not self.cloud.computes
+        self.tell(f'{hosts:,} hosts: filling the databases')
+        self.cloud.grow(computes)
+        with ExitStack() as stack:
+            starts = STARTS if 'start' in plan.parts else 1
+            ours, start = self._started([], plan.config, starts, stack)
+            nova, late = self._started(
+                [self.cloud.nova.script('nova-scheduler')], plan.config, starts, stack
+            )
+            self.tell(f'nova-scheduler hears from {hosts:,} computes')
+            self.caller.sync(nova.daemon.host, list(self.cloud.computes))
+            if 'start' in plan.parts:
+                bounds = [Bound(start / late, '≤', FIFTH, 'of nova')] if hosts == LARGEST else []
+                yield Row(hosts, 'start to first answer', 's', start, late, None, tuple(bounds))
+            for part, measure in self._parts().items():
+                if part in plan.parts and (is_first or part not in ONCE):
+                    yield from measure(hosts, ours, nova, plan)
+
+    def _parts(self) -> dict[str, Callable[[int, Scheduler, Scheduler, Plan], Iterator[Row]]]:
+        return {
+            'one': self._one,
+            'ten': self._ten,
+            'burst': self._burst,
+            'queries': self._queries,
+            'memory': self._memory,
+        }
+
+    def _started(
+        self, command: Sequence[str], config: Config, times: int, stack: ExitStack
+    ) -> tuple[Scheduler, float]:
+        """A scheduler, started so often, and seconds from its start to its first answer."""
+        taken = []
+        for left in reversed(range(times)):
+            self.tell(f'{Path(command[0]).name if command else "novasched"} starts')
+            daemon = Daemon(self.cloud, config, command)
+            stack.callback(daemon.close)
+            scheduler = Scheduler(daemon, self.caller, self.bare, self.log)
+            start = time.perf_counter()
+            with redirect_stdout(sys.stderr):
+                daemon.start()
+            started = time.perf_counter() - start
+            taken.append(started + scheduler.place('plain'))
+            if left:
+                daemon.close()
+        return scheduler, median(taken)
+
+    def _one(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        for kind in plan.kinds:
+            self.tell(f'a request: {kind}')
+            queries = ours.queries(kind)
+            fast, slow, bare = self._in_turn(kind, ours, nova, queries)
+            bounds = [Bound(fast / bare, '≤', TO_PLACEMENT, 'times Placement')]
+            if hosts in FASTER:
+                bounds.append(Bound(slow / fast, '≥', FASTER[hosts], 'times faster'))
+            yield Row(hosts, kind, 'ms', fast, slow, bare, tuple(bounds))
+
+    def _ten(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        self.tell('a request for ten servers')
+        fast, slow, _ = self._in_turn('ten', ours, nova, ())
+        bounds = [Bound(slow / fast, '≥', TEN_FASTER, 'times faster')] if hosts == SMALLEST else []
+        yield Row(hosts, 'ten servers', 'ms', fast, slow, None, tuple(bounds))
+
+    def _in_turn(
+        self, kind: str, ours: Scheduler, nova: Scheduler, queries: Sequence[str]
+    ) -> tuple[float, float, float]:
+        """Milliseconds for a request to ours, to nova's, and to Placement alone."""
+        fast, slow, bare = [], [], []
+        for _ in range(ROUNDS):
+            for _ in range(OURS):
+                bare.append(self.bare.measure(queries) if queries else 0.0)
+                fast.append(ours.place(kind))
+            slow.append(nova.place(kind))
+        return median(fast) * 1e3, median(slow) * 1e3, median(bare) * 1e3
+
+    def _burst(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        size = plan.at_once
+        title = f'{size} at once'
+        self.tell(f'{size} requests at once')
+        fast, slow = [], []
+        for number in range(OUR_BURSTS):
+            fast.append(ours.burst(size))
+            if number < BURSTS:
+                slow.append(nova.burst(size))
+        pace, slow_pace = (median(each.pace for each in bursts) for bursts in (fast, slow))
+        refused, slow_refused = map(_refused, (fast, slow))
+        spread, slow_spread = (median(each.hosts for each in bursts) for bursts in (fast, slow))
+        bounds = [
+            Bound(pace / slow_pace, '≥', BURST_FASTER, 'times faster'),
+            Bound(refused, '≤', REFUSED),
+            Bound(spread, '≥', size / 2),
+        ]
+        rows = [
+            Row(hosts, title, 'requests/s', pace, slow_pace),
+            Row(hosts, title, 'share of claims refused', refused, slow_refused),
+            Row(hosts, title, 'different hosts', spread, slow_spread),
+        ]
+        for row, bound in zip(rows, bounds, strict=True):
+            yield row.bounded(bound) if hosts == SMALLEST else row
+
+    def _queries(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        for kind in plan.kinds:
+            self.tell(f'queries to the databases: {kind}')
+            asked = [self._asked(ours, kind) for _ in range(OURS)]
+            count = median(map(len, asked))
+            if plan.statements:
+                for statement, times in Counter(asked[-1]).most_common():
+                    self.tell(f'{times} x {statement}')
+            # What the smallest cloud needs is what every cloud may need.
+            bound = Bound(count, '≤', self.constant.setdefault(kind, count))
+            slow = len(self._asked(nova, kind)) if kind == plan.kinds[0] else None
+            yield Row(hosts, kind, 'database queries', count, slow).bounded(bound)
+
+    def _asked(self, scheduler: Scheduler, kind: str) -> list[str]:
+        with self.query_log.watch() as asked:
+            scheduler.place(kind)
+        return asked
+
+    def _memory(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        small, large = (resident(each.daemon.pid) / 2**20 for each in (ours, nova))
+        row = Row(hosts, 'resident memory', 'MiB', small, large)
+        bound = Bound(small / large, '≤', FIFTH, 'of nova')
+        yield row.bounded(bound) if hosts == LARGEST else row
+
+
+def _refused(bursts: Sequence[Burst]) -> float:
+    """The share of claims that Placement refused."""
+    return sum(each.claims(409) for each in bursts) / sum(each.claims() for each in bursts)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who asks: a conductor over the message queue, and the bare client of Placement that the
+schedulers are compared with."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import oslo_messaging
+import requests
+
+from tests.functional.broker import TOPIC
+from tests.functional.client import new_uuids
+from tests.functional.placement_api import TOKEN
+from tests.perf.requests import Kind
+
+PATIENCE = 300  # seconds
+CONTEXT = {'user_id': 'user', 'project_id': 'project', 'is_admin': True}
+MICROVERSION = 'placement 1.36'
+QUERY = '/allocation_candidates'
+CLAIM = '/allocations'
+
+_LOGGED = re.compile(r'"(?P<method>[A-Z]+) (?P<path>\S+)" status: (?P<status>\d+) ')
+
+
+class NoAnswer(Exception):
+    """A scheduler refuses, fails or is silent."""
+
+
+class Caller:
+    """Calls schedulers by their host names; any number of threads may."""
+
+    def __init__(self, transport: Any) -> None:
+        target = oslo_messaging.Target(topic=TOPIC, version='4.0')
+        self._client = oslo_messaging.get_rpc_client(transport, target)
+
+    def place(self, host: str, kind: Kind) -> dict[str, str]:
+        """Ask for servers; the host of each, by its UUID.
+
+        :raises NoAnswer: there is none.
+        """
+        uuids = new_uuids(kind.count)
+        client = self._client.prepare(server=host, version='4.5', timeout=PATIENCE)
+        try:
+            found = client.call(CONTEXT, 'select_destinations', **kind.arguments(uuids))
+        except oslo_messaging.MessagingException as error:
+            raise NoAnswer(str(error)) from error
+        chosen = [selections[0]['nova_object.data']['service_host'] for selections in found]
+        return dict(zip(uuids, chosen, strict=True))
+
+    def sync(self, host: str, computes: Sequence[str]) -> None:
+        """Tell a scheduler, as each compute does from time to time, that it has no servers;
+        returns when it has been told. nova takes the first word of a host that it does
+        not know for a reason to look, and trusts the second."""
+        client = self._client.prepare(server=host, version='4.2')
+        ping = self._client.prepare(
+            server=host, namespace='baseapi', version='1.1', timeout=PATIENCE
+        )
+        for _ in range(2):
+            for name in computes:
+                client.cast(CONTEXT, 'sync_instance_info', host_name=name, instance_uuids=[])
+            ping.call(CONTEXT, 'ping', arg='all told')
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request to Placement, and the status of the answer."""
+
+    method: str
+    path: str
+    status: int
+
+    @property
+    def is_query(self) -> bool:
+        """Whether it asks for candidates."""
+        return self.method == 'GET' and self.path.startswith(QUERY)
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether it allocates."""
+        return self.method in ('PUT', 'POST') and self.path.startswith(CLAIM)
+
+
+class PlacementLog:
+    """What Placement was asked, read from its log."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._read = 0
+
+    def drain(self) -> list[Exchange]:
+        """The requests since the last time, in the order in which they were answered."""
+        with self._log.open(errors='replace') as log:
+            log.seek(self._read)
+            text = log.read()
+            self._read = log.tell()
+        return [
+            Exchange(match['method'], match['path'], int(match['status']))
+            for match in _LOGGED.finditer(text)
+        ]
+
+
+class Bare:
+    """Asks Placement what a scheduler asks, and nothing else: the queries, then the claim of
+    the first candidate. One connection, kept open; answers are read and not decoded."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._session = requests.Session()
+        self._session.headers.update({'X-Auth-Token': TOKEN, 'OpenStack-API-Version': MICROVERSION})
+        self._session.trust_env = False
+        self._claims: dict[str, bytes] = {}
+
+    def measure(self, queries: Sequence[str]) -> float:
+        """Seconds for the queries and one claim, which is given back after that."""
+        body, [server] = self._claim(queries[0]), new_uuids()
+        start = time.perf_counter()
+        for query in queries:
+            self._call('GET', query)
+        self._call('PUT', f'{CLAIM}/{server}', body)
+        taken = time.perf_counter() - start
+        self.give_back([server])
+        return taken
+
+    def give_back(self, servers: Sequence[str]) -> None:
+        """Let servers hold nothing any more."""
+        for server in servers:
+            self._call('DELETE', f'{CLAIM}/{server}')
+
+    def _claim(self, query: str) -> bytes:
+        if query not in self._claims:
+            first = self._call('GET', query).json()['allocation_requests'][0]
+            owner = {'project_id': 'project', 'user_id': 'user', 'consumer_generation': None}
+            self._claims[query] = json.dumps({**first, **owner}).encode()
+        return self._claims[query]
+
+    def _call(self, method: str, path: str, data: bytes | None = None) -> Any:
+        headers = {'Content-Type': 'application/json'} if data else {}
+        url = self._url + path
+        response = self._session.request(method, url, data=data, headers=headers, timeout=PATIENCE)
+        response.raise_for_status()
+        return response

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was measured of both schedulers, and what had to come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tests.perf.tables import Sheet, verdict
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A figure, and the least or the most that it may be."""
+
+    figure: float
+    sign: str
+    limit: float
+    what: str = ''
+
+    @property
+    def met(self) -> bool:
+        """Whether it is so."""
+        return self.figure <= self.limit if self.sign == '≤' else self.figure >= self.limit
+
+    def __str__(self) -> str:
+        figure = f'{self.figure:.3g} {self.what}'.strip()
+        return f'{figure} ({self.sign} {self.limit:g}): {verdict(self.met)}'
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table. Placement's figure is for the same queries made bare."""
+
+    hosts: int
+    what: str
+    unit: str
+    ours: float | None = None
+    nova: float | None = None
+    placement: float | None = None
+    bounds: tuple[Bound, ...] = ()
+
+    def bounded(self, *bounds: Bound) -> Row:
+        """The line with what has to come out."""
+        return replace(self, bounds=bounds)
+
+    def report(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        bounds = [{**asdict(bound), 'met': bound.met} for bound in self.bounds]
+        return {**asdict(self), 'bounds': bounds}
+
+    def texts(self) -> list[str]:
+        """As a table takes it."""
+        figures = map(_figure, (self.ours, self.nova, self.placement))
+        bounds = '\n'.join(map(str, self.bounds))
+        return [f'{self.hosts:,}', self.what, self.unit, *figures, bounds]
+
+
+def missed(rows: Sequence[Row]) -> int:
+    """How many bounds are."""
+    return sum(not bound.met for row in rows for bound in row.bounds)
+
+
+def sheet(rows: Sequence[Row]) -> Sheet:
+    """The table."""
+    columns = ('hosts', 'what', 'unit', 'novasched', 'nova-scheduler', 'Placement', 'bound')
+    texts = [row.texts() for row in rows]
+    return Sheet('novasched and nova-scheduler', columns, texts, words=3)
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return ''
+    return f'{value:,.0f}' if value == int(value) or value >= 100 else f'{value:,.3g}'
