@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .compute_rows import Flavor
+from .compute_rows import Flavor, Row
 from .nova_cloud import PROJECT, USER
 from .nova_release import ENVIRONMENT, NovaRelease
 from .processes import Failed
@@ -54,6 +54,53 @@ def new_uuids(count: int = 1) -> list[str]:
     return [str(uuid.uuid4()) for _ in range(count)]
 
 
+def a_call(
+    instance_uuids: Sequence[str] | None,
+    flavor: Flavor,
+    *,
+    version: str = '4.5',
+    num_instances: int | None = None,
+    zone: str | None = None,
+    hints: Mapping[str, Sequence[str]] | None = None,
+    group: Group | None = None,
+    image: Mapping[str, Any] | None = None,
+    devices: Sequence[Mapping[str, Any]] = (),
+    destination: Mapping[str, Any] | None = None,
+    force_hosts: Sequence[str] = (),
+    force_nodes: Sequence[str] = (),
+    ignore_hosts: Sequence[str] = (),
+    is_bfv: bool = False,
+    return_objects: bool = True,
+    return_alternates: bool = False,
+    project: str = PROJECT,
+) -> Row:
+    """A call of select_destinations; ``devices`` are fields of InstancePCIRequest."""
+    asked = {name: list(value) for name, value in (hints or {}).items()}
+    if group is not None:
+        # The user names the group by a hint; the API resolves it and leaves it there.
+        asked.setdefault('group', [group.uuid])
+    return {
+        'version': version,
+        'instance_uuids': None if instance_uuids is None else list(instance_uuids),
+        'num_instances': num_instances,
+        'flavor': _flavor(flavor),
+        'image': dict(image or {}),
+        'availability_zone': zone,
+        'scheduler_hints': asked,
+        'group': vars(group) if group else None,
+        'devices': [dict(each) for each in devices],
+        'destination': dict(destination or {}),
+        'force_hosts': list(force_hosts),
+        'force_nodes': list(force_nodes),
+        'ignore_hosts': list(ignore_hosts),
+        'is_bfv': is_bfv,
+        'return_objects': return_objects,
+        'return_alternates': return_alternates,
+        'project_id': project,
+        'user_id': USER,
+    }
+
+
 class NovaClient:
     """nova.scheduler.rpcapi.SchedulerAPI in nova's own Python; one call at a time."""
 
@@ -88,55 +135,23 @@ class NovaClient:
         instance_uuids: Sequence[str] | None,
         flavor: Flavor,
         *,
-        version: str = '4.5',
-        num_instances: int | None = None,
-        zone: str | None = None,
-        hints: Mapping[str, Sequence[str]] | None = None,
-        group: Group | None = None,
-        image: Mapping[str, Any] | None = None,
-        devices: Sequence[Mapping[str, Any]] = (),
-        destination: Mapping[str, Any] | None = None,
-        force_hosts: Sequence[str] = (),
-        force_nodes: Sequence[str] = (),
-        ignore_hosts: Sequence[str] = (),
-        is_bfv: bool = False,
-        return_objects: bool = True,
-        return_alternates: bool = False,
-        project: str = PROJECT,
         timeout: float = ANSWER,
+        **asked: Any,
     ) -> Any:
         """What the scheduler answers, objects as dicts; Refused when the call raises.
 
         4.5 gives a list of lists of selections (or of dicts, without return_objects); 4.4,
-        4.3 and 4.0 go out in the form of that version and give a list of dicts. ``devices``
-        are fields of InstancePCIRequest.
+        4.3 and 4.0 go out in the form of that version and give a list of dicts. What may be
+        asked for is :func:`a_call`'s.
         """
-        asked = {name: list(value) for name, value in (hints or {}).items()}
-        if group is not None:
-            # The user names the group by a hint; the API resolves it and leaves it there.
-            asked.setdefault('group', [group.uuid])
-        return self._ask(
-            'select_destinations',
-            timeout,
-            version=version,
-            instance_uuids=None if instance_uuids is None else list(instance_uuids),
-            num_instances=num_instances,
-            flavor=_flavor(flavor),
-            image=dict(image or {}),
-            availability_zone=zone,
-            scheduler_hints=asked,
-            group=vars(group) if group else None,
-            devices=[dict(each) for each in devices],
-            destination=dict(destination or {}),
-            force_hosts=list(force_hosts),
-            force_nodes=list(force_nodes),
-            ignore_hosts=list(ignore_hosts),
-            is_bfv=is_bfv,
-            return_objects=return_objects,
-            return_alternates=return_alternates,
-            project_id=project,
-            user_id=USER,
-        )
+        return self._ask('select_destinations', timeout, **a_call(instance_uuids, flavor, **asked))
+
+    def select_at_once(self, calls: Sequence[Row], threads: int) -> list[Any]:
+        """What the scheduler answers to each of the calls (:func:`a_call`), which are made from
+        so many threads; a Refused in the place of those that raise."""
+        requests = [{'command': 'select_destinations', 'parameters': call} for call in calls]
+        found = self._ask('together', len(calls) * ANSWER, requests=requests, threads=threads)
+        return [each['answer'] if 'answer' in each else Refused(each['error']) for each in found]
 
     def land(self, numa_topology: str, flavor: Flavor, count: int) -> tuple[list[list[int]], str]:
         """So many servers on a host, one after the other, by the code of nova-compute: the CPUs

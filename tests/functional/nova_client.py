@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 import oslo_messaging as messaging
@@ -46,6 +47,11 @@ class Client:
             **(objects_too if version == '4.5' else {}),
         )
         return plain(found)
+
+    def together(self, parameters: Parameters) -> list[Parameters]:
+        """Several commands at once, from so many threads; what comes of each, in order."""
+        with futures.ThreadPoolExecutor(parameters['threads']) as pool:
+            return list(pool.map(lambda request: answer(self, request), parameters['requests']))
 
     def land(self, parameters: Parameters) -> Any:
         """Fit servers on the NUMA cells of a host as its nova-compute does when they come."""

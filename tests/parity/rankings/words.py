@@ -125,6 +125,8 @@ def a_config(dice: Dice, hosts: Sequence[str]) -> dict[str, dict[str, Any]]:
     left_out = () if config['metrics']['required'] else ('MetricsFilter',)
     filters = [name for name in dice.sample(FILTERS, len(FILTERS)) if name not in left_out]
     config['scheduler'] |= {'max_attempts': dice.choice(ATTEMPTS)}
+    # nova knows of no server that its host does not report.
+    config['novasched'] = {'in_flight_timeout': 0}
     config['filter_scheduler'] |= {
         'enabled_filters': ','.join(filters),
         'isolated_hosts': ','.join(dice.some(hosts, 4, 1)),

@@ -130,7 +130,7 @@ def multipliers(dice: Dice, case: Case) -> None:
     names = [
         f'{name}_weight_multiplier' for name in (
             'ram', 'cpu', 'disk', 'io_ops', 'num_instances', 'build_failure', 'hypervisor_version',
-            'pci', 'soft_affinity', 'soft_anti_affinity', 'cross_cell_move',
+            'pci', 'soft_affinity', 'soft_anti_affinity', 'cross_cell_move', 'image_props',
         )
     ]  # fmt: skip
     at_least_0 = ('pci', 'soft_affinity', 'soft_anti')
