@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -20,6 +19,25 @@ class _Reading(Generic[Value]):
     text: str
     value: Value
     why_not: str | None = None
+
+
+class _Lazily(Generic[Value]):
+    """A value that is looked for when somebody first asks."""
+
+    __slots__ = ('_known', '_node', '_read', '_text')
+
+    def __init__(
+        self, read: Callable[[str | None, str], Value], text: str | None, node: str
+    ) -> None:
+        self._read = read
+        self._text = text
+        self._node = node
+        self._known: list[Value] = []
+
+    def __call__(self) -> Value:
+        if not self._known:
+            self._known.append(self._read(self._text, self._node))
+        return self._known[0]
 
 
 class Report(Generic[Value]):
@@ -40,10 +58,10 @@ class Report(Generic[Value]):
 
     def of(self, row: Any) -> Callable[[], Value]:
         """The value in a row of compute_nodes, for whoever asks."""
-        text = getattr(row, self._column)
-        return partial(self._value, text, row.hypervisor_hostname)
+        return _Lazily(self.value, getattr(row, self._column), row.hypervisor_hostname)
 
-    def _value(self, text: str | None, node: str) -> Value:
+    def value(self, text: str | None, node: str) -> Value:
+        """What a text says that a compute node reports."""
         if text is None:
             return self._absent
         reading = self._latest.get(node)

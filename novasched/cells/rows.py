@@ -30,6 +30,9 @@ SERVICE = ('host', 'disabled', 'disabled_reason', 'forced_down', 'version')
 INSTANCE = ('uuid', 'host', 'project_id', 'instance_type_id')
 NUMA = Report[HostTopology | None]('numa_topology', host_topology, None)
 PCI = Report[Pools]('pci_stats', pools, ())
+Triples = tuple[tuple[str, ...], ...]
+KINDS_OF_HOST = 1000
+_TRIPLES: dict[str | None, Triples] = {}
 SYSTEM_METADATA = ('instance_uuid', 'key', 'value')
 
 
@@ -90,7 +93,7 @@ def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host
         hypervisor_version=row.hypervisor_version,
         hypervisor_hostname=row.hypervisor_hostname,
         cpu_info=row.cpu_info,
-        supported_instances=_triples(_decoded(row, 'supported_instances', list)),
+        supported_instances=_supported(row),
         stats=stats,
         metrics=tuple(m for m in _decoded(row, 'metrics', list) if isinstance(m, dict)),
         numa=NUMA.of(row),
@@ -114,8 +117,18 @@ def _free_disk_gb(row: Any) -> int:
     return min(free, least)
 
 
-def _triples(supported: list[Any]) -> tuple[tuple[str, ...], ...]:
-    """Architecture, hypervisor type and VM mode of each kind of server that can run."""
+def _supported(row: Any) -> Triples:
+    """Architecture, hypervisor type and VM mode of each kind of server that can run; the same
+    object for hosts that report the same."""
+    text = row.supported_instances
+    if text not in _TRIPLES:
+        if len(_TRIPLES) >= KINDS_OF_HOST:
+            _TRIPLES.clear()
+        _TRIPLES[text] = _triples(_decoded(row, 'supported_instances', list))
+    return _TRIPLES[text]
+
+
+def _triples(supported: list[Any]) -> Triples:
     return tuple(
         tuple(canonical(kind, str(name)) for kind, name in zip(KINDS_OF_SERVER, each, strict=False))
         for each in supported

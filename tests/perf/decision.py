@@ -31,6 +31,7 @@ from novasched.model.host import Aggregate, Host, Service
 from novasched.model.request import Request
 from novasched.model.settings import Settings
 from novasched.placement.client import PlacementClient
+from novasched.processes import collect_seldom
 from novasched.rpc import decode, versions
 from novasched.rpc.serializer import Serializer
 from novasched.service import PREFILTERS
@@ -115,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and say whether the bounds are met."""
     chosen = _arguments(arguments)
     logging.basicConfig(level=logging.WARNING)
+    collect_seldom()
     costs = []
     for hosts in chosen.hosts:
         for kind in chosen.only:
@@ -194,13 +196,19 @@ def _driver(count: int, kind: Kind) -> Driver:
     )
 
 
+@lru_cache
+def _aggregates(names: tuple[str, ...]) -> tuple[Aggregate, ...]:
+    """Shared by the hosts that are in the same, as where they are read."""
+    return tuple(AGGREGATES[name] for name in names)
+
+
 @lru_cache(maxsize=1)
 def _hosts(count: int) -> Sequence[Host]:
     """The hosts as they are read from the rows of their computes."""
     found = []
     for number, compute in enumerate(large_cloud(count)):
         row = SimpleNamespace(**compute.node_row())
-        aggregates = tuple(AGGREGATES[name] for name in aggregates_of(number))
+        aggregates = _aggregates(tuple(aggregates_of(number)))
         service = Service(compute.name)
         if host := rows.host(row, a_uuid(compute.cell), service, SETTINGS):
             found.append(replace(host, aggregates=aggregates))

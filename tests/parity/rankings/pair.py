@@ -60,7 +60,9 @@ class Seen:
     claims: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     """What each server then holds: {server: {provider: resources}}."""
     written: list[tuple[str, Any]] = field(default_factory=list)
-    """Each successful claim: its path, and all that is written."""
+    """Each claim that stands: its path, and all that is written."""
+    tried: list[tuple[str, Any]] = field(default_factory=list)
+    """With those that were given back, since not every server found a host."""
     queries: list[str] = field(default_factory=list)
     filtered: list[tuple[str | None, int]] = field(default_factory=list)
     """How many hosts each filter left, from None for the first on."""
@@ -94,7 +96,7 @@ class Seen:
     @property
     def has_turned(self) -> bool:
         """Whether a server got other providers, on the host of one before it."""
-        taken = [claim.get('mappings', {}) for _, claim in self.written]
+        taken = [claim.get('mappings', {}) for _, claim in self.tried]
         return any(a.get('') == b.get('') and a != b for a, b in itertools.pairwise(taken))
 
     @property
@@ -137,7 +139,9 @@ class Scheduler:
             seen.failed = not error.no_valid_host
         exchanges = self._proxy.drain()
         seen.queries = [each.query for each in exchanges if each.path == QUERY]
-        seen.written = list(_written(exchanges))
+        seen.tried = list(_written(exchanges))
+        undone = _given_back(exchanges)
+        seen.written = [claim for claim in seen.tried if claim[0] not in undone]
         allocations = self._cloud.placement.allocations
         seen.claims = {uuid: allocations(uuid) for uuid in call.instance_uuids or ()}
         seen.read(self._log())
@@ -153,9 +157,17 @@ class Scheduler:
 
 
 def _written(exchanges: list[Exchange]) -> Iterator[tuple[str, Any]]:
+    """The claims, of which nova makes one after the other and we several at once."""
     for each in exchanges:
         if each.method == 'PUT' and each.status == 204:
             yield each.path, json.loads(each.body)
+        elif each.method == 'POST' and each.status == 204:
+            for uuid, claim in json.loads(each.body).items():
+                yield f'{each.path}/{uuid}', claim
+
+
+def _given_back(exchanges: list[Exchange]) -> set[str]:
+    return {each.path for each in exchanges if each.method == 'DELETE' and each.status == 204}
 
 
 def _ranked(match: re.Match[str]) -> Ranked:

@@ -57,7 +57,7 @@ class Tally:
         self.themes.update(call.themes)
         self.queries += bool(seen.queries)
         self.ties += ties(seen.rankings)
-        self.claims.update(written=len(seen.written), **{'on other providers': seen.has_turned})
+        self.claims.update(written=len(seen.tried), **{'on other providers': seen.has_turned})
         self.weighers.update(seen.weighed)
         if seen.fault:
             name, left = seen.filtered[-1] if seen.filtered else ('none', 0)
