@@ -10,13 +10,46 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tests.parity.comparison import Difference
+from tests.parity.comparison import Difference, Figures
 from tests.parity.descriptions import Case
+from tests.parity.known import Known, explanation
 from tests.parity.rankings.pair import Ranked, Seen
 
 PRECISION = 1e-9
+SHOWN = 5
+"""So many differences are told; more follow from the same mistakes."""
 Matter = tuple[str, Any, Any]
 """Its name, and what each side has."""
+
+
+class Comparison:
+    """What a run of calls came to."""
+
+    def __init__(self, name: str, intended: Sequence[Known]) -> None:
+        self.figures = Figures(f'rankings: {name}')
+        self.different: list[Difference] = []
+        self._intended = intended
+
+    def add(self, case: Case, nova: Seen, ours: Seen) -> None:
+        """Note what both sides did with a call."""
+        self.figures.cases += 1
+        self.figures.outcomes[nova.outcome] += 1
+        each = difference(case, nova, ours)
+        if each and (reason := self._reason(each)):
+            self.figures.known[reason] += 1
+        elif each:
+            self.different.append(each)
+
+    def _reason(self, each: Difference) -> str | None:
+        """The intended difference that this one is; queries to Placement never differ."""
+        if 'queries' in each.nova_says:
+            return None
+        return explanation(self._intended, self.figures.name, each.case, each.nova, each.ours)
+
+    @property
+    def result(self) -> tuple[Figures, Sequence[Difference]]:
+        """Figures, and some of the differences that are not meant."""
+        return self.figures, self.different[:SHOWN]
 
 
 def difference(case: Case, nova: Seen, ours: Seen) -> Difference | None:
@@ -24,8 +57,7 @@ def difference(case: Case, nova: Seen, ours: Seen) -> Difference | None:
     first, since the others may follow from it."""
     found = [
         *_unless(nova.queries == ours.queries, 'queries', nova.queries, ours.queries),
-        *_unless(nova.left == ours.left, 'left by filters', nova.left, ours.left),
-        *_in_rankings(nova.rankings, ours.rankings),
+        *_on_the_way(nova, ours),
         *_unless(nova.fault == ours.fault, 'fault', nova.fault, ours.fault),
         *_unless(nova.claims == ours.claims, 'claims', nova.claims, ours.claims),
         *_unless(nova.written == ours.written, 'written claims', nova.written, ours.written),
@@ -34,6 +66,17 @@ def difference(case: Case, nova: Seen, ours: Seen) -> Difference | None:
     theirs = {matter: value for matter, value, _ in found}
     mine = {matter: value for matter, _, value in found}
     return Difference(case, nova.outcome, ours.outcome, theirs, mine) if found else None
+
+
+def _on_the_way(nova: Seen, ours: Seen) -> Iterator[Matter]:
+    """What the logs tell; the end of it, where we claimed for all servers at once in vain
+    and then, as nova, for one after the other."""
+    left, rankings = ours.left, ours.rankings
+    if ours.began_again:
+        rankings = rankings[len(rankings) - len(nova.rankings) :]
+        left = left[len(left) - len(nova.left) :]
+    yield from _unless(nova.left == left, 'left by filters', nova.left, left)
+    yield from _in_rankings(nova.rankings, rankings)
 
 
 def _unless(same: bool, matter: str, nova: Any, ours: Any) -> list[Matter]:

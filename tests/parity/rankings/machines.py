@@ -65,7 +65,7 @@ def a_machine(dice: Dice, number: int, may_lack_disk: bool = False) -> Machine:
     service = _service(dice)
     if service.get('disabled') and dice.maybe():
         traits += ('COMPUTE_STATUS_DISABLED',)
-    pools, cards = _cards(dice)
+    pools, providers = cards(dice, dice.one(0, 1, 2, 3), reported=dice.maybe(0.85))
     return Machine(
         f'host{number:02}',
         dice.one(*CELLS),
@@ -88,11 +88,11 @@ def a_machine(dice: Dice, number: int, may_lack_disk: bool = False) -> Machine:
             'supported_instances': json.dumps(_supported(dice)),
             'metrics': dice.one(*[json.dumps(_metrics(dice))] * 30, '[]', None),
             'numa_topology': _cells(dice) if dice.maybe(0.8) else None,
-            'pci_stats': _listed(pools),
+            'pci_stats': pools,
         },
         service=service,
         inventory=_inventory(dice, may_lack_disk),
-        children=[*cards, *_devices(dice)],
+        children=[*providers, *_devices(dice)],
     )  # fmt: skip
 
 
@@ -162,11 +162,11 @@ def _cells(dice: Dice) -> str:
     return numa_cases.host(dice, dice.one(1, 2, 2, 4), networks=dice.maybe(), counted=1.0)
 
 
-def _cards(dice: Dice) -> tuple[list[dict[str, Any]], list[Child]]:
-    """Pools of PCI devices, and their providers where nova-compute reports them."""
+def cards(dice: Dice, number: int, reported: bool) -> tuple[str, list[Child]]:
+    """PCI devices of so many cards: what compute_nodes.pci_stats holds, and their providers
+    where nova-compute reports them."""
     pools, providers = [], []
-    reported = dice.maybe(0.85)
-    for _ in range(dice.one(0, 2, 3, 4)):
+    for _ in range(number):
         product, count = dice.choice(PCI_PRODUCTS), dice.one(1, 1, 2, 3)
         tags = {'dev_type': dice.one('type-PCI', 'type-VF')}
         if reported:
@@ -174,14 +174,6 @@ def _cards(dice: Dice) -> tuple[list[dict[str, Any]], list[Child]]:
             card = Child(dice.uuid(), {pci_class(product): {'total': count}}, traits)
             providers.append(card)
             tags['rp_uuid'] = card.uuid
-        pools.append({
-            'vendor_id': PCI_VENDOR, 'product_id': product, 'numa_node': dice.one(None, 0, 1),
-            'count': count, 'tags': tags,
-        })  # fmt: skip
-    return pools, providers
-
-
-def _listed(pools: list[dict[str, Any]]) -> str:
-    """The pools as compute_nodes.pci_stats holds them."""
-    objects = [primitive('PciDevicePool', '1.1', **pool) for pool in pools]
-    return json.dumps(primitive('PciDevicePoolList', '1.1', objects=objects))
+        pool = {'vendor_id': PCI_VENDOR, 'product_id': product, 'numa_node': dice.one(None, 0, 1)}
+        pools.append(primitive('PciDevicePool', '1.1', **pool, count=count, tags=tags))
+    return json.dumps(primitive('PciDevicePoolList', '1.1', objects=pools)), providers

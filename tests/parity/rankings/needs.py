@@ -211,10 +211,6 @@ def devices(dice: Dice, world: World, call: Call) -> None:
             groups.append(_group(f'{name}-{number}', {pci_class(product): 1}, traits))
     call.put(pci_requests={'requests': requests})
     call.request.setdefault('requested_resources', []).extend(groups)
-    if dice.maybe(0.4):
-        # All servers on one host, so that they need more than one card.
-        hosts = [each.name for each in world.machines if each.children]
-        call.put(requested_destination={'host': dice.choice(hosts), 'node': None})
 
 
 def _group(

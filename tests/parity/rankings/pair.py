@@ -61,6 +61,8 @@ class Seen:
     """What each server then holds: {server: {provider: resources}}."""
     written: list[tuple[str, Any]] = field(default_factory=list)
     """Each claim that stands: its path, and all that is written."""
+    began_again: bool = False
+    """Claiming for all servers at once was refused, so that they were ranked once more."""
     tried: list[tuple[str, Any]] = field(default_factory=list)
     """With those that were given back, since not every server found a host."""
     queries: list[str] = field(default_factory=list)
@@ -140,6 +142,7 @@ class Scheduler:
         exchanges = self._proxy.drain()
         seen.queries = [each.query for each in exchanges if each.path == QUERY]
         seen.tried = list(_written(exchanges))
+        seen.began_again = any(x.method == 'POST' and x.status == 409 for x in exchanges)
         undone = _given_back(exchanges)
         seen.written = [claim for claim in seen.tried if claim[0] not in undone]
         allocations = self._cloud.placement.allocations

@@ -6,6 +6,8 @@ A theme adds one matter to a call. Most leave some hosts over, so that several c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tests.parity.descriptions import Case
 from tests.parity.dice import Dice
 from tests.parity.rankings import needs, places
@@ -14,8 +16,8 @@ from tests.parity.rankings.words import FLAVORS, IMAGES, PROJECTS, PROPERTIES
 from tests.parity.rankings.world import World
 
 
-def a_call(dice: Dice, world: World) -> Call:
-    """A request for one to five servers, about a few matters."""
+def a_call(dice: Dice, world: World, themes: Sequence[Theme] = ()) -> Call:
+    """A request for one to five servers, about a few matters, or about these."""
     count = dice.one(1, 1, 1, 1, 2, 3, 4, 5)
     uuids = [dice.uuid() for _ in range(count)]
     flavor = {
@@ -32,7 +34,7 @@ def a_call(dice: Dice, world: World) -> Call:
         },
     }  # fmt: skip
     call = Call(request, uuids)
-    for theme in dict.fromkeys(dice.sample(THEMES, dice.one(0, 1, 1, 1, 2, 2, 3))):
+    for theme in themes or dict.fromkeys(dice.sample(THEMES, dice.one(0, 1, 1, 1, 2, 2, 3))):
         theme(dice, world, call)
         call.themes.append(theme.__name__)
     request['numa_topology'] = needs.cells_of(flavor)

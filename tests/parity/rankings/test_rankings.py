@@ -12,13 +12,13 @@ import pytest
 
 from tests.functional.client import NovaClient
 from tests.functional.nova_cloud import NovaCloud
-from tests.parity.comparison import Difference, Figures
+from tests.parity.comparison import Figures
 from tests.parity.conftest import Check
 from tests.parity.dice import Dice
-from tests.parity.known import Known, explanation
+from tests.parity.known import Known
 from tests.parity.rankings.builder import Builder
 from tests.parity.rankings.call import Call
-from tests.parity.rankings.comparison import difference, ties
+from tests.parity.rankings.comparison import Comparison, ties
 from tests.parity.rankings.pair import Seen, running
 from tests.parity.rankings.requests import a_call
 from tests.parity.rankings.trial import Trial
@@ -26,14 +26,11 @@ from tests.parity.rankings.words import FILTERS, WEIGHERS, a_config
 from tests.parity.rankings.world import a_world
 
 WORLDS, REQUESTS, HOSTS = 10, 52, 24
-SHOWN = 5
-"""So many differences of a world are told; more follow from the same mistakes."""
-CASES, QUERIES, RANKED = 500, 300, 300
-"""So many requests at least are compared, so many of them come to Placement, and so many
-times there are several hosts to rank."""
+CASES, QUERIES, CLAIMS, RANKED = 500, 300, 300, 300
+"""So many requests at least are compared, so many of them come to Placement, so many servers
+are claimed, and so many times there are several hosts to rank."""
 OFTEN = 3
-"""So many times at least each filter rejects a host, each weigher tells hosts apart, and a
-server of a request gets devices that the ones before it have left."""
+"""So many times at least each filter rejects a host, and each weigher tells hosts apart."""
 
 
 @dataclass
@@ -45,7 +42,7 @@ class Tally:
     """How many were treated the same, differently as known, and differently."""
     queries: int = 0
     ties: int = 0
-    claims: Counter[str] = field(default_factory=Counter)
+    claims: int = 0
     themes: Counter[str] = field(default_factory=Counter)
     filters: Counter[str] = field(default_factory=Counter)
     weighers: Counter[str] = field(default_factory=Counter)
@@ -57,7 +54,7 @@ class Tally:
         self.themes.update(call.themes)
         self.queries += bool(seen.queries)
         self.ties += ties(seen.rankings)
-        self.claims.update(written=len(seen.tried), **{'on other providers': seen.has_turned})
+        self.claims += len(seen.tried)
         self.weighers.update(seen.weighed)
         if seen.fault:
             name, left = seen.filtered[-1] if seen.filtered else ('none', 0)
@@ -68,6 +65,13 @@ class Tally:
             if name and after < before
         )
         self.ranked.update('one' if len(each) == 1 else 'several' for each in seen.rankings)
+
+    def close(self, compared: Comparison) -> None:
+        """Note that a world is over."""
+        known, different = compared.figures.known.total(), len(compared.different)
+        same = compared.figures.cases - known - different
+        self.worlds += 1
+        self.requests.update(same=same, known=known, different=different)
 
 
 @pytest.fixture(scope='module')
@@ -94,7 +98,7 @@ def test_world(
     check: Check,
 ) -> None:
     """The same queries to Placement, hosts that are left, ranking, answer, claims and fault."""
-    figures, found = Figures(f'rankings: world {number}'), list[Difference]()
+    compared = Comparison(f'world {number}', intended)
     for again in range(times):
         dice = Dice(f'{seed} {number} {again}')
         world = a_world(dice, HOSTS)
@@ -105,42 +109,26 @@ def test_world(
             for case in range(REQUESTS):
                 call = a_call(dice, world)
                 nova, ours = trial.run(call)
-                tally.add(call, nova)
-                figures.cases += 1
-                figures.outcomes[nova.outcome] += 1
                 where = f'seed {seed}, world {number} {again}, request {case}'
-                description = {'where': where, 'config': config, **asdict(call)}
-                if each := difference(description, nova, ours):
-                    if reason := why(intended, each):
-                        figures.known[reason] += 1
-                    else:
-                        found.append(each)
+                compared.add({'where': where, 'config': config, **asdict(call)}, nova, ours)
+                tally.add(call, nova)
                 trial.keep_or_undo(dice, call, ours)
         assert not trial.leftovers()
-    tally.worlds += 1
-    known, different = figures.known.total(), len(found)
-    tally.requests.update(same=figures.cases - known - different, known=known, different=different)
-    check((figures, found[:SHOWN]))
-
-
-def why(intended: Sequence[Known], each: Difference) -> str | None:
-    """The intended difference that this one is; queries to Placement never differ."""
-    if 'queries' in each.nova_says:
-        return None
-    return explanation(intended, 'rankings', each.case, each.nova, each.ours)
+    tally.close(compared)
+    check(compared.result)
 
 
 def test_they_tell(tally: Tally, check: Check) -> None:
     """The requests reached every filter and weigher, and no two hosts weighed the same."""
     if tally.worlds < WORLDS:
         pytest.skip('not all worlds ran, or not to their end')
-    for name in ('requests', 'claims', 'filters', 'weighers', 'ranked', 'refusals', 'themes'):
+    for name in ('requests', 'filters', 'weighers', 'ranked', 'refusals', 'themes'):
         counter: Counter[str] = getattr(tally, name)
         check((Figures(f'rankings: {name}', counter.total(), counter), ()))
     assert tally.requests.total() >= CASES
     assert tally.queries >= QUERIES
     assert tally.ranked['several'] >= RANKED
     assert tally.ties == 0
-    assert tally.claims['on other providers'] >= OFTEN
+    assert tally.claims >= CLAIMS
     assert {name for name in FILTERS if tally.filters[name] < OFTEN} == {'AllHostsFilter'}
     assert {name for name in WEIGHERS if tally.weighers[name] < OFTEN} == set()

@@ -30,14 +30,14 @@ class Trial:
     def run(self, call: Call) -> tuple[Seen, Seen]:
         """What nova does with a call, and what we do; nothing of nova's stays."""
         nova = self._pair.nova.ask(call, self._cells)
-        self._undo(call, nova)
+        self.undo(call, nova)
         return nova, self._pair.ours.ask(call, self._cells)
 
     def keep_or_undo(self, dice: Dice, call: Call, ours: Seen) -> None:
         """Let new servers run at times, so that the world does not stay the same."""
         chosen = _hosts(ours.answer) if call.return_objects and not call.moved else []
         if not chosen or not dice.maybe(KEPT):
-            self._undo(call, ours)
+            self.undo(call, ours)
             return
         size = call.request['flavor']
         flavor = Flavor(size['vcpus'], size['memory_mb'], size['root_gb'], size['ephemeral_gb'])
@@ -53,7 +53,7 @@ class Trial:
         unequal = {uuid for uuid in found | wanted if found.get(uuid) != wanted.get(uuid)}
         return {uuid: found.get(uuid) for uuid in unequal}
 
-    def _undo(self, call: Call, seen: Seen) -> None:
+    def undo(self, call: Call, seen: Seen) -> None:
         """Let every server of the call hold what it held before."""
         before = {call.moved.uuid: call.moved.held} if call.moved else {}
         for uuid, claims in seen.claims.items():
