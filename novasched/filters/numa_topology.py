@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from novasched.filters.alike import Column
@@ -29,6 +29,10 @@ class NUMATopologyFilter(CandidateFilter):
             [host.cpu_allocation_ratio for host in hosts],
             [host.ram_allocation_ratio for host in hosts],
         ]
+
+    def wanted(self, request: Request) -> Hashable:
+        threads = _requires_threads(request)
+        return request.numa_topology, request.physnets, request.tunneled, threads
 
     def judge(self, host: Host, request: Request, mappings: Mappings | None) -> str | None:
         topology = host.numa_topology

@@ -8,6 +8,7 @@ import functools
 import importlib
 import json
 import pkgutil
+from dataclasses import replace
 from datetime import datetime
 from random import Random
 from types import ModuleType, SimpleNamespace
@@ -105,7 +106,7 @@ def _plain(limit: Any) -> Any:
     """A limit; that of NUMA cells as nova's side has it."""
     if not isinstance(limit, TopologyLimits):
         return limit
-    return {**dataclasses.asdict(limit), 'physnets': sorted(limit.physnets)}
+    return {**dataclasses.asdict(limit), 'physnets': sorted(limit.physnets or ())}
 
 
 def error_of(error: Exception, stage: str) -> dict[str, str]:
@@ -126,17 +127,18 @@ def request_of(case: Case) -> Request:
 
 def host_of(description: Case, settings: Settings) -> Host | None:
     """The host that the rows amount to."""
-    service = rows.service(_row(description['service']), NOW, settings.service_down_time)
+    row = _row(description['service'])
+    service = rows.service(row, up=_is_heard_of(row, settings))
     aggregates = tuple(Aggregate(**each) for each in description['aggregates'])
     instances = {each['uuid']: _instance(each) for each in description['instances']}
-    return rows.host(
-        _row(description['row']),
-        description['cell_uuid'],
-        service,
-        aggregates,
-        instances,
-        settings,
-    )
+    host = rows.host(_row(description['row']), description['cell_uuid'], service, settings)
+    return host and replace(host, aggregates=aggregates, instances=instances)
+
+
+def _is_heard_of(row: SimpleNamespace, settings: Settings) -> bool:
+    """What ``cells/computes.py`` has the database find out."""
+    heard = row.last_seen_up or row.created_at
+    return bool(heard) and abs(NOW - heard).total_seconds() <= settings.service_down_time
 
 
 def _instance(row: Case) -> Instance:

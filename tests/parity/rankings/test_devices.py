@@ -28,6 +28,7 @@ TURNS = 10
 """So often at least a server has to take another card than the one before it."""
 CONFIG = {
     'DEFAULT': {'service_down_time': DOWN_TIME},
+    'novasched': {'in_flight_timeout': 0},
     'scheduler': {'max_attempts': 200},
     # Hosts fill up one after the other.
     'filter_scheduler': {
