@@ -13,7 +13,6 @@ from novasched.weighers.build_failure import BuildFailureWeigher
 from novasched.weighers.cpu import CPUWeigher
 from novasched.weighers.io_ops import IoOpsWeigher
 from novasched.weighers.ram import RAMWeigher
-from novasched.weighing import normalised
 from tests.builders import a_host, a_request
 
 
@@ -68,22 +67,6 @@ def rank(line, hosts, request=None, index=0, seed=1):
 
 
 A, B, C = a_host('a', ram=1024), a_host('b', ram=4096), a_host('c', ram=2048)
-
-
-@pytest.mark.parametrize(
-    ('raw', 'bounds', 'shares'),
-    [
-        ([1, 3, 2], (None, None), [0, 1, 0.5]),
-        ([2, 2], (None, None), [0, 0]),
-        ([0, 0], (0, None), [0, 0]),
-        ([5, 10], (0, None), [0.5, 1]),
-        ([5, 10], (0, 20), [0.25, 0.5]),
-        ([-3], (None, None), [0]),
-    ],
-)
-def test_normalised(raw, bounds, shares):
-    """The least found (or minval) is 0, the greatest (or maxval) 1; equal is 0."""
-    assert normalised(raw, *bounds) == shares
 
 
 @pytest.mark.parametrize(
@@ -160,6 +143,52 @@ def test_rebuild_runs_those_that_say_so():
     request = a_request(hints={'_nova_check_type': ['rebuild'], 'nobody': ['please']})
     assert rank(pipeline(Nobody), [A], request) == ['a']
     assert rank(pipeline(OnRebuild), [A], request) == []
+
+
+class Recording(Filter):
+    """Accepts every host, and tells which ones it was asked about."""
+
+    once_per_host = True
+    asked = ()
+
+    def reject_all(self, hosts, request):
+        type(self).asked = names(hosts)
+        return [None] * len(hosts)
+
+
+class Everytime(Recording):
+    """The same, whoever is in hand."""
+
+    once_per_host = False
+
+
+@pytest.mark.parametrize(
+    ('plugin', 'hosts', 'asked'),
+    [
+        (Recording, [A, B, C], []),
+        (Recording, [A, a_host('b', ram=1), C], ['b']),
+        (Recording, [C, B, A], ['c', 'a']),
+        (Recording, [A, B], ['a', 'b']),
+        (Everytime, [A, B, C], ['a', 'b', 'c']),
+    ],
+)
+def test_only_changed_hosts_are_judged_again(plugin, hosts, asked):
+    """Once per host means: for the next server of the request, hosts that are not where and
+    what they were after the last one are judged, and no others."""
+    line = pipeline(plugin).for_request({})
+    assert rank(line, [A, B, C]) == ['a', 'b', 'c']
+    assert rank(line, hosts, index=1) == names(hosts)
+    assert plugin.asked == asked
+
+
+def test_every_request_starts_anew():
+    """What was found for one request is not used for the next."""
+    line = pipeline(Recording)
+    for _ in range(2):
+        rank(line.for_request({}), [A, B, C])
+        assert Recording.asked == ['a', 'b', 'c']
+        rank(line, [A, B, C])
+        assert Recording.asked == ['a', 'b', 'c']
 
 
 def test_log_of_a_refusal(caplog):

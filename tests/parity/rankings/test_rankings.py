@@ -102,7 +102,7 @@ def test_world(
     for again in range(times):
         dice = Dice(f'{seed} {number} {again}')
         world = a_world(dice, HOSTS)
-        config = a_config(dice, world.hosts)
+        config = a_config(dice, world.hosts, number)
         builder.build(dice, world)
         with running(builder.cloud, client, config) as pair:
             trial = Trial(builder, pair, world)

@@ -115,13 +115,25 @@ CONFIG: dict[str, dict[str, Sequence[Any]]] = {
 }  # fmt: skip
 
 
-def a_config(dice: Dice, hosts: Sequence[str]) -> dict[str, dict[str, Any]]:
+IN_TURN = (
+    ('filter_scheduler', 'max_instances_per_host'),
+    ('filter_scheduler', 'aggregate_image_properties_isolation_namespace'),
+    ('filter_scheduler', 'image_props_weight_multiplier'),
+    ('metrics', 'required'),
+)
+"""Options without which some filter or weigher says nothing; each world has the next value."""
+
+
+def a_config(dice: Dice, hosts: Sequence[str], number: int) -> dict[str, dict[str, Any]]:
     """A nova.conf with every filter in any order, and now and then without MetricsFilter,
     so that MetricsWeigher meets hosts that lack a metric."""
     config = {
         group: {option: dice.choice(values) for option, values in options.items()}
         for group, options in CONFIG.items()
     }
+    for group, option in IN_TURN:
+        values = CONFIG[group][option]
+        config[group][option] = values[number % len(values)]
     left_out = () if config['metrics']['required'] else ('MetricsFilter',)
     filters = [name for name in dice.sample(FILTERS, len(FILTERS)) if name not in left_out]
     config['scheduler'] |= {'max_attempts': dice.choice(ATTEMPTS)}

@@ -26,6 +26,7 @@ READ_INSTANCES = {
     'DifferentHostFilter', 'JsonFilter', 'SameHostFilter', 'ServerGroupAntiAffinityFilter',
     'TypeAffinityFilter',
 }  # fmt: skip
+ABOUT_THE_OTHERS = {'ServerGroupAffinityFilter', 'ServerGroupAntiAffinityFilter'}
 MOVED_TO_PLACEMENT = [
     f'{prefix}{what}Filter' for prefix in ('', 'Aggregate', 'Exact') for what in ('Core', 'Ram', 'Disk')
 ]  # fmt: skip
@@ -43,6 +44,7 @@ def test_when_it_runs(name):
     (each,) = plugins.filters(Settings(enabled_filters=(name,)))
     assert each.name == name
     assert each.once_per_request is (name in ONCE_PER_REQUEST)
+    assert each.once_per_host is (name not in ONCE_PER_REQUEST | ABOUT_THE_OTHERS)
     assert each.on_rebuild is (name in ON_REBUILD)
     assert each.reads_instances is (name in READ_INSTANCES)
 
