@@ -22,7 +22,9 @@ def zone(dice: Dice, world: World, call: Call) -> None:
 def group(dice: Dice, world: World, call: Call) -> None:
     """A server group, with members somewhere."""
     policy = dice.choice(POLICIES)
-    members = dice.some(world.servers, 2 if policy == 'affinity' else 9)
+    # Where members attract or repel, hosts differ by how many they have.
+    most, least = {'affinity': (2, 0), 'anti-affinity': (9, 0)}.get(policy, (40, 10))
+    members = dice.some(world.servers, most, least)
     rules = (
         {'max_server_per_host': dice.one('1', '2', '3')}
         if policy == 'anti-affinity' and dice.maybe()

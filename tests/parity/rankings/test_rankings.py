@@ -25,7 +25,7 @@ from tests.parity.rankings.trial import Trial
 from tests.parity.rankings.words import FILTERS, WEIGHERS, a_config
 from tests.parity.rankings.world import a_world
 
-WORLDS, REQUESTS, HOSTS = 10, 52, 24
+WORLDS, REQUESTS, HOSTS = 12, 50, 24
 CASES, QUERIES, CLAIMS, RANKED = 500, 300, 300, 300
 """So many requests at least are compared, so many of them come to Placement, so many servers
 are claimed, and so many times there are several hosts to rank."""
