@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 MET, MISSED = 'met', 'MISSED'
-WIDTH = 120  # characters of a table that goes into a file
+WIDTH = 130  # characters of a table that goes into a file
 STYLES = {MET: 'green', MISSED: 'bold red'}
 
 
