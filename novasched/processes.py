@@ -6,6 +6,8 @@ them from here makes sure that the choice comes first. That is why the imports b
 stand between other statements.
 """
 
+import contextlib
+import ctypes
 import gc
 import warnings
 
@@ -18,10 +20,19 @@ backend.init_backend(backend.BackendType.THREADING)
 
 from oslo_service import loopingcall, service  # noqa: E402
 
-__all__ = ['collect_seldom', 'loopingcall', 'service']
+__all__ = ['collect_seldom', 'loopingcall', 'service', 'share_heaps']
 
+HEAPS = 2
+M_ARENA_MAX = -8  # glibc's malloc.h
 YOUNG = 100_000
 """So many objects are made before garbage is looked for among them."""
+
+
+def share_heaps() -> None:
+    """Let threads share heaps, where the C library is glibc. It gives each thread its own
+    else, and what one thread has freed, such as an answer of some MB, no other can use."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, HEAPS)
 
 
 def collect_seldom() -> None:

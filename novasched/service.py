@@ -55,7 +55,7 @@ from novasched.prefilters.routed_networks import RoutedNetworksPrefilter
 from novasched.prefilters.tenant_aggregate import TenantAggregatePrefilter
 from novasched.prefilters.tpm_secret_security import TpmSecretSecurityPrefilter
 from novasched.prefilters.virtio_sound import VirtioSoundPrefilter
-from novasched.processes import collect_seldom, loopingcall, service
+from novasched.processes import collect_seldom, loopingcall, service, share_heaps
 from novasched.rpc.server import make_server, make_transport
 
 LOG = logging.getLogger('nova.scheduler.manager')
@@ -159,6 +159,7 @@ class SchedulerService(service.ServiceBase):  # type: ignore[misc]  # oslo.servi
 
     def start(self) -> None:
         """Build the scheduler, show that it is alive, take requests."""
+        share_heaps()
         collect_seldom()
         settings = configuration.settings(self.conf)
         self.application = compose(self.conf, settings)
