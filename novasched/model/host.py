@@ -130,10 +130,11 @@ class Host:
         PCI devices (``fitting.py``).
 
         Swap counts towards Placement's DISK_GB but not here, as in nova. A move or
-        a build always costs the host one I/O operation.
+        a build always costs the host one I/O operation. A caller that names no servers
+        has none put on the host: nobody could tell them apart.
         """
         flavor = request.flavor
-        uuid = request.instance_uuid
+        uuid = request.instance_uuid if request.instance_uuids else None
         placed = {uuid: Instance(uuid, request.project_id, flavor.id)} if uuid else {}
         return replace(
             self,

@@ -146,6 +146,21 @@ def test_without_uuids_nothing_is_claimed():
     assert cloud.claimed == {}
 
 
+@pytest.mark.parametrize(
+    ('uuids', 'answer'),
+    [((a_uuid('server0'), a_uuid('server1')), [['a'], ['b']]), (None, [['a'], ['a']])],
+)
+def test_servers_without_names_are_on_no_host(uuids, answer):
+    """Policies know the servers of the same request only if the caller names them."""
+    members = [a_uuid('server0'), a_uuid('server1')]
+    request = a_request(
+        count=2,
+        instance_uuids=uuids,
+        group=a_group('anti-affinity', members),
+    )
+    assert Cloud(A, B).ask(request) == answer
+
+
 def test_a_rebuild_asks_placement_nothing():
     """Whether a server's own host suits a new image is decided without a claim."""
     cloud = Cloud(A, B, slots=0)
