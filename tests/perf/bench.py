@@ -110,6 +110,11 @@ class Burst:
         """How many claims there were, or how many of them were answered so."""
         return sum(x.is_claim and status in (None, x.status) for x in self.exchanges)
 
+    @property
+    def queries(self) -> int:
+        """How often Placement was asked for candidates."""
+        return sum(each.is_query for each in self.exchanges)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -246,6 +251,8 @@ class Bench:
         ]
         for row, bound in zip(rows, bounds, strict=True):
             yield row.bounded(bound) if hosts == SMALLEST else row
+        asked, slow_asked = (median(each.queries for each in bursts) for bursts in (fast, slow))
+        yield Row(hosts, title, 'queries to Placement', asked, slow_asked)
 
     def _queries(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
         for kind in plan.kinds:
