@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from novasched import fitting
@@ -108,7 +108,8 @@ class InFlight:
         limits: Mapping[str, Any],
     ) -> Flight:
         """Note that the request's server in hand goes to a host."""
-        flight = Flight(host, request, candidate, limits, self._clock())
+        lasting = replace(request, origin=None)
+        flight = Flight(host, lasting, candidate, limits, self._clock())
         with self._lock:
             self._flights[host.uuid] = (*self._flights.get(host.uuid, ()), flight)
         return flight

@@ -8,6 +8,7 @@ and nodes. Host names are compared without regard to case, node names exactly.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 from novasched.model.host import Host
@@ -55,10 +56,12 @@ def _at_destination(hosts: Sequence[Host], request: Request) -> Sequence[Host]:
 
 
 def _without_ignored(hosts: Sequence[Host], names: Sequence[str]) -> Sequence[Host]:
-    ignored = {name.lower() for name in names}
-    found = {h.host for h in hosts if h.host.lower() in ignored}
-    LOG.info('Host filter ignoring hosts: %s', ', '.join(sorted(found)))
-    return [h for h in hosts if h.host not in found]
+    """nova names each node's host, as the request spells it and in the order there."""
+    ignored = {name.lower(): name for name in names}
+    found = Counter(name for h in hosts if (name := h.host.lower()) in ignored)
+    told = [each for name, each in ignored.items() for _ in range(found[name])]
+    LOG.info('Host filter ignoring hosts: %s', ', '.join(told))
+    return [h for h in hosts if h.host.lower() not in ignored]
 
 
 def _log_forced(kind: str, kept: Sequence[str], forced: Sequence[str]) -> None:

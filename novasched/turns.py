@@ -34,10 +34,15 @@ class Turns(Generic[Result]):
     """
 
     def __init__(
-        self, work: Callable[[], Result], clock: Callable[[], float] = time.monotonic
+        self,
+        work: Callable[[], Result],
+        clock: Callable[[], float] = time.monotonic,
+        gather: Callable[[], None] = lambda: None,
     ) -> None:
+        """:param gather: waits, before a turn begins, for others who are about to want it."""
         self._work = work
         self._clock = clock
+        self._gather = gather
         self._lock = threading.Lock()
         self._turn = _Turn[Result]()
         self._next: _Turn[Result] | None = None
@@ -57,6 +62,7 @@ class Turns(Generic[Result]):
                 turn = self._next = self._next or _Turn()
         if first:
             before.result.exception()  # waits: there is one turn at a time
+            self._gather()
             with self._lock:
                 turn.began = self._clock()
                 self._turn, self._next = turn, None
@@ -74,6 +80,53 @@ class Turns(Generic[Result]):
             turn.result.set_result(self._work())
         except BaseException as error:  # whatever it is, those who wait must hear of it
             turn.result.set_exception(error)
+
+
+class Company:
+    """Those who are on their way to a turn.
+
+    Requests of a burst come within milliseconds. The first of them would ask alone, and the
+    others wait until it has its answer before they ask. So it looks who else is about to
+    come. Who is alone does not wait, and nobody waits for one who is late.
+    """
+
+    def __init__(
+        self, patience: float, most: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """:param patience: seconds that one is waited for at most.
+        :param most: seconds that one waits at most, for however many.
+        """
+        self._patience = patience
+        self._most = most
+        self._clock = clock
+        self._coming: set[float] = set()
+        self._changed = threading.Condition()
+
+    def expect(self, moment: float) -> None:
+        """Somebody set out at that moment (monotonic seconds)."""
+        with self._changed:
+            self._forget_the_late()
+            self._coming.add(moment)
+
+    def arrived(self, moment: float) -> None:
+        """Who set out at that moment is there."""
+        with self._changed:
+            self._coming.discard(moment)
+            self._changed.notify_all()
+
+    def gather(self) -> None:
+        """Wait until everybody is there who is not late."""
+        until = self._clock() + self._most
+        with self._changed:
+            while self._forget_the_late() and self._clock() < until:
+                soonest = min(until, min(self._coming) + self._patience)
+                self._changed.wait(max(soonest - self._clock(), 0))
+
+    def _forget_the_late(self) -> bool:
+        """Whether anybody is left."""
+        last = self._clock() - self._patience
+        self._coming = {moment for moment in self._coming if moment > last}
+        return bool(self._coming)
 
 
 def _failed(turn: _Turn[Result]) -> bool:

@@ -18,6 +18,12 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     allocations: dict[str, msgspec.Raw]
     mappings: msgspec.Raw = msgspec.Raw(b'{}')
 
+    def apart(self) -> Candidate:
+        """The same with texts of its own. What was read of an answer are pieces of it, each
+        of which keeps the whole in memory."""
+        own = {rp: text.copy() for rp, text in self.allocations.items()}
+        return Candidate(own, self.mappings.copy())
+
     def resources(self) -> dict[str, dict[str, int]]:
         """What is taken: provider UUID to resource class to amount."""
         decode = msgspec.json.Decoder(_Resources).decode
@@ -30,6 +36,10 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     def body(self) -> str:
         """The JSON text that conductor keeps to claim an alternate with."""
         return msgspec.json.encode(self).decode()
+
+    def allocations_alone(self) -> str:
+        """The same without mappings, as Placement's microversions before 1.34 want it."""
+        return msgspec.json.encode({'allocations': self.allocations}).decode()
 
 
 class _Resources(msgspec.Struct):

@@ -34,13 +34,18 @@ class Counting(adapter.Adapter):
         self.asked: list[str] = []
         self.waiting = threading.Semaphore(0)
         self.gate: threading.Event | None = None
+        self.held_up = ''
 
     def request(self, url: str, method: str, **kwargs: Any) -> Any:
         self.asked.append(f'{method} {url.partition("?")[0]}')
-        if self.gate is not None and url.startswith('/allocation_candidates'):
+        if self.gate is not None and url.startswith(self.held_up):
             self.waiting.release()
             assert self.gate.wait(WAIT)
         return super().request(url, method, **kwargs)
+
+    def hold_up(self, path: str) -> None:
+        """Let requests for a path wait for the gate."""
+        self.held_up, self.gate = path, threading.Event()
 
 
 @pytest.fixture
@@ -111,11 +116,47 @@ def test_together_with_one_that_holds_something(
     assert held(cloud) == before
 
 
+@pytest.mark.parametrize(
+    ('others', 'asked'),
+    [
+        (1, ['PUT']),
+        (ROOM - 1, ['POST']),
+        (ROOM, ['POST', 'POST', 'POST', 'PUT', 'PUT']),
+    ],
+)
+def test_claims_that_come_during_another(
+    cloud: NovaCloud,
+    client: PlacementClient,
+    http: Counting,
+    hosts: list[str],
+    others: int,
+    asked: list[str],
+) -> None:
+    """They are made by one request; where Placement refuses that, halves of it are tried, so
+    that as many are claimed as one by one."""
+    requests = servers(1 + others)
+    http.hold_up('/allocations')
+    assert http.gate
+    with ThreadPoolExecutor(len(requests)) as pool:
+        made = [pool.submit(client.claim, requests[0], a_candidate(hosts[0]))]
+        assert http.waiting.acquire(timeout=WAIT)
+        made += [pool.submit(client.claim, each, a_candidate(hosts[0])) for each in requests[1:]]
+        pause = threading.Event()
+        while len(client._claims._orders) < others:
+            pause.wait(0.001)
+        http.gate.set()
+        claims = [each.result(WAIT) for each in made]
+    assert [each.split()[0] for each in http.asked[1:]] == asked
+    assert len([claim for claim in claims if claim]) == min(ROOM, 1 + others)
+    assert held(cloud).keys() == {claim.uuid for claim in claims if claim}
+
+
 def ask_at_once(
     client: PlacementClient, http: Counting, requests: list[Request]
 ) -> list[Callable[[], Any]]:
     """The answers to requests of which all but the first come while that one is answered."""
-    http.gate = threading.Event()
+    http.hold_up('/allocation_candidates')
+    assert http.gate
     with ThreadPoolExecutor(len(requests)) as pool:
         first = pool.submit(client.candidates, requests[0])
         assert http.waiting.acquire(timeout=WAIT)

@@ -13,8 +13,8 @@ ALL = ['a', 'B', 'c1', 'c2']
     ('fields', 'left', 'line'),
     [
         ({}, ALL, None),
-        ({'ignore_hosts': ('A', 'x')}, ['B', 'c1', 'c2'], 'Host filter ignoring hosts: a'),
-        ({'ignore_hosts': ('a', 'b', 'c')}, [], 'Host filter ignoring hosts: B, a, c'),
+        ({'ignore_hosts': ('A', 'x')}, ['B', 'c1', 'c2'], 'Host filter ignoring hosts: A'),
+        ({'ignore_hosts': ('a', 'b', 'c')}, [], 'Host filter ignoring hosts: a, b, c, c'),
         ({'force_hosts': ('b',)}, ['B'], 'Host filter forcing available hosts to B'),
         (
             {'force_hosts': ('x',)},

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from novasched.turns import Turns
+from novasched.turns import Company, Turns
 
 
 class Work:
@@ -94,3 +94,57 @@ def test_nobody_gets_what_began_before_they_came(pool, threads):
         return turns.since() >= mine
 
     assert all(pool.map(ask, range(500 * threads)))
+
+
+class Hand:
+    """A clock that stands still."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.mark.parametrize('set_out', [[], [99.9], [99.9, 50.0]])
+def test_nobody_waits_for_who_is_late(set_out):
+    """One who set out long ago has given up, and who is alone does not wait at all."""
+    company = Company(patience=0.05, most=60, clock=Hand())
+    for moment in set_out:
+        company.expect(moment)
+    company.gather()
+
+
+def test_who_is_about_to_come_is_waited_for(pool):
+    """The others begin once everybody is there who set out in time."""
+    company = Company(patience=60, most=60, clock=Hand())
+    company.expect(99)
+    company.expect(98)
+    gathered = pool.submit(company.gather)
+    company.arrived(99)
+    assert not gathered.done()
+    company.arrived(98)
+    gathered.result(10)
+
+
+def test_there_is_an_end_to_waiting():
+    """However many set out one after another, who waits for them begins at last."""
+    company = Company(patience=60, most=0)
+    company.expect(company._clock())
+    company.gather()
+
+
+def test_a_turn_waits_for_company(pool):
+    """Whoever comes while a turn gathers shares that turn."""
+    gathering, come = threading.Event(), threading.Event()
+
+    def gather():
+        gathering.set()
+        assert come.wait(10)
+
+    numbers = itertools.count(1)
+    turns = Turns(lambda: next(numbers), gather=gather)
+    first = pool.submit(turns.since)
+    assert gathering.wait(10)
+    others = [pool.submit(turns.since, turns._clock()) for _ in range(4)]
+    come.set()
+    assert {each.result(10) for each in (first, *others)} == {1}
