@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from novasched.secrets import hide
+
 
 class NovaschedError(Exception):
     """Base of the errors below; its text is fit for a log and holds no secret."""
@@ -86,4 +88,4 @@ def blaming(plugin: str) -> Iterator[None]:
     except NovaschedError:
         raise
     except Exception as error:
-        raise BadPlugin(f'{plugin} raised {type(error).__name__}: {error}') from error
+        raise BadPlugin(f'{plugin} raised {type(error).__name__}: {hide(error)}') from error

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -12,13 +13,27 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 from oslo_db import options as db_options
 from oslo_log import log as logging
+from oslo_reports import opts as report_options
+from oslo_service import opts as service_options
 
 from novasched.conf.options import DRIVER_ALIASES, OPTIONS, field_of
+from novasched.conf.written import (
+    Written,
+    environment,
+    merged,
+    parsed,
+    referring,
+    secret_values,
+    within,
+)
 from novasched.errors import ConfigError
 from novasched.model import ratios
 from novasched.model.settings import Settings
+from novasched.secrets import hide, learn
 
 PROJECT = 'nova'
+CLIENTS = (('placement', 'placement'), ('neutron', 'network'))
+"""The groups that keystoneauth1 reads, and the services that they are for."""
 RATIOS = ('metrics_weight_setting', 'image_props_weight_setting')
 """The fields of Settings that list ``name=ratio``."""
 
@@ -31,9 +46,11 @@ def register(conf: cfg.ConfigOpts) -> None:
     for group, option in OPTIONS:
         conf.register_opt(option, group=None if group == 'DEFAULT' else group)
     logging.register_options(conf)
+    service_options.register_service_opts(conf)
+    report_options.set_defaults(conf)
     conf.register_opts(db_options.database_opts, group='database')
     conf.register_opts(db_options.database_opts, group='api_database')
-    for group, service_type in (('placement', 'placement'), ('neutron', 'network')):
+    for group, service_type in CLIENTS:
         loading.register_auth_conf_options(conf, group)
         loading.register_session_conf_options(conf, group)
         loading.register_adapter_conf_options(conf, group)
@@ -42,15 +59,28 @@ def register(conf: cfg.ConfigOpts) -> None:
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
-    """The options declared here, for oslo-config-generator."""
+    """The options declared here, for oslo-config-generator. ``[database]`` is oslo.db's own."""
     groups: dict[str, list[cfg.Opt]] = {}
     for group, option in OPTIONS:
         groups.setdefault(group, []).append(option)
+    groups['api_database'] = list(db_options.database_opts)
+    for group, service_type in CLIENTS:
+        known = [
+            *loading.get_auth_common_conf_options(),
+            *loading.get_auth_plugin_conf_options('password'),
+            *loading.get_session_conf_options(),
+            *loading.get_adapter_conf_options(),
+        ]
+        shown = {'service_type': service_type, 'valid_interfaces': ['internal', 'public']}
+        for each in known:
+            if each.dest in shown:
+                each.default = shown[each.dest]
+        groups.setdefault(group, []).extend(known)
     return list(groups.items())
 
 
 def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.ConfigOpts:
-    """Read nova.conf as nova's own services do.
+    """Read nova.conf as nova's own services do, and learn the secrets in it.
 
     :raises ConfigError: a file cannot be read, or an option's value is not valid.
     """
@@ -61,10 +91,36 @@ def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.Conf
     except cfg.ConfigFilesNotFoundError as error:
         raise ConfigError('--config-file', ', '.join(error.config_files), 'not found') from None
     except cfg.ConfigFileParseError as error:
-        raise ConfigError('--config-file', error.config_file, error.msg or '') from None
+        raise ConfigError('--config-file', error.config_file, _where(error)) from None
     except cfg.Error as error:
-        raise ConfigError('command line', ' '.join(args), str(error)) from None
+        raise ConfigError('command line', ' '.join(args), hide(error)) from None
+    learn(secret_values(_written(conf)))
+    learn(secret_values(environment()))
     return conf
+
+
+def refusal(conf: cfg.ConfigOpts | None, error: Exception) -> str:
+    """What an error that ends the start tells the operator. One of oslo.config's own is that
+    of an option that is read where nobody expects it to be wrong: one with a ``$``."""
+    lost = (cfg.NoSuchOptError, cfg.NoSuchGroupError, cfg.TemplateSubstitutionError)
+    if conf is None or not isinstance(error, lost):
+        return hide(error)
+    names = referring(_written(conf), set(re.findall(r'\w+', str(error))))
+    why = 'a $ in it names no option; a $ that is meant as such is written $$'
+    return str(ConfigError(', '.join(names) or 'an option', '(not shown)', why))
+
+
+def _where(error: cfg.ConfigFileParseError) -> str:
+    """The place of a broken line. The line may hold anything, so it is not shown."""
+    cause = error.__context__
+    if isinstance(cause, cfg.ParseError):
+        return f'line {cause.lineno}: {cause.msg}'
+    return hide(error.msg)
+
+
+def _written(conf: cfg.ConfigOpts) -> Written:
+    files = [*(conf.config_file or []), *within(conf.config_dir or [])]
+    return merged(map(parsed, files))
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:

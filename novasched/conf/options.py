@@ -63,6 +63,11 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
         'Seconds of silence after which a compute service counts as down.')),
     ('DEFAULT', _opt(cfg.IntOpt, 'report_interval',
         'Seconds between two heartbeats in the services table.', min=1)),
+    ('DEFAULT', _opt(cfg.BoolOpt, 'periodic_enable',
+        'Run what is to be done from time to time, the heartbeat apart.')),
+    ('DEFAULT', _opt(cfg.StrOpt, 'servicegroup_driver',
+        'Where services show that they are up: db, in the services table; mc, in the memcached '
+        'of [cache].', choices=['db', 'mc'])),
     *(('DEFAULT', _opt(cfg.FloatOpt, f'{name}_allocation_ratio',
         f'{what} allocation ratio of hosts that report none.', min=0.0))
       for name, what in RATIOS),
@@ -95,6 +100,9 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
         'Keep servers without their traits out of aggregates that require these.')),
     ('scheduler', _opt(cfg.BoolOpt, 'image_metadata_prefilter',
         'Ask for the traits that the properties of the image amount to.')),
+    ('scheduler', _opt(cfg.IntOpt, 'discover_hosts_in_cells_interval',
+        'Seconds between two searches for new computes, to map their hosts to their cells; '
+        '-1 leaves that to nova-manage.', min=-1)),
     ('scheduler', _opt(cfg.IntOpt, 'periodic_task_interval',
         'Seconds between two refreshes of what caching_scheduler knows.',
         deprecated_opts=_old('scheduler_driver_task_period'))),
@@ -171,6 +179,14 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
     _metric(cfg.BoolOpt, 'required', 'Whether a host without one of the metrics is an error.'),
     _metric(cfg.FloatOpt, 'weight_of_unavailable',
         'What a host weighs that lacks one of the metrics, where they are not required.'),
+
+    ('notifications', cfg.StrOpt('notification_format', default='unversioned',
+        choices=('unversioned', 'versioned', 'both'), deprecated_group='DEFAULT', help=(
+        'Format of the notifications, for which [oslo_messaging_notifications] driver must '
+        'name a driver.'))),
+    ('notifications', cfg.ListOpt('versioned_notifications_topics',
+        default=['versioned_notifications'], help=(
+        'Topics of the notifications in the versioned format.'))),
 
     ('neutron', cfg.IntOpt('http_retries', min=0, default=3, help=(
         'How often a connection to Neutron is tried again.'))),

@@ -95,5 +95,5 @@ def test_unreadable_files_are_named(read, tmp_path):
     """A missing file, or one that is no configuration, is refused by name."""
     with pytest.raises(ConfigError, match=r'--config-file = /nowhere: not found'):
         conf.load(['--config-file', '/nowhere'], 'novasched')
-    with pytest.raises(ConfigError, match=r'--config-file = .*nova.conf: at'):
+    with pytest.raises(ConfigError, match=r'--config-file = .*nova.conf: line 1: No'):
         read('what is this\n')

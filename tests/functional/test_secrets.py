@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passwords of every kind, in every place, with every trouble: none of them is told.
+
+The daemon tells whatever it and its libraries have to tell, at the level DEBUG.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.unit.rpc.wire import CALLS, context_of
+
+from .client import NovaClient, new_uuids
+from .compute_rows import Flavor
+from .daemon import Daemon, is_reference
+from .notices import calling
+from .nova_cloud import NovaCloud
+from .nova_release import Config
+from .processes import free_port, wait_until
+
+pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler tells them')
+
+MARK = 'Kraken7'
+"""In each piece of each secret that a wrong parse could make."""
+HOST, PORT = '127.0.0.1', free_port()
+LIBRARIES = (
+    'amqp', 'keystoneauth', 'kombu', 'oslo.messaging', 'oslo_config', 'oslo_db',
+    'oslo_messaging', 'oslo_service', 'requests', 'sqlalchemy', 'stevedore', 'urllib3',
+)  # fmt: skip
+LOUD = {
+    'debug': True,
+    'log_options': True,
+    'default_log_levels': ','.join(f'{name}=DEBUG' for name in LIBRARIES),
+}
+PASSWORDS = {
+    'plain': f'{MARK}a',
+    'at': f'{MARK}a@{MARK}b',
+    'slash': f'{MARK}a/{MARK}b',
+    'hash': f'{MARK}a#{MARK}b',
+    'question': f'{MARK}a?{MARK}b',
+    'colon': f'{MARK}a:{MARK}b',
+    'comma': f'{MARK}a,{MARK}b',
+    'dollar': f'a${MARK}',
+    'bracket': f'{MARK}a[{MARK}b',
+    'percent': f'{MARK}a%40{MARK}b',
+}
+LAST = 60.0
+
+
+def url_of(scheme: str, password: str) -> str:
+    """Where nobody listens."""
+    return f'{scheme}://nova:{password}@{HOST}:{PORT}/nova'
+
+
+def told(daemon: Daemon) -> list[str]:
+    """The lines in which a secret stands."""
+    return [line for line in daemon.text().splitlines() if MARK.lower() in line.lower()]
+
+
+def loud(overrides: Config) -> Config:
+    """The overrides, with all that there is to tell."""
+    return {**overrides, 'DEFAULT': {**LOUD, **overrides.get('DEFAULT', {})}}
+
+
+@pytest.fixture(scope='module')
+def small_cloud(cloud: NovaCloud) -> NovaCloud:
+    """One host."""
+    cloud.reset()
+    cloud.add_host('host-1')
+    return cloud
+
+
+@pytest.fixture
+def launched(small_cloud: NovaCloud) -> Iterator[Callable[[Config, str], Daemon]]:
+    """Starts a daemon and waits until it ends, or until its log has a text."""
+    daemons: list[Daemon] = []
+
+    def launch(overrides: Config, text: str) -> Daemon:
+        daemon = Daemon(small_cloud, loud(overrides))
+        daemons.append(daemon)
+        process = daemon.launch()
+        wait_until(lambda: not process.alive() or text in daemon.text(), LAST, text)
+        assert text in daemon.text()
+        return daemon
+
+    yield launch
+    for each in daemons:
+        each.close()
+
+
+@pytest.mark.parametrize('password', PASSWORDS.values(), ids=PASSWORDS)
+@pytest.mark.parametrize('group', ['database', 'api_database'])
+def test_a_database_that_is_not_there(
+    launched: Callable[[Config, str], Daemon], group: str, password: str
+) -> None:
+    """The start ends with the option's name."""
+    daemon = launched(
+        {group: {'connection': url_of('mysql+pymysql', password), 'retry_interval': 0}},
+        f'novasched: [{group}] connection',
+    )
+    assert told(daemon) == []
+
+
+@pytest.mark.parametrize('password', PASSWORDS.values(), ids=PASSWORDS)
+def test_a_broker_that_is_not_there(
+    launched: Callable[[Config, str], Daemon], password: str
+) -> None:
+    """The daemon tries again and again; if the URL is none, the start ends."""
+    broken = any(sign in password for sign in '/#?,$[')
+    text = 'novasched: [DEFAULT] transport_url' if broken else 'Connection refused'
+    daemon = launched({'DEFAULT': {'transport_url': url_of('rabbit', password)}}, text)
+    assert told(daemon) == []
+
+
+@pytest.mark.parametrize('password', PASSWORDS.values(), ids=PASSWORDS)
+def test_a_placement_that_is_not_there(
+    launched: Callable[[Config, str], Daemon], password: str
+) -> None:
+    """The daemon starts without it, or ends, for a URL that is none."""
+    daemon = launched({'placement': {'endpoint': url_of('http', password)}}, 'placement')
+    wait_until(lambda: 'novasched: ' in daemon.text() or 'ontinuing' in daemon.text(), LAST, 'end')
+    assert told(daemon) == []
+
+
+def test_wrong_passwords(launched: Callable[[Config, str], Daemon], small_cloud: NovaCloud) -> None:
+    """Those who answer, and refuse."""
+    at = urlsplit(small_cloud.api.url)
+    wrong = at._replace(netloc=f'nova:{MARK}@{at.hostname}:{at.port}').geturl()
+    for group in ('database', 'api_database'):
+        daemon = launched({group: {'connection': wrong, 'retry_interval': 0}}, 'Access denied')
+        assert told(daemon) == []
+    at = urlsplit(small_cloud.amqp_url)
+    wrong = at._replace(netloc=f'guest:{MARK}@{at.hostname}:{at.port}').geturl()
+    assert told(launched({'DEFAULT': {'transport_url': wrong}}, 'ACCESS_REFUSED')) == []
+    assert told(launched({'placement': {'token': MARK}}, 'novasched: [placement]')) == []
+
+
+@pytest.mark.parametrize('auth_url', [f'http://me:{MARK}@{HOST}:{PORT}', f'http://{HOST}:{PORT}'])
+def test_a_keystone_that_is_not_there(
+    launched: Callable[[Config, str], Daemon], auth_url: str
+) -> None:
+    """Its URL may have credentials too."""
+    group = {
+        'auth_type': 'password',
+        'auth_url': auth_url,
+        'username': 'nova',
+        'password': MARK,
+        'project_name': 'service',
+        'user_domain_name': 'Default',
+        'project_domain_name': 'Default',
+    }
+    assert told(launched({'placement': group}, 'ontinuing with startup')) == []
+
+
+@pytest.mark.parametrize(
+    'line', [MARK, f'  {MARK}', f'[{MARK}', f'= {MARK}'], ids=['word', 'more', 'section', 'value']
+)
+def test_a_broken_file(small_cloud: NovaCloud, line: str) -> None:
+    """The start ends with the file and the line's number, and so does nothing that is told
+    when the file breaks later."""
+    daemon = Daemon(small_cloud, loud({}))
+    whole = daemon.config.read_text()
+    daemon.config.write_text(
+        f'[DEFAULT]\n{line}\n{whole}' if line[0] == ' ' else f'{line}\n{whole}'
+    )
+    assert daemon.run_to_end() != 0
+    assert 'novasched: --config-file = ' in daemon.text()
+    assert told(daemon) == []
+
+
+def test_a_file_that_breaks_later(small_cloud: NovaCloud) -> None:
+    """SIGHUP has it read anew."""
+    with Daemon(small_cloud, loud({})) as daemon:
+        before = len(daemon.text())
+        daemon.config.write_text(f'{MARK}\n{daemon.config.read_text()}')
+        os.kill(daemon.pid, signal.SIGHUP)
+        wait_until(lambda: 'Error' in daemon.text()[before:], LAST, 'error')
+        assert told(daemon) == []
+
+
+def test_a_cell_with_a_password(small_cloud: NovaCloud, client: NovaClient) -> None:
+    """The database of a cell is known by the API's alone; the host of another cell is left."""
+    mappings = small_cloud.api
+    [whole] = mappings.rows('cell_mappings', uuid=small_cloud.cell_uuids['cell2'])
+    try:
+        for kind in ('plain', 'at', 'slash', 'percent'):
+            url = url_of('mysql+pymysql', PASSWORDS[kind])
+            mappings.update('cell_mappings', {'database_connection': url}, uuid=whole['uuid'])
+            small_cloud.refresh_services()
+            with Daemon(small_cloud, loud({'database': {'connection_debug': 100}})) as daemon:
+                assert len(client.select_destinations(new_uuids(), Flavor())) == 1
+                assert told(daemon) == []
+    finally:
+        url = whole['database_connection']
+        mappings.update('cell_mappings', {'database_connection': url}, uuid=whole['uuid'])
+
+
+def test_nothing_goes_wrong(small_cloud: NovaCloud) -> None:
+    """Passwords that are right, and the token of a caller, are not told either."""
+    overrides = {
+        'neutron': {'auth_type': 'admin_token', 'endpoint': url_of('http', MARK), 'token': MARK},
+        'oslo_messaging_notifications': {'driver': 'messagingv2'},
+    }
+    context = {**context_of(CALLS['boot']), 'auth_token': MARK}
+    with Daemon(small_cloud, loud(overrides)) as daemon, calling(daemon.config) as caller:
+        for arguments in (CALLS['boot']['args'], {'spec_obj': 7}):
+            caller.select(daemon.host, arguments, context)
+        assert 'Starting to schedule' in daemon.text()
+        os.kill(daemon.pid, signal.SIGUSR2)
+        wait_until(lambda: 'Guru Meditation' in daemon.text(), LAST, 'report')
+        wait_until(lambda: 'Configuration' in daemon.text(), LAST, 'configuration in it')
+        assert told(daemon) == []
+        assert str(urlsplit(small_cloud.api.url).password) not in daemon.text()
