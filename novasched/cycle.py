@@ -24,10 +24,11 @@ from novasched.model.host import Fleet, Host
 from novasched.model.request import Request
 from novasched.model.selection import Selection
 from novasched.pipeline import Pipeline
-from novasched.ports import Candidates, Hosts, Placement
+from novasched.ports import Candidates, Hosts, Notices, Placement, Silence
 from novasched.prefilters import Prefilter
 
 LOG = logging.getLogger('nova.scheduler.manager')
+CLAIMS = logging.getLogger('nova.scheduler.utils')
 NOT_ENOUGH = 'There are not enough hosts available.'
 
 
@@ -72,12 +73,14 @@ class Cycle:
         hosts: Hosts,
         pipeline: Pipeline,
         in_flight: InFlight,
+        notices: Notices | None = None,
     ) -> None:
         self.prefilters = prefilters
         self.placement = placement
         self.hosts = hosts
         self.pipeline = pipeline
         self.in_flight = in_flight
+        self.notices = notices or Silence()
         self.settings = pipeline.settings
 
     def select_destinations(self, request: Request, random: Random) -> list[list[Selection]]:
@@ -88,10 +91,12 @@ class Cycle:
         self.hosts.prepare(request.arrived)
         candidates = None
         if not request.is_rebuild:
+            self.placement.expect(request.arrived)
             for prefilter in self.prefilters:
                 request = prefilter(request)
             request = self.hosts.aimed(request)
             candidates = self._candidates(request)
+        self.notices.started(request)
         progress = self._begun(request, candidates)
         with ExitStack() as undo:
             progress = self._placed_together(progress, random, undo) or self._placed_in_turn(
@@ -99,6 +104,7 @@ class Cycle:
             )
             answer = self._with_alternates(progress, random)
             undo.pop_all()
+        self.notices.ended(progress.request, [each.flight for each in progress.placed])
         return answer
 
     def _candidates(self, request: Request) -> Candidates:
@@ -180,8 +186,8 @@ class Cycle:
         """Send the server in hand to a host, on what Placement offers there first."""
         candidate = None
         if progress.candidates is not None:
-            candidate = progress.candidates[host.uuid][0]
-            LOG.debug(
+            candidate = progress.candidates[host.uuid][0].apart()
+            CLAIMS.debug(
                 'Attempting to claim resources in the placement API for instance %s',
                 request.instance_uuid,
             )
@@ -221,7 +227,8 @@ class Cycle:
 
         answer = []
         for each in placed:
-            LOG.debug('Selected host: %s', each.host)
+            uuid = each.request.instance_uuid
+            LOG.debug('Selected host: %s', each.host, extra={'instance_uuid': uuid})
             others = (
                 host
                 for host in spare

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from novasched.inflight import Flight
 from novasched.model.candidate import Candidate
 from novasched.model.host import Fleet
 from novasched.model.request import Request
@@ -16,6 +17,10 @@ Candidates = Mapping[str, Sequence[Candidate]]
 
 class Placement(Protocol):
     """What the cycle asks of the Placement service (``placement/client.py``)."""
+
+    def expect(self, moment: float) -> None:
+        """A request that arrived at a moment (monotonic seconds) will soon ask for
+        candidates: others that ask the same may wait for it a little."""
 
     def candidates(self, request: Request) -> Candidates:
         """Ways to serve the request, by the UUID of each provider involved."""
@@ -59,3 +64,30 @@ class Hosts(Protocol):
         :param instances: with the servers on each host.
         :param images: these with the properties of their images.
         """
+
+
+class Notices(Protocol):
+    """Whom the cycle tells of what it does (``notify/sender.py``); nothing here raises, or
+    takes time."""
+
+    def started(self, request: Request) -> None:
+        """Hosts are going to be chosen: Placement has offered some, or is not asked."""
+
+    def ended(self, request: Request, flights: Sequence[Flight]) -> None:
+        """Every server has its host; one flight for each, in their order."""
+
+    def close(self) -> None:
+        """No more is told."""
+
+
+class Silence:
+    """Implements :class:`Notices` for nobody."""
+
+    def started(self, request: Request) -> None:
+        """Say nothing."""
+
+    def ended(self, request: Request, flights: Sequence[Flight]) -> None:
+        """Say nothing."""
+
+    def close(self) -> None:
+        """Say nothing."""

@@ -12,15 +12,15 @@ from novasched.inflight import InFlight
 from novasched.model.request import Request
 from novasched.model.selection import Selection
 from novasched.model.settings import Settings
-from novasched.ports import Hosts, Placement
+from novasched.ports import Hosts, Notices, Placement
 from novasched.prefilters import Prefilter
 from novasched.weighers import Weigher
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a driver is made of: the ports, the plugins that the operator enabled, and what
-    is in flight for all drivers that go by that."""
+    """What a driver is made of: the ports, the plugins that the operator enabled, what
+    is in flight for all drivers that go by that, and whom to tell."""
 
     settings: Settings
     prefilters: Sequence[Prefilter]
@@ -29,6 +29,7 @@ class Parts:
     filters: Sequence[Filter] = ()
     weighers: Sequence[Weigher] = ()
     in_flight: InFlight | None = None
+    notices: Notices | None = None
 
 
 class Driver(Protocol):

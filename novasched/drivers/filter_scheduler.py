@@ -18,7 +18,7 @@ from novasched.inflight import InFlight
 from novasched.model.request import Request
 from novasched.model.selection import Selection
 from novasched.pipeline import Pipeline
-from novasched.ports import Candidates, Placement
+from novasched.ports import Candidates, Notices, Placement, Silence
 
 LOG = logging.getLogger('nova.scheduler.manager')
 
@@ -31,6 +31,7 @@ class FilterScheduler:
         self.placement = parts.placement
         self.hosts = parts.hosts
         self.in_flight = parts.in_flight or InFlight(parts.settings)
+        self.notices = parts.notices or Silence()
         self.pipeline = self.make_pipeline(parts)
 
     def make_pipeline(self, parts: Parts) -> Pipeline:
@@ -55,22 +56,34 @@ class FilterScheduler:
     def _answer(self, request: Request, seed: int) -> list[list[Selection]]:
         """One cycle; another one if the first finds out what it should have read."""
         try:
-            return self._cycle().select_destinations(request, Random(seed))
+            return self._cycle(self.notices).select_destinations(request, Random(seed))
         except InstancesUnread as error:
             LOG.debug('Once more, with the servers on each host: %s', error)
-        return self._cycle().select_destinations(request, Random(seed))
+        return self._cycle(Again(self.notices)).select_destinations(request, Random(seed))
 
-    def _cycle(self) -> Cycle:
+    def _cycle(self, notices: Notices) -> Cycle:
         memory: dict[str, Any] = {}
         line = self.pipeline.for_request(memory)
         offer = Offer(self.placement, memory)
-        return Cycle(self.prefilters, offer, self.hosts, line, self.in_flight)
+        return Cycle(self.prefilters, offer, self.hosts, line, self.in_flight, notices)
+
+
+class Again:
+    """Notices of a request whose start is told already."""
+
+    def __init__(self, notices: Notices) -> None:
+        self.ended = notices.ended
+        self.close = notices.close
+
+    def started(self, request: Request) -> None:
+        """See :class:`novasched.ports.Notices`."""
 
 
 class Offer:
     """Placement, with its candidates open to the plugins of one request."""
 
     def __init__(self, placement: Placement, memory: dict[str, Any]) -> None:
+        self.expect = placement.expect
         self.claim = placement.claim
         self.claim_together = placement.claim_together
         self.give_back = placement.give_back

@@ -109,6 +109,15 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What a request was read from: the object that came, and its caller's context. Nothing
+    is decided by these; they are for whoever tells others of the request."""
+
+    spec: Any
+    context: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One call of ``select_destinations``.
 
@@ -151,6 +160,7 @@ class Request:
     in_tree: str | None = None
     unlimited: bool = False
     arrived: float = math.inf
+    origin: Origin | None = field(default=None, repr=False, compare=False)
 
     @property
     def count(self) -> int:

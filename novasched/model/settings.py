@@ -29,6 +29,8 @@ class Settings:
     default_availability_zone: str | None = 'nova'
     service_down_time: int = 60  # seconds
     report_interval: int = 10  # seconds
+    servicegroup_driver: str = 'db'
+    periodic_enable: bool = True
     cpu_allocation_ratio: float | None = None
     ram_allocation_ratio: float | None = None
     disk_allocation_ratio: float | None = None
@@ -47,6 +49,7 @@ class Settings:
     placement_aggregate_required_for_tenants: bool = False
     enable_isolated_aggregate_filtering: bool = False
     image_metadata_prefilter: bool = False
+    discover_hosts_in_cells_interval: int = -1  # seconds
     periodic_task_interval: int = 60  # seconds
 
     # [filter_scheduler]

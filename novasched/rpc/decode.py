@@ -21,6 +21,7 @@ from novasched.model.request import (
     Image,
     InstanceGroup,
     NetworkRequest,
+    Origin,
     Request,
     RequestGroup,
     Retry,
@@ -71,6 +72,7 @@ def request(call: Call, context: RequestContext) -> Request:
         root_required=_set(params, 'root_required'),
         root_forbidden=_set(params, 'root_forbidden'),
         same_subtree=_sets(params.value('same_subtree', ())) if params else (),
+        origin=Origin(spec, context),
     )
 
 

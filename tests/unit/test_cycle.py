@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from contextlib import suppress
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,7 +15,7 @@ from novasched.model.settings import Settings
 from novasched.pipeline import Pipeline
 from novasched.weighers.ram import RAMWeigher
 from tests.builders import a_group, a_host, a_request, a_uuid
-from tests.ports import CountingPlacement, StillHosts
+from tests.ports import Audience, CountingPlacement, StillHosts
 
 FILTERS = (ServerGroupAntiAffinityFilter, ServerGroupAffinityFilter)
 
@@ -198,3 +200,24 @@ def test_the_same_seed_gives_the_same_answer():
     hosts = [a_host(f'h{i}') for i in range(9)]
     ask = [Cloud(*hosts, host_subset_size=9).ask(a_request(count=5)) for _ in range(2)]
     assert ask[0] == ask[1]
+
+
+@pytest.mark.parametrize(
+    ('slots', 'count', 'told'),
+    [
+        (10, 2, [('start', 0, []), ('end', 1, ['a', 'a'])]),
+        (1, 2, [('start', 0, []), ('end', 1, ['a', 'b'])]),
+        (1, 3, [('start', 0, [])]),
+        (0, 1, []),
+    ],
+)
+def test_who_listens_is_told(slots, count, told):
+    """Of the start once Placement has offered something, of the end when every server has its
+    host; by then it is about the last one."""
+    cloud, audience = Cloud(A, B, slots=slots), Audience()
+    cloud.cycle.notices = audience
+    with suppress(NoValidHost):
+        cloud.ask(replace(a_request(count=count), instance_uuid=a_uuid('server0')))
+    assert audience.heard == [
+        (phase, a_uuid(f'server{number}'), hosts) for phase, number, hosts in told
+    ]

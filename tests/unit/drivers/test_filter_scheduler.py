@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 
 from novasched.drivers import Parts
 from novasched.drivers.filter_scheduler import FilterScheduler
-from novasched.errors import NoValidHost
+from novasched.errors import InstancesUnread, NoValidHost
 from novasched.filters import Filter
 from novasched.filters.pci_passthrough import PciPassthroughFilter
 from novasched.model.pci import PciRequest, Pool
 from novasched.model.request import RequestGroup
 from novasched.model.settings import Settings
 from tests.builders import a_host, a_mapped_candidate, a_request
-from tests.ports import CountingPlacement, StillHosts
+from tests.ports import Audience, CountingPlacement, StillHosts
 
 POOLS = (Pool('p', 'v', 2, tags={'rp_uuid': 'A'}), Pool('p', 'v', 2, tags={'rp_uuid': 'B'}))
 DEVICE = {
@@ -62,3 +64,22 @@ def test_devices_are_those_of_the_card_that_was_claimed():
     assert seeing.seen == [(), ('A',), ('A',), ('B',)]
     with pytest.raises(NoValidHost):
         placed(5)
+
+
+class Curious(Filter):
+    """Finds out in the middle of a request that it wants to see servers."""
+
+    def reject(self, host, request):
+        if not self.reads_instances:
+            self.reads_instances = True
+            raise InstancesUnread('Curious')
+
+
+def test_a_request_that_is_answered_anew_starts_once():
+    """Who listens does not hear of the first attempt's end, nor of the second one's start."""
+    host, audience = a_host(), Audience()
+    parts = Parts(
+        Settings(), [], CountingPlacement({host.uuid: 1}), StillHosts([host]), [Curious(Settings())]
+    )
+    FilterScheduler(replace(parts, notices=audience)).select_destinations(a_request())
+    assert [phase for phase, *_ in audience.heard] == ['start', 'end']

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notifications on their way to the message bus, which no request waits for."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import oslo_messaging
+from oslo_config import cfg
+from oslo_messaging import opts
+from oslo_utils import timeutils
+
+from novasched.errors import ConfigError
+from novasched.inflight import Flight
+from novasched.model.request import Origin, Request
+from novasched.model.settings import Settings
+from novasched.notify import context, legacy, spec, versioned
+from novasched.ports import Notices
+
+LOG = logging.getLogger(__name__)
+
+GROUP = 'oslo_messaging_notifications'
+LEGACY, VERSIONED, BOTH = 'unversioned', 'versioned', 'both'
+EVENT = 'scheduler.select_destinations'
+START, END = 'start', 'end'
+ROOM = 1000
+"""So many notifications wait while the bus does not take them; more are dropped."""
+LAST_WORDS = 10.0
+"""Seconds that a process that ends gives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell of a request; in the end with the flights of its servers."""
+
+    phase: str
+    origin: Origin
+    request: Request
+    flights: Sequence[Flight] = ()
+
+
+class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
+    """The context as nova sends it; payloads are plain already."""
+
+    def serialize_context(self, ctxt: Any) -> dict[str, Any]:
+        """See :func:`novasched.notify.context.on_wire`."""
+        return context.on_wire(ctxt.to_dict(), timeutils.utcnow())
+
+
+class Sender:
+    """Implements :class:`novasched.ports.Notices`: notes what there is to tell, and tells it
+    from a thread of its own, in order."""
+
+    def __init__(self, tell: Callable[[Notice], None]) -> None:
+        self._tell = tell
+        self._waiting: queue.Queue[Notice | None] = queue.Queue(ROOM)
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def started(self, request: Request) -> None:
+        """See :class:`novasched.ports.Notices`."""
+        if request.origin is not None:
+            self._note(Notice(START, request.origin, request))
+
+    def ended(self, request: Request, flights: Sequence[Flight]) -> None:
+        """See :class:`novasched.ports.Notices`."""
+        if request.origin is not None:
+            self._note(Notice(END, request.origin, request, flights))
+
+    def close(self) -> None:
+        """Tell what is left, for as long as :data:`LAST_WORDS`."""
+        if self._thread is not None:
+            self._note(None)
+            self._thread.join(LAST_WORDS)
+
+    def _note(self, notice: Notice | None) -> None:
+        with self._lock:
+            if self._thread is None:
+                # Not earlier: a thread does not survive a fork.
+                self._thread = threading.Thread(target=self._run, name='notices', daemon=True)
+                self._thread.start()
+        try:
+            self._waiting.put_nowait(notice)
+        except queue.Full:
+            LOG.warning('A notification is dropped, since %d wait for the message bus', ROOM)
+
+    def _run(self) -> None:
+        while (notice := self._waiting.get()) is not None:
+            try:
+                self._tell(notice)
+            except Exception:  # A request that cannot be told of must not silence the others.
+                LOG.exception('Cannot tell of %s.%s', EVENT, notice.phase)
+
+
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """Tells a notice in the formats that are wanted, the legacy one first."""
+
+    settings: Settings
+    legacy: oslo_messaging.Notifier | None
+    versioned: oslo_messaging.Notifier | None
+
+    def __call__(self, notice: Notice) -> None:
+        """Send it; oslo.messaging logs what fails there, and raises nothing."""
+        sent = notice.origin.spec.obj_to_primitive()
+        if notice.phase == START:
+            now = spec.at_start(sent, notice.request)
+        else:
+            if self.versioned:
+                sent = spec.stamped(sent)
+            now = spec.at_end(sent, notice.request, notice.flights, self.settings)
+        caller, event = notice.origin.context, f'{EVENT}.{notice.phase}'
+        if self.legacy:
+            insides = context.insides(context.on_wire(caller.to_dict(), timeutils.utcnow()))
+            self.legacy.info(caller, event, legacy.payload(now, insides))
+        if self.versioned:
+            self.versioned.info(caller, event, versioned.payload(now))
+
+
+def make_notices(conf: cfg.ConfigOpts, settings: Settings, host: str) -> Notices | None:
+    """Notifications as nova.conf wants them; None where every driver is noop, which is the
+    default.
+
+    :param host: the name of this scheduler.
+    :raises ConfigError: the transport's URL cannot be used.
+    """
+    register(conf)
+    if not {*conf[GROUP].driver} - {'noop'}:
+        return None
+    transport = make_transport(conf)
+    wanted, serializer = conf.notifications.notification_format, ContextSerializer()
+    old = new = None
+    if wanted in (LEGACY, BOTH):
+        old = oslo_messaging.Notifier(transport, f'scheduler.{host}', serializer=serializer)
+    if wanted in (VERSIONED, BOTH):
+        topics = conf.notifications.versioned_notifications_topics
+        new = oslo_messaging.Notifier(
+            transport, f'nova-scheduler:{host}', serializer=serializer, topics=topics
+        )
+    return Sender(Teller(settings, old, new))
+
+
+def register(conf: cfg.ConfigOpts) -> None:
+    """Declare oslo.messaging's options of notifications."""
+    conf.register_opts(next(each for group, each in opts.list_opts() if group == GROUP), GROUP)
+
+
+def make_transport(conf: cfg.ConfigOpts) -> Any:
+    """The transport of notifications.
+
+    :raises ConfigError: its URL cannot be used.
+    """
+    try:
+        return oslo_messaging.get_notification_transport(conf)
+    except cfg.Error:
+        raise  # some are ValueErrors, and none is about what the URL looks like
+    except (oslo_messaging.InvalidTransportURL, ValueError):
+        why = 'it cannot be read as a URL'
+    except oslo_messaging.DriverLoadFailure as error:
+        why = f'there is no driver {error.driver}'
+    raise ConfigError(f'[{GROUP}] transport_url', '(not shown)', why)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the real nova-scheduler and ours say on the notification bus of the same requests."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.unit.rpc.wire import CALLS, context_of
+
+from . import told
+from .daemon import Daemon
+from .notices import Bus, Caller, Message, calling, listening
+from .nova_cloud import NovaCloud
+from .processes import free_port, wait_until
+
+QUEUES = {
+    'unversioned': ('notifications.info',),
+    'versioned': ('versioned_notifications.info',),
+    'both': ('notifications.info', 'versioned_notifications.info'),
+}
+"""Where each format is heard."""
+PATIENCE = 30.0
+OWN = ('message_id', 'timestamp', '_unique_id', '_context_timestamp')
+"""What is different in each message."""
+MEANT = (
+    'auth_token', 'remote_address', 'timestamp', 'service_catalog', '_enginefacade_context',
+)  # fmt: skip
+"""The context in the PCI requests of the legacy format. There nova tells everybody the
+user's token, where the user is, and whether it has read a database; we say there what the
+message's own context says."""
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """A scheduler, and what it is heard to say."""
+
+    daemon: Daemon
+    caller: Caller
+    bus: Bus
+    cloud: NovaCloud
+    formats: tuple[str, ...]
+
+    def ask(self, arguments: Mapping[str, Any]) -> tuple[Any, list[Message]]:
+        """Whether it places the servers, or how it refuses; and what it says of that."""
+        context = context_of(CALLS['boot']) | {'auth_token': told.TOKEN}
+        answer = self.caller.select(self.daemon.host, arguments, context)
+        found = self.bus.drain() + self._last(context)
+        for server in self.cloud.all_allocations():
+            self.cloud.placement.release(server)
+        return 'places' if isinstance(answer, list) else answer, found
+
+    def _last(self, context: Mapping[str, Any]) -> list[Message]:
+        """What it says later, up to what it says of one more request."""
+        marked = {**context, 'request_id': 'req-mark'}
+        uuid = '00000000-0000-4000-8000-00000000ffff'
+        arguments = told.changed('boot', {'instance_uuid': uuid}, instance_uuids=[uuid])
+        self.caller.select(self.daemon.host, arguments, marked)
+        heard: list[Message] = []
+
+        def done() -> bool:
+            heard.extend(self.bus.drain())
+            ends = [each for each in heard if _is_mark(each) and each['event_type'].endswith('end')]
+            return len(ends) == len(self.formats)
+
+        wait_until(done, PATIENCE, 'notification of the mark')
+        return [each for each in heard if not _is_mark(each)]
+
+
+def _is_mark(message: Message) -> bool:
+    return message['_context_request_id'] == 'req-mark'
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both, with the same configuration."""
+
+    nova: Scheduler
+    ours: Scheduler
+
+
+ALONE = 'versioned'
+"""What is sent then, is sent with ``both``, too."""
+
+
+@pytest.fixture(scope='module')
+def pair(request: pytest.FixtureRequest, cloud: NovaCloud) -> Iterator[Pair]:
+    """The two on one furnished cloud."""
+    told.furnish(cloud)
+    config = {
+        'oslo_messaging_notifications': {'driver': 'messagingv2'},
+        'notifications': {'notification_format': request.param},
+        'filter_scheduler': {'enabled_filters': ','.join(told.FILTERS)},
+        'novasched': {'in_flight_timeout': 0},
+    }
+    with ExitStack() as stack:
+        caller = stack.enter_context(calling(cloud.config('caller')))
+        bus = stack.enter_context(listening(cloud.amqp_url))
+        both = [
+            Scheduler(
+                stack.enter_context(Daemon(cloud, config, command)),
+                caller,
+                bus,
+                cloud,
+                QUEUES[request.param],
+            )
+            for command in ([cloud.nova.script('nova-scheduler')], [])
+        ]
+        yield Pair(*both)
+
+
+@pytest.mark.parametrize(
+    ('pair', 'case'),
+    [(each, case) for each in QUEUES for case in (told.cases('') if each != ALONE else ['boot'])],
+    indirect=['pair'],
+)
+def test_both_say_the_same(pair: Pair, cloud: NovaCloud, case: str) -> None:
+    """Field by field, in each format, of requests that are answered and of those that are
+    refused: with nothing to say where Placement has no candidates, and no end where no host
+    is found. The user's token is in nothing that we say."""
+    cloud.refresh_services()
+    arguments = told.cases(cloud.cell_uuids['cell1'])[case]
+    outcome, expected = pair.nova.ask(copy.deepcopy(arguments))
+    answer, found = pair.ours.ask(arguments)
+    assert answer == outcome
+    assert told.TOKEN not in json.dumps(found)
+    assert _comparable(found, pair.ours) == _comparable(expected, pair.nova)
+    phases = {each['event_type'].rpartition('.')[2] for each in expected}
+    if case == 'too much':
+        assert phases == set()
+    elif 'filtered' in case:
+        assert phases == {'start'}
+    else:
+        assert phases == {'start', 'end'}
+
+
+def _comparable(messages: list[Message], by: Scheduler) -> list[Message]:
+    """The messages of each queue in order, without what may differ."""
+    plain = [
+        {name: _plain(value) for name, value in each.items() if name not in OWN}
+        for each in messages
+    ]
+    for each in plain:
+        each['publisher_id'] = each['publisher_id'].replace(by.daemon.host, 'HOST')
+    return sorted(plain, key=lambda each: each['queue'])
+
+
+def _plain(value: Any) -> Any:
+    """The same with sets in order, and without what we mean not to say."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {name: _plain(each) for name, each in value.items()}
+    if '_changed_fields' in kept:
+        kept['_changed_fields'] = sorted(kept['_changed_fields'])
+    if isinstance(kept.get('_context'), dict):
+        kept['_context'] = {k: v for k, v in kept['_context'].items() if k not in MEANT}
+    return kept
+
+
+def test_nobody_waits_for_the_bus(cloud: NovaCloud) -> None:
+    """A bus that is not there neither fails nor holds up requests, nor the end of the process."""
+    told.furnish(cloud)
+    config = {
+        'oslo_messaging_notifications': {
+            'driver': 'messagingv2',
+            'transport_url': f'rabbit://guest:guest@127.0.0.1:{free_port()}/',
+        },
+    }
+    arguments = told.changed('boot', {})
+    with calling(cloud.config('caller')) as caller, Daemon(cloud, config) as daemon:
+        for _ in range(3):
+            answer = caller.select(daemon.host, arguments, context_of(CALLS['boot']))
+            assert isinstance(answer, list)
+            cloud.placement.release(arguments['instance_uuids'][0])
+        assert daemon.stop() == 0

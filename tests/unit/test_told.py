@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors that broken configurations make: they name the option, and nothing of its value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pymysql
+import pytest
+from oslo_config import cfg
+from oslo_db import exception as db_exc
+
+from novasched import conf as configuration
+from novasched import secrets
+from novasched.cells.engines import connect
+from novasched.cells.schema import reason
+from novasched.cmd.novasched import main
+from novasched.errors import (
+    BadPlugin,
+    ConfigError,
+    NetworkUnavailable,
+    PlacementUnavailable,
+    blaming,
+)
+from novasched.network import Neutron
+from novasched.placement.api import Api
+from novasched.rpc.server import make_transport
+from novasched.service import http_adapter
+
+WORD = 'Kraken7'
+WHY_DOLLAR = 'a $ in it names no option; a $ that is meant as such is written $$'
+
+Read = Callable[[str], cfg.ConfigOpts]
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No secret is known before a test."""
+    monkeypatch.setattr(secrets.KNOWN, 'secrets', secrets.Secrets())
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Load a nova.conf."""
+
+    def load(text: str) -> cfg.ConfigOpts:
+        path = tmp_path / 'nova.conf'
+        path.write_text(text)
+        return configuration.load([f'--config-file={path}'], 'novasched')
+
+    return load
+
+
+def use(conf: cfg.ConfigOpts) -> None:
+    """Read the URLs as the daemon does."""
+    for group in (conf.database, conf.api_database):
+        connect(group, group.connection or 'sqlite://', 'x')
+    make_transport(conf)
+
+
+@pytest.mark.parametrize(
+    ('text', 'why'),
+    [
+        (f'[DEFAULT]\n{WORD}\n', "line 2: No ':' or '=' found in assignment"),
+        (f'[DEFAULT]\n  {WORD}\n', 'line 2: Unexpected continuation line'),
+        (f'[{WORD}\n', 'line 1: Invalid section (must end with ])'),
+        (f'= {WORD}\n', 'line 1: Key cannot be empty'),
+        (f'password = {WORD}\n', 'line 1: Section must be started before assignment'),
+    ],
+)
+def test_a_broken_line(read: Read, tmp_path: Path, text: str, why: str) -> None:
+    """The file and the number of the line are told."""
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    assert str(caught.value) == f'--config-file = {tmp_path}/nova.conf: {why}'
+
+
+@pytest.mark.parametrize(
+    ('text', 'option'),
+    [
+        (f'[database]\nconnection = mysql://u:a${WORD}@h/', '[database] connection'),
+        (f'[database]\nconnection = mysql://u:a${{{WORD}}}@h/', '[database] connection'),
+        (f'[database]\nconnection = mysql://u:a${{x.{WORD}}}@h/', '[database] connection'),
+        (
+            f'[api_database]\nconnection = mysql://u:$database.{WORD}@h/',
+            '[api_database] connection',
+        ),
+        (f'[DEFAULT]\ntransport_url = rabbit://u:a${WORD}@h/', '[DEFAULT] transport_url'),
+    ],
+)
+def test_a_dollar(read: Read, text: str, option: str) -> None:
+    """The option is told, and how a $ is written."""
+    conf = read(text)
+    with pytest.raises(cfg.Error) as caught:
+        use(conf)
+    assert configuration.refusal(conf, caught.value) == f'{option} = (not shown): {WHY_DOLLAR}'
+
+
+@pytest.mark.parametrize('password', ['a/b', 'a#b', 'a?b', 'a,b', 'a[b', 'a]b'])
+def test_a_transport_url(read: Read, password: str) -> None:
+    """One that cannot be read is refused by the option's name."""
+    conf = read(f'[DEFAULT]\ntransport_url = rabbit://u:{password}@h/')
+    with pytest.raises(ConfigError) as caught:
+        make_transport(conf)
+    assert str(caught.value).startswith('[DEFAULT] transport_url = (not shown): it cannot be read')
+
+
+@pytest.mark.parametrize(
+    ('url', 'why'),
+    [
+        (f'mysql+pymysql://u:x@h:{WORD}/n', '(not shown): unusable: ValueError'),
+        (f'{WORD}', '(not shown): unusable: ArgumentError'),
+        (f'{WORD}://u:x@h/n', '(not shown): unusable: NoSuchModuleError'),
+    ],
+)
+def test_the_url_of_a_database(read: Read, url: str, why: str) -> None:
+    """One that cannot be used is refused by its name."""
+    with pytest.raises(ConfigError) as caught:
+        connect(read('').database, url, '[database] connection')
+    assert str(caught.value) == f'[database] connection = {why}'
+
+
+def test_a_database_that_is_not_found() -> None:
+    """The host that a driver made of half a password is hidden, the rest is told."""
+    secrets.learn([f'mysql://u:half@{WORD}@host/n'])
+    text = f"Can't connect to MySQL server on '{WORD}@host' (Name or service not known)"
+    error = db_exc.DBConnectionError(pymysql.OperationalError(2003, text))
+    assert 'connect to MySQL server on' in reason(error)
+    assert WORD not in reason(error)
+
+
+@pytest.mark.parametrize(
+    'url', [f'http://u:{WORD}@127.0.0.1:1', f'http://u:x@{WORD}@127.0.0.1:1', f'http://u:{WORD}#@h']
+)
+def test_a_service_that_is_not_there(read: Read, url: str) -> None:
+    """Credentials in the URL of Placement or Neutron are hidden, in lower case too."""
+    lines = ('auth_type = admin_token', 'token = x', f'endpoint_override = {url}')
+    conf = read('\n'.join(['[placement]', *lines, '[neutron]', *lines]))
+    api = Api(http_adapter(conf, 'placement'))
+    with pytest.raises(PlacementUnavailable) as caught:
+        api.call('GET', '/')
+    assert WORD.lower() not in str(caught.value).lower()
+    neutron = Neutron(http_adapter(conf, 'neutron'), {})  # type: ignore[arg-type]
+    with pytest.raises(NetworkUnavailable) as away:
+        neutron.ports(['x'])
+    assert WORD.lower() not in str(away.value).lower()
+
+
+def test_a_plugin() -> None:
+    """What a plugin raises may quote what it reads."""
+    secrets.learn([WORD])
+    with pytest.raises(BadPlugin, match=r'mine raised KeyError: .\*\*\*'), blaming('mine'):
+        raise KeyError(WORD)
+
+
+def test_the_environment(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options that oslo.config takes from there are known as those of the files are."""
+    monkeypatch.setenv('OS_PLACEMENT__PASSWORD', WORD)
+    read('')
+    assert secrets.hide(f'it is {WORD}') == 'it is ***'
+
+
+def test_the_daemon_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line on the standard error, and 1."""
+    path = tmp_path / 'nova.conf'
+    path.write_text(f'[database]\npassword {WORD}\n')
+    assert main([f'--config-file={path}']) == 1
+    assert capsys.readouterr().err == (
+        f"novasched: --config-file = {path}: line 2: No ':' or '=' found in assignment\n"
+    )
