@@ -16,6 +16,7 @@ from novasched.model.selection import Selection
 from novasched.objects import Aggregate, AggregateList, Instance, InstanceList, NovaObject
 from novasched.rpc import decode, encode, versions
 from novasched.rpc.faults import answered
+from novasched.rpc.reader import Reader
 
 # Operators search for what this logger writes.
 LOG = logging.getLogger('nova.scheduler.manager')
@@ -87,7 +88,7 @@ class SchedulerEndpoint:
         uuids = call.instance_uuids
         LOG.debug('Starting to schedule for instances: %s', uuids if uuids is None else list(uuids))
         chosen = self._driver.select_destinations(decode.request(call, context))
-        return encode.reply(chosen, call.return_objects)
+        return encode.reply(chosen, call.return_objects, Reader.of(call.spec))
 
     @answered
     def update_aggregates(self, context: RequestContext, /, **arguments: Any) -> None:

@@ -37,7 +37,7 @@ def request_spec(spec: Mapping[str, Any], filters: Mapping[str, Any]) -> Request
     values['image'] = _image(spec.get('image'))
     for name in ('ignore_hosts', 'force_hosts', 'force_nodes'):
         values[name] = filters.get(name)
-    values['scheduler_hints'] = _hints(filters.get('scheduler_hints'))
+    values['scheduler_hints'] = _hints(filters.get('scheduler_hints', {}))
     values['retry'] = _retry(filters.get('retry'))
     values['instance_group'] = _group(filters)
     destination = filters.get('requested_destination')

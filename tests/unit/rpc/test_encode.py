@@ -13,8 +13,11 @@ from novasched.model.candidate import Candidate
 from novasched.model.numa import TopologyLimits
 from novasched.model.selection import Selection
 from novasched.rpc import encode
+from novasched.rpc.reader import Reader
 from novasched.rpc.serializer import Serializer
 from tests.unit.rpc.wire import CONTEXT, REPLIES, primitive, without_order
+
+NEW = Reader((1, 15))
 
 
 def sent(reply: Any) -> Any:
@@ -49,7 +52,7 @@ def a_selection(data: dict[str, Any]) -> Selection:
 def test_as_nova_answers(case: str) -> None:
     """A choice is answered with what nova answered for the same choice."""
     chosen = [[a_selection(each['nova_object.data']) for each in row] for row in REPLIES[case]]
-    assert sent(encode.reply(chosen, return_objects=True)) == sent(REPLIES[case])
+    assert sent(encode.reply(chosen, True, NEW)) == sent(REPLIES[case])
 
 
 @pytest.mark.parametrize('case', REPLIES)
@@ -98,11 +101,11 @@ def test_limits(limits: dict[str, Any], expected: dict[str, Any]) -> None:
     """An object names all limits; a dict names those that are set."""
     chosen = Selection('node uuid', 'h', 'n', 'cell uuid', limits=limits)
     names = ('numa_topology', 'vcpu', 'disk_gb', 'memory_mb')
-    ((only,),) = sent(encode.reply([[chosen]], return_objects=True))
+    ((only,),) = sent(encode.reply([[chosen]], True, NEW))
     assert only['nova_object.data']['limits'] == changed(
         'SchedulerLimits', '1.0', **{name: expected.get(name) for name in names}
     )
-    assert sent(encode.reply([[chosen]], return_objects=False)) == [
+    assert sent(encode.reply([[chosen]], False, NEW)) == [
         {'host': 'h', 'nodename': 'n', 'limits': expected}
     ]
 
@@ -110,7 +113,7 @@ def test_limits(limits: dict[str, Any], expected: dict[str, Any]) -> None:
 def test_dicts_have_no_alternates() -> None:
     """Each server has one dict, that of the host that was chosen for it."""
     other = Selection('other', 'h2', 'n2', 'cell uuid')
-    assert encode.reply([[HERE, other], [other]], return_objects=False) == [
+    assert encode.reply([[HERE, other], [other]], False, NEW) == [
         {'host': 'h', 'nodename': 'n', 'limits': {}},
         {'host': 'h2', 'nodename': 'n2', 'limits': {}},
     ]

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of releases that are gone, as they were sent; see tests/releases/record.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reports import a_numa_cell, a_numa_topology, some_devices
+
+from .client import NovaClient, new_uuids
+from .compute_rows import Flavor
+from .daemon import Daemon, is_reference
+from .nova_cloud import NovaCloud
+
+LINES = Path(__file__).with_name('messages').joinpath('old.jsonl').read_text().splitlines()
+SERVER = '0d9ad9f1-7a1c-4bd2-8a2b-4d1a0c6e0b01'
+OTHER = '0d9ad9f1-7a1c-4bd2-8a2b-4d1a0c6e0b02'
+"""A server of the same group, on the host 'taken'."""
+FILTERS = 'ComputeFilter,ServerGroupAntiAffinityFilter,NUMATopologyFilter,PciPassthroughFilter'
+HOSTS = {
+    'plain': {'taken', 'cells', 'devices'},
+    'pinned': {'cells'},
+    'device': {'devices'},
+    'group': {'cells', 'devices'},
+}
+"""Where the server of each case may go."""
+
+
+def named(line: str) -> str:
+    """Who sends what."""
+    message = json.loads(line)
+    return f'{message["from"]}-{message["version"]}-{message["case"]}'
+
+
+@pytest.fixture(scope='module')
+def scheduler(cloud: NovaCloud) -> Iterator[Daemon]:
+    """A scheduler for one plain host, one with NUMA cells and one with PCI devices."""
+    cloud.reset()
+    topology = a_numa_topology(a_numa_cell(0), a_numa_cell(1))
+    cloud.add_host('taken')
+    cloud.add_host('cells', pcpus=16, columns={'numa_topology': topology})
+    cloud.add_host('devices', columns={'pci_stats': some_devices(len(LINES), None)})
+    cloud.boot(OTHER, 'taken', Flavor())
+    options = {
+        'DEFAULT': {'service_down_time': 3600},
+        'filter_scheduler': {'enabled_filters': FILTERS},
+    }
+    with Daemon(cloud, options) as running:
+        yield running
+
+
+@pytest.mark.skipif(is_reference(), reason='it sends newer objects than the callers know')
+@pytest.mark.usefixtures('scheduler')
+@pytest.mark.parametrize('line', [pytest.param(line, id=named(line)) for line in LINES])
+def test_old_message(cloud: NovaCloud, client: NovaClient, line: str) -> None:
+    """A call is understood, and answered in the form and in the versions of its release;
+    what it asks to have claimed is, and nothing else."""
+    [server] = new_uuids()
+    message = json.loads(line.replace(SERVER, server))
+    found = client.raw_call('select_destinations', message['arguments'], version=message['version'])
+    [host, limits] = of_selections(found) if message['version'] == '4.5' else of_dicts(found)
+    assert host in HOSTS[message['case']]
+    numa = limits.get('numa_topology')
+    assert (numa and numa['nova_object.version']) == (
+        '1.0' if message['case'] == 'pinned' else None
+    )
+    claims = message['version'] >= '4.4'
+    assert list(cloud.allocations(server)) == ([host] if claims else [])
+
+
+def of_dicts(found: Any) -> tuple[str, dict[str, Any]]:
+    """The host and the limits of an answer before 4.5."""
+    [chosen] = found
+    assert chosen.keys() == {'host', 'nodename', 'limits'}
+    return chosen['host'], chosen['limits']
+
+
+def of_selections(found: Any) -> tuple[str, dict[str, Any]]:
+    """The host and the limits of Queens' answer, whose alternates are of the same kind."""
+    [selections] = found
+    for each in selections:
+        assert (each['nova_object.name'], each['nova_object.version']) == ('Selection', '1.0')
+        data = each['nova_object.data']
+        assert 'availability_zone' not in data
+        assert data['allocation_request_version'] == '1.12'
+        assert json.loads(data['allocation_request']).keys() == {'allocations'}
+    chosen = selections[0]['nova_object.data']
+    return chosen['service_host'], chosen['limits']['nova_object.data']
