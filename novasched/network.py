@@ -17,6 +17,7 @@ from keystoneauth1 import exceptions as ks_exc
 
 from novasched.errors import NetworkUnavailable
 from novasched.prefilters import Port
+from novasched.secrets import hide
 
 
 class Providers(Protocol):
@@ -101,7 +102,7 @@ class Neutron:
         try:
             response = self.http.get(f'/v2.0/{what}?{query}', raise_exc=False)
         except ks_exc.ClientException as error:
-            raise NetworkUnavailable(f'Neutron: {error}') from None
+            raise NetworkUnavailable(f'Neutron: {hide(error)}') from None
         if response.status_code != 200:
             raise NetworkUnavailable(f'Neutron answers {response.status_code} for its {what}')
         return bytes(response.content)

@@ -14,6 +14,7 @@ from novasched.cells.aggregates import AggregateReader
 from novasched.cells.engines import dispose
 from novasched.cells.mappings import CELL0, Cells
 from novasched.cells.schema import Database
+from novasched.cells.servicegroup import DatabaseGroup
 from novasched.cells.snapshot import HostReader
 from novasched.inflight import InFlight
 from novasched.model.settings import Settings
@@ -34,7 +35,7 @@ def _engine(url):
 
 
 class NovaDatabases:
-    """Rows to read, and what reads them; ``now`` is the clock."""
+    """Rows to read, and what reads them; ``now`` is the clock, ``group`` tells who is up."""
 
     def __init__(self, url_of):
         """``url_of`` gives the URL of an empty database of that name."""
@@ -42,6 +43,7 @@ class NovaDatabases:
         conf.register_opts(options.database_opts, group='database')
         conf([])
         self.now = NOW
+        self.group = None
         self.urls = {name: url_of(name) for name in ('api', 'cell1', 'cell2')}
         self.api = _engine(self.urls['api'])
         tables.api.create_all(self.api)
@@ -61,7 +63,8 @@ class NovaDatabases:
                 self.api, tables.cell_mappings, id=number, uuid=a_uuid(name), name=name,
                 database_connection=self.urls[name], disabled=False,
             )  # fmt: skip
-        self.cells = Cells(Database(self.api, 'API database'), conf.database)
+        self.options = conf.database
+        self.cells = Cells(Database(self.api, 'API database'), self.options)
 
     def close(self):
         for engine in (self.api, *self.engines.values()):
@@ -110,4 +113,5 @@ class NovaDatabases:
         aggregates = AggregateReader(self.cells.api)
         values = Settings(**settings)
         in_flight = InFlight(values)
-        return HostReader(values, self.cells, aggregates, in_flight, lambda: self.now)
+        group = self.group or DatabaseGroup(values.service_down_time)
+        return HostReader(values, self.cells, aggregates, in_flight, group, lambda: self.now)

@@ -42,9 +42,9 @@ class AggregateReader:
 
     def __init__(self, api: Database) -> None:
         self.api = api
-        self._records = Mirror(api, 'aggregates', ('uuid', 'name'))
-        self._metadata = Mirror(api, 'aggregate_metadata', ('aggregate_id', 'key', 'value'))
-        self._members = Mirror(api, 'aggregate_hosts', ('aggregate_id', 'host'))
+        self._records = Mirror(api, 'aggregates', ('uuid', 'name'), _plain)
+        self._metadata = Mirror(api, 'aggregate_metadata', ('aggregate_id', 'key', 'value'), _plain)
+        self._members = Mirror(api, 'aggregate_hosts', ('aggregate_id', 'host'), _plain)
         self._warned: set[tuple[int, str, str]] = set()
         self._state = State()
         self._stale = False
@@ -109,5 +109,9 @@ class AggregateReader:
                 LOG.warning("Could not decode %s: '%s' of aggregate %d", key, value, aggregate)
 
 
-def _by_id(mirror: Mirror) -> list[Row]:
-    return [mirror.rows[key] for key in sorted(mirror.rows)]
+def _plain(row: Row) -> Row:
+    return row
+
+
+def _by_id(mirror: Mirror[Row]) -> list[Row]:
+    return [mirror.made[key] for key in sorted(mirror.made)]

@@ -6,8 +6,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,11 +15,13 @@ import sqlalchemy as sa
 from novasched.cells import rows
 from novasched.cells.mappings import Cell
 from novasched.cells.mirror import Mirror
+from novasched.cells.servicegroup import COMPUTE, Group
 from novasched.model.host import Host, Service
 from novasched.model.settings import Settings
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
-COMPUTE = 'nova-compute'
+NOBODY = Service('')
+"""The service of a host while it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,15 @@ class Computes:
     """A host is the same object as long as nothing about it changes, and so is the mapping
     of all of them."""
 
-    def __init__(self, cell: Cell, settings: Settings) -> None:
+    def __init__(self, cell: Cell, settings: Settings, group: Group) -> None:
         self.cell = cell
         self.settings = settings
+        self._group = group
         self._base = cell.database
-        self._nodes = Mirror(self._base, 'compute_nodes', rows.COMPUTE_NODE)
-        self._records = Mirror(self._base, 'services', rows.SERVICE, binary=COMPUTE)
+        self._nodes = Mirror(self._base, 'compute_nodes', rows.COMPUTE_NODE, self._bare)
+        self._records = Mirror(
+            self._base, 'services', rows.SERVICE, lambda row: row, binary=COMPUTE.binary
+        )
         self._silent: frozenset[int] = frozenset()
         self._services: dict[str, Service] = {}
         self._hosts: Mapping[str, Host] = {}
@@ -79,56 +84,51 @@ class Computes:
 
     def _refresh_services(self, connection: sa.Connection, now: datetime) -> None:
         changed = self._records.refresh(connection)
-        silent = frozenset(connection.execute(self._unheard(now)).scalars())
+        services = self._records.made
+        silent = self._group.silent(self._base, connection, COMPUTE, services, now)
         if not changed and silent == self._silent:
             return
         before, self._silent = self._services, silent
         self._services = {
-            row.host: rows.service(row, up=row.id not in silent)
-            for row in self._records.rows.values()
+            row.host: rows.service(row, up=row.id not in silent) for row in services.values()
         }
         names = before.keys() | self._services.keys()
         self._new_services |= {
             name for name in names if before.get(name) != self._services.get(name)
         }
 
-    def _unheard(self, now: datetime) -> sa.Select[Any]:
-        """The services that are not heard of in the last ``service_down_time`` seconds.
-
-        One that was never heard of is as old as its row. The clocks of hosts differ, so that
-        a heartbeat from the near future counts too.
-        """
-        table = self._base.table('services')
-        heard = sa.func.coalesce(table.c.last_seen_up, table.c.created_at)
-        while_up = timedelta(seconds=self.settings.service_down_time)
-        late = sa.or_(heard.is_(None), heard < now - while_up, heard > now + while_up)
-        return self._base.select('services', ('id',), binary=COMPUTE).where(late)
-
     def _rebuild(self) -> None:
         """Make the hosts anew whose node or service has changed."""
         stale = set(self._new_nodes)
         if self._new_services:
-            nodes = self._nodes.rows.items()
-            stale |= {key for key, row in nodes if row.host in self._new_services}
+            nodes = self._nodes.made.items()
+            stale |= {key for key, node in nodes if node and node.host in self._new_services}
         if stale:
             hosts = dict(self._hosts)
             for key in stale & self._uuids.keys():
                 hosts.pop(self._uuids.pop(key), None)
-            for key in stale & self._nodes.rows.keys():
-                if host := self._host(self._nodes.rows[key]):
+            for key in stale & self._nodes.made.keys():
+                if host := self._served(self._nodes.made[key]):
                     hosts[host.uuid] = host
                     self._uuids[key] = host.uuid
             self._hosts = hosts
         self._new_nodes.clear()
         self._new_services.clear()
 
-    def _host(self, row: Any) -> Host | None:
-        service = self._services.get(row.host)
-        if service is None:
-            LOG.warning('No compute service record found for host %s', row.host)
+    def _served(self, node: Host | None) -> Host | None:
+        """A compute node with its nova-compute."""
+        if node is None:
             return None
+        service = self._services.get(node.host)
+        if service is None:
+            LOG.warning('No compute service record found for host %s', node.host)
+            return None
+        return replace(node, service=service)
+
+    def _bare(self, row: Any) -> Host | None:
+        """A compute node by itself; None while there is nothing to be known of it."""
         try:
-            return rows.host(row, self.cell.uuid, service, self.settings)
+            return rows.host(row, self.cell.uuid, NOBODY, self.settings)
         except (TypeError, ValueError) as error:
             LOG.warning('Compute node %s cannot be read: %s', row.hypervisor_hostname, error)
             return None

@@ -3,28 +3,41 @@
 
 from __future__ import annotations
 
-import re
+import logging
+import math
 from urllib.parse import urlsplit
 
+import sqlalchemy as sa
 from oslo_config import cfg
 from oslo_db import exception as db_exc
 from oslo_db.sqlalchemy import engines
+from oslo_utils import netutils
 from sqlalchemy import exc as sa_exc
 
 from novasched.cells.schema import DATABASE_ERRORS, Database, reason
 from novasched.errors import ConfigError, DatabaseUnavailable
+from novasched.secrets import learn
 
-_HOLE = re.compile(r'\{(\w+)\}')
+TIMEOUTS = ('connect_timeout', 'read_timeout', 'write_timeout')
+LOG = logging.getLogger('nova.objects.cell_mapping')
 
 
-def connect(group: cfg.ConfigOpts.GroupAttr, url: str, name: str, wait: bool = False) -> Database:
+def connect(
+    group: cfg.ConfigOpts.GroupAttr,
+    url: str,
+    name: str,
+    wait: bool = False,
+    patience: float | None = None,
+) -> Database:
     """A database with the pool and retry options of ``[database]`` or ``[api_database]``.
 
     :param name: what errors and logs call it; never the URL, which holds a password.
     :param wait: try to reach it, ``max_retries`` times every ``retry_interval`` seconds.
+    :param patience: for so many seconds a server may be silent while it is asked.
     :raises ConfigError: the URL cannot be used.
     :raises DatabaseUnavailable: it cannot be reached.
     """
+    learn([url])
     options = {
         'connection_recycle_time': group.connection_recycle_time,
         'max_retries': group.max_retries if wait else 0,
@@ -38,6 +51,8 @@ def connect(group: cfg.ConfigOpts.GroupAttr, url: str, name: str, wait: bool = F
         options['max_overflow'] = group.max_overflow
         options['pool_timeout'] = group.pool_timeout
     try:
+        if patience is not None:
+            url = _with_patience(url, patience)
         return Database(engines.create_engine(url, **options), name)
     except (sa_exc.ArgumentError, sa_exc.NoSuchModuleError, ImportError, ValueError) as error:
         raise ConfigError(name, '(not shown)', f'unusable: {type(error).__name__}') from None
@@ -45,26 +60,68 @@ def connect(group: cfg.ConfigOpts.GroupAttr, url: str, name: str, wait: bool = F
         raise DatabaseUnavailable(f'{name}: {reason(error)}') from None
 
 
-def filled(template: str, own: str | None) -> str:
+def _with_patience(url: str, seconds: float) -> str:
+    """The URL with the driver's own timeouts, where it has them and the URL does not: a
+    thread that waits for a frozen server for ever would also keep the process from ending.
+
+    :raises ArgumentError: it is no URL.
+    :raises ValueError: its port is no number.
+    """
+    parsed = sa.engine.make_url(url)
+    if parsed.get_driver_name() not in ('pymysql', 'mysqldb'):
+        return url
+    limit = str(max(1, math.ceil(seconds)))
+    missing = {name: limit for name in TIMEOUTS if name not in parsed.query}
+    return parsed.update_query_dict(missing).render_as_string(hide_password=False)
+
+
+def filled(template: str, own: str | None, name: str) -> str:
     """A cell's connection URL whose ``{username}`` and the like are taken from ours.
 
-    nova lets cell mappings hold such templates, so that each host has its own
-    credentials; ``{path}`` comes without its leading slash.
+    nova lets cell mappings hold such templates, so that each host has its own credentials.
+    They are those of Python's ``str.format``. ``{path}`` comes without its leading slash; where
+    our own URL names several hosts, ``{hostname2}`` is the second, and so on with what else is
+    theirs. A template that cannot be filled stays as it is, with an error in the log.
+
+    :param name: what the log calls the cell's URL.
     """
-    if not own or '{' not in template:
+    if not own:
+        if '{' in template:
+            LOG.error('The URL of %s is a template, and [database] connection is not set', name)
         return template
-    parts = urlsplit(own)
-    values = {
-        'scheme': parts.scheme,
-        'username': parts.username,
-        'password': parts.password,
-        'hostname': parts.hostname,
-        'port': parts.port,
-        'path': parts.path.lstrip('/'),
-        'query': parts.query,
-        'fragment': parts.fragment,
+    try:
+        return template.format_map(_parts(own))
+    except (LookupError, ValueError, AttributeError, TypeError) as error:
+        LOG.error('The URL of %s cannot be filled: %s', name, type(error).__name__)
+        return template
+
+
+def _parts(own: str) -> dict[str, object]:
+    """What a template may name.
+
+    :raises ValueError: the port of a URL is no number.
+    """
+    url = urlsplit(own)
+    hosts = url.netloc.split(',') if ',' in url.netloc else []
+    values: dict[str, object] = {
+        'scheme': url.scheme,
+        'username': url.username,
+        'password': url.password,
+        'hostname': url.hostname,
+        'port': url.port,
+        'path': url.path.lstrip('/'),
+        'query': url.query,
+        'fragment': url.fragment,
     }
-    return _HOLE.sub(lambda hole: str(values.get(hole[1]) or ''), template)
+    for number, each in enumerate(hosts, 1):
+        who, at, where = each.partition('@')
+        username, colon, password = (who if at else '').partition(':')
+        values[f'username{number}'] = username
+        values[f'password{number}'] = password if colon else None
+        values[f'hostname{number}'], values[f'port{number}'] = netutils.parse_host_port(
+            where if at else each
+        )
+    return values
 
 
 def dispose(*databases: Database) -> None:

@@ -108,13 +108,21 @@ class Heartbeat:
         """The newest version that another service reports, 0 if none does.
 
         nova takes the lowest version of all services as what the deployment can do,
-        so that one of our own would hold it back, or push it too far.
+        so that one of our own would hold it back, or push it too far. A cell that does not
+        answer says nothing, and does not keep us from starting.
         """
-        newest = 0
-        for database in (self.own, *(cell.database for cell in self.cells())):
-            table = database.table('services')
-            if 'version' not in table.c:
-                continue
-            select = database.select('services', ('version',)).where(table.c.binary != BINARY)
-            newest = max([newest, *(row.version or 0 for row in database.rows(select))])
+        newest = self._newest_version(self.own)
+        for cell in self.cells():
+            try:
+                newest = max(newest, self._newest_version(cell.database))
+            except DatabaseUnavailable as error:
+                LOG.warning('Failed to get service versions for cell %s: %s', cell.uuid, error)
         return newest
+
+    @staticmethod
+    def _newest_version(database: Database) -> int:
+        table = database.table('services')
+        if 'version' not in table.c:
+            return 0
+        select = database.select('services', ('version',)).where(table.c.binary != BINARY)
+        return max((row.version or 0 for row in database.rows(select)), default=0)

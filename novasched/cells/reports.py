@@ -14,9 +14,13 @@ LOG = logging.getLogger('nova.scheduler.host_manager')
 Value = TypeVar('Value')
 
 
+Key = tuple[int, int]
+"""What stands for a text, which is long: its length and its hash, which Python keeps secret."""
+
+
 @dataclass
 class _Reading(Generic[Value]):
-    text: str
+    key: Key
     value: Value
     why_not: str | None = None
 
@@ -37,6 +41,7 @@ class _Lazily(Generic[Value]):
     def __call__(self) -> Value:
         if not self._known:
             self._known.append(self._read(self._text, self._node))
+            self._text = None
         return self._known[0]
 
 
@@ -54,7 +59,7 @@ class Report(Generic[Value]):
         self._parse = parse
         self._absent = absent
         self._latest: dict[str, _Reading[Value]] = {}
-        self._by_text: WeakValueDictionary[str, _Reading[Value]] = WeakValueDictionary()
+        self._by_text: WeakValueDictionary[Key, _Reading[Value]] = WeakValueDictionary()
 
     def of(self, row: Any) -> Callable[[], Value]:
         """The value in a row of compute_nodes, for whoever asks."""
@@ -64,9 +69,10 @@ class Report(Generic[Value]):
         """What a text says that a compute node reports."""
         if text is None:
             return self._absent
+        key = len(text), hash(text)
         reading = self._latest.get(node)
-        if reading is None or reading.text != text:
-            reading = self._by_text.get(text) or self._read(text)
+        if reading is None or reading.key != key:
+            reading = self._by_text.get(key) or self._read(key, text)
             self._latest[node] = reading
         if reading.why_not is not None:
             LOG.warning(
@@ -78,10 +84,10 @@ class Report(Generic[Value]):
             reading.why_not = None
         return reading.value
 
-    def _read(self, text: str) -> _Reading[Value]:
+    def _read(self, key: Key, text: str) -> _Reading[Value]:
         try:
-            reading = _Reading(text, self._parse(text))
+            reading = _Reading(key, self._parse(text))
         except (ValueError, RecursionError) as error:
-            reading = _Reading(text, self._absent, str(error))
-        self._by_text[text] = reading
+            reading = _Reading(key, self._absent, str(error))
+        self._by_text[key] = reading
         return reading

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from novasched.cells.reports import Report
@@ -32,6 +33,7 @@ NUMA = Report[HostTopology | None]('numa_topology', host_topology, None)
 PCI = Report[Pools]('pci_stats', pools, ())
 Triples = tuple[tuple[str, ...], ...]
 KINDS_OF_HOST = 1000
+TEXTS = 4096
 _TRIPLES: dict[str | None, Triples] = {}
 SYSTEM_METADATA = ('instance_uuid', 'key', 'value')
 
@@ -92,7 +94,7 @@ def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host
         hypervisor_type=row.hypervisor_type,
         hypervisor_version=row.hypervisor_version,
         hypervisor_hostname=row.hypervisor_hostname,
-        cpu_info=row.cpu_info,
+        cpu_info=_shared(row.cpu_info),
         supported_instances=_supported(row),
         stats=stats,
         metrics=tuple(m for m in _decoded(row, 'metrics', list) if isinstance(m, dict)),
@@ -136,9 +138,15 @@ def _triples(supported: list[Any]) -> Triples:
     )
 
 
+@lru_cache(TEXTS)
+def _shared(text: str) -> str:
+    """The same text, one for all the hosts that say it."""
+    return text
+
+
 def _texts(stats: Mapping[str, Any]) -> dict[str, str | None]:
     """Statistics are texts, whatever nova-compute counts in them."""
-    return {name: None if value is None else str(value) for name, value in stats.items()}
+    return {_shared(name): None if value is None else str(value) for name, value in stats.items()}
 
 
 def _ratio(row: Any, name: str, settings: Settings) -> float:

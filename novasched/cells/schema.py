@@ -16,6 +16,7 @@ from oslo_db import exception as db_exc
 from sqlalchemy import exc as sa_exc
 
 from novasched.errors import DatabaseUnavailable
+from novasched.secrets import hide
 
 DATABASE_ERRORS = (db_exc.DBError, sa_exc.SQLAlchemyError)
 
@@ -35,13 +36,14 @@ class Database:
         """
         if name not in self._tables:
             try:
-                self._tables[name] = sa.Table(
-                    name, sa.MetaData(), autoload_with=self.engine, resolve_fks=False
-                )
+                table = sa.Table(name, sa.MetaData(), autoload_with=self.engine, resolve_fks=False)
             except sa_exc.NoSuchTableError:
                 raise DatabaseUnavailable(f'{self.name} has no table {name}') from None
             except DATABASE_ERRORS as error:
                 raise DatabaseUnavailable(f'{self.name}: {reason(error)}') from None
+            # Threads that look at once go on with the same one: two of them in a statement
+            # are two tables.
+            self._tables.setdefault(name, table)
         return self._tables[name]
 
     def select(self, name: str, columns: Sequence[str], **equal: object) -> sa.Select[Any]:
@@ -80,7 +82,7 @@ class Database:
 
 
 def reason(error: Exception) -> str:
-    """A database error in one line, without the statement or the URL."""
+    """A database error in one line, without the statement, the URL or what is secret in it."""
     origin = getattr(error, 'inner_exception', None) or error
     text = str(getattr(origin, 'orig', None) or origin)
-    return text.splitlines()[0] if text else type(error).__name__
+    return hide(text.splitlines()[0]) if text else type(error).__name__

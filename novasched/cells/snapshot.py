@@ -19,6 +19,7 @@ from novasched.cells.aggregates import AggregateReader
 from novasched.cells.computes import Computes
 from novasched.cells.mappings import Cell, Cells
 from novasched.cells.servers import servers
+from novasched.cells.servicegroup import Group
 from novasched.errors import DatabaseUnavailable, NoValidHost
 from novasched.inflight import InFlight
 from novasched.model.host import Aggregate, Fleet, Host
@@ -63,19 +64,22 @@ class HostReader:
         cells: Cells,
         aggregates: AggregateReader,
         in_flight: InFlight,
+        group: Group,
         utcnow: Callable[[], datetime],
     ) -> None:
         self.settings = settings
         self.cells = cells
+        self.group = group
         self.aggregates = aggregates
         self.in_flight = in_flight
         self.utcnow = utcnow
         self._pool = futures.ThreadPoolExecutor(64, thread_name_prefix='cell')
         self._ahead = futures.ThreadPoolExecutor(1, thread_name_prefix='snapshot')
-        self._computes: dict[Cell, Computes] = {}
+        self._computes = {cell: self._unread(cell) for cell in cells.enabled()}
         self._join: dict[str, Joined] = {}
         self._last = Snapshot({}, Fleet({}))
         self._turns = Turns(self._refresh)
+        self._versions = Turns(self._least_version)
 
     def close(self) -> None:
         """Let running queries end and start no more."""
@@ -104,12 +108,13 @@ class HostReader:
             request = request.wanting(host=only.host, node=only.hypervisor_hostname)
         return replace(request, in_tree=only.uuid)
 
-    def minimum_version(self) -> int:
-        """See :class:`novasched.prefilters.Computes`.
+    def minimum_version(self, since: float) -> int:
+        """See :class:`novasched.prefilters.Computes`."""
+        return self._versions.since(since)
 
-        nova's rule: services that are forced down do not count, nor do cells that do not
-        answer or in which a service reports 0.
-        """
+    def _least_version(self) -> int:
+        """nova's rule: services that are forced down do not count, nor do cells that do not
+        answer or in which a service reports 0."""
 
         def least(cell: Cell) -> int:
             table = cell.database.table('services')
@@ -161,9 +166,7 @@ class HostReader:
         cell = self.cells.get(uuid)
         if cell is None or not cell.disabled:
             return known.cells.get(uuid, {})
-        answers = self._gather(
-            [cell], lambda cell: Computes(cell, self.settings).refresh(self.utcnow())
-        )
+        answers = self._gather([cell], lambda cell: self._unread(cell).refresh(self.utcnow()))
         members = self.aggregates.state(known.fleet.read_at).by_host
         return {
             uuid: replace(host, aggregates=members.get(host.host, ()))
@@ -185,18 +188,34 @@ class HostReader:
             if host.cell_uuid in placed
         }
 
-    def forget(self) -> None:
-        """Read everything anew with the next request."""
-        self._computes = {}
+    def renew(self) -> None:
+        """Read the cell mappings and every cell anew, and use that from the next request on.
+
+        No request waits for it: until all is read, they go by what is known. Of a cell that
+        does not answer that remains.
+
+        :raises DatabaseUnavailable: the API database does not answer.
+        """
+        found, known = self.cells.read(), self._computes
+        fresh = {cell: self._unread(cell) for cell in found.enabled()}
+        answers = self._gather(list(fresh), lambda cell: fresh[cell].refresh(self.utcnow()))
+        self.cells.use(found)
+        answered = {cell for cell, _ in answers}
+        self._computes = {
+            cell: each if cell in answered else known.get(cell, each)
+            for cell, each in fresh.items()
+        }
+
+    def _unread(self, cell: Cell) -> Computes:
+        return Computes(cell, self.settings, self.group)
 
     def _refresh(self) -> Snapshot:
         """One turn: every cell and the aggregates at once."""
         began, now = time.monotonic(), self.utcnow()
-        before, cells = self._computes, self.cells.enabled()
+        computes = self._computes
+        cells = list(computes)
         if not cells:
             LOG.warning('No cells were found')
-        computes = {cell: before.get(cell) or Computes(cell, self.settings) for cell in cells}
-        self._computes = computes
         aggregates = self._pool.submit(self.aggregates.state, began)
         answers = self._gather(
             cells, lambda cell: computes[cell].refresh(now, self.in_flight.awaited(cell.uuid))

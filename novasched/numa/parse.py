@@ -205,7 +205,12 @@ def _checked(cpus: Sequence[int]) -> Sequence[int]:
 
 
 def _pages(mempages: Sequence[_Pages]) -> tuple[Pages, ...]:
-    return tuple(Pages(each.size_kb, each.total, each.used, each.reserved) for each in mempages)
+    return tuple(
+        _shared_pages(each.size_kb, each.total, each.used, each.reserved) for each in mempages
+    )
+
+
+_shared_pages = lru_cache(KINDS)(Pages)
 
 
 def _old_cell(cell: _OldCell) -> HostCell:

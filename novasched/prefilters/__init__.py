@@ -33,7 +33,7 @@ class Aggregates(Protocol):
 class Computes(Protocol):
     """The nova-compute services of all cells (``cells/snapshot.py``)."""
 
-    def minimum_version(self) -> int:
+    def minimum_version(self, since: float) -> int:
         """The least version that one of them reports; 0 if none does."""
 
 

@@ -26,7 +26,7 @@ class OwnerNovaPrefilter(Prefilter):
     def __call__(self, request: Request) -> Request:
         if os_traits.OWNER_NOVA in request.root_required:
             return request
-        version = self.sources.computes.minimum_version()
+        version = self.sources.computes.minimum_version(request.arrived)
         if version < FIRST_VERSION:
             self._say_why_not(version)
             return request

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -93,6 +93,24 @@ def test_nobody_sees_hosts_from_before_their_arrival(databases: NovaDatabases) -
     assert [(least, saw) for least, saw in seen if saw < least] == []
 
 
+def statements(story: Story, work: Callable[[], object]) -> list[str]:
+    """The queries of tables that some work makes."""
+    found: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        found.append(statement)
+
+    cells = [cell.database.engine for cell in story.reader.cells.enabled()]
+    for engine in (story.reader.aggregates.api.engine, *cells):
+        sa.event.listen(engine, 'before_cursor_execute', note)
+    try:
+        work()
+    finally:
+        for engine in (story.reader.aggregates.api.engine, *cells):
+            sa.event.remove(engine, 'before_cursor_execute', note)
+    return [each for each in found if each.startswith('SELECT') and 'FROM' in each]
+
+
 @pytest.mark.parametrize('hosts', [10, 300])
 def test_queries_do_not_grow_with_hosts(databases: NovaDatabases, hosts: int) -> None:
     """A request on a cloud in which nothing changes costs the same few queries, however
@@ -101,20 +119,29 @@ def test_queries_do_not_grow_with_hosts(databases: NovaDatabases, hosts: int) ->
     for number in range(hosts):
         databases.add_host(f'more{number}', ('cell1', 'cell2')[number % 2])
     story.read()
-    statements: list[str] = []
-
-    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
-        statements.append(statement)
-
-    cells = [cell.database.engine for cell in story.reader.cells.enabled()]
-    for engine in (story.reader.aggregates.api.engine, *cells):
-        sa.event.listen(engine, 'before_cursor_execute', note)
-    try:
-        story.reader.read(None, a_request(), instances=False)
-    finally:
-        for engine in (story.reader.aggregates.api.engine, *cells):
-            sa.event.remove(engine, 'before_cursor_execute', note)
+    asked = statements(story, lambda: story.reader.read(None, a_request(), instances=False))
     story.close()
-    asked = [each for each in statements if each.startswith('SELECT') and 'FROM' in each]
     # Of aggregates three, and of each cell three: nodes, services, those that are silent.
+    assert len(asked) == 3 + 2 * 3
+
+
+def test_a_new_cell_is_read_before_a_request_needs_it(databases: NovaDatabases) -> None:
+    """A cell that comes with a renewal costs the next request what any other cell does."""
+    story = Story(databases)
+    mapping = tables.cell_mappings
+
+    def disable(value: bool) -> None:
+        with databases.api.begin() as connection:
+            connection.execute(
+                sa.update(mapping).where(mapping.c.name == 'cell2').values(disabled=value)
+            )
+        story.reader.renew()
+
+    disable(True)
+    few = story.reader.read(None, a_request(), instances=False).hosts
+    disable(False)
+    asked = statements(story, lambda: story.reader.read(None, a_request(), instances=False))
+    story.read()
+    story.close()
+    assert len(few) < len(HOSTS)
     assert len(asked) == 3 + 2 * 3

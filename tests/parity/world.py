@@ -14,6 +14,7 @@ from novasched.cells.aggregates import AggregateReader
 from novasched.cells.engines import dispose
 from novasched.cells.mappings import CELL0, Cells
 from novasched.cells.schema import Database
+from novasched.cells.servicegroup import DatabaseGroup
 from novasched.cells.snapshot import HostReader
 from novasched.inflight import InFlight
 from novasched.model.settings import Settings
@@ -163,6 +164,7 @@ class World:
         """What runs under those settings, put together as the daemon does it."""
         aggregates = AggregateReader(self._api_database)
         in_flight = InFlight(settings)
-        hosts = HostReader(settings, self._cells, aggregates, in_flight, lambda: NOW)
+        group = DatabaseGroup(settings.service_down_time)
+        hosts = HostReader(settings, self._cells, aggregates, in_flight, group, lambda: NOW)
         sources = Sources(aggregates, hosts, self._network)
         return hosts, [each(settings, sources) for each in PREFILTERS]

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+from oslo_config import cfg
+from oslo_db import options
 
-from novasched.cells.engines import filled
+from novasched.cells.engines import connect, filled
 
 OWN = 'mysql+pymysql://nova:s3cret@db.example:3307/nova?charset=utf8'
+TWO = 'rabbit://u1:p1@h1:5672,u2:p2@[fd00::2]:5673/vhost'
 
 
 @pytest.mark.parametrize(
@@ -13,12 +16,54 @@ OWN = 'mysql+pymysql://nova:s3cret@db.example:3307/nova?charset=utf8'
         ('{scheme}://{username}:{password}@{hostname}:{port}/cell1?{query}', OWN,
          'mysql+pymysql://nova:s3cret@db.example:3307/cell1?charset=utf8'),
         ('{scheme}://{hostname}/{path}_cell1', OWN, 'mysql+pymysql://db.example/nova_cell1'),
-        ('{scheme}://{username}@{hostname}:{port}/x', 'mysql://h/db', 'mysql://@h:/x'),
-        ('{scheme}://{unknown}', OWN, 'mysql+pymysql://'),
-        ('{scheme.__class__}://x', OWN, '{scheme.__class__}://x'),
+        ('{username}:{password}', 'mysql://n%40va:p%2Fw%25@h/db', 'n%40va:p%2Fw%25'),
+        ('[{hostname}]:{port}', 'mysql://u:p@[FD00::1]:3306/db', '[fd00::1]:3306'),
+        ('{hostname}:{port}{fragment}', 'mysql://h/db', 'h:None'),
+        ('{hostname1}:{port1},{username2}:{password2}@[{hostname2}]:{port2}', TWO,
+         'h1:5672,u2:p2@[fd00::2]:5673'),
+        ('a{{b}}', OWN, 'a{b}'),
         ('{scheme}://x', None, '{scheme}://x'),
+        ('plain', None, 'plain'),
     ],
 )  # fmt: skip
 def test_templates_are_filled_from_our_own_connection(template, own, url):
-    """Only whole names in braces are replaced; nothing else of the text is looked at."""
-    assert filled(template, own) == url
+    """A part that our URL lacks is None; what is encoded stays encoded."""
+    assert filled(template, own, 'cell c1') == url
+
+
+@pytest.mark.parametrize(
+    ('template', 'own', 'why'),
+    [
+        ('{unknown}:{password}', OWN, 'cannot be filled: KeyError'),
+        ('{}', OWN, 'cannot be filled: ValueError'),
+        ('{', OWN, 'cannot be filled: ValueError'),
+        ('{scheme.none}', OWN, 'cannot be filled: AttributeError'),
+        ('{hostname}', 'mysql://u:s3cret@h1:1,h2:2,/db', 'cannot be filled: ValueError'),
+        ('{hostname}', None, 'is a template, and [database] connection is not set'),
+    ],
+)
+def test_a_template_that_cannot_be_filled_stays(template, own, why, caplog):
+    """The log names the cell and the mistake, and tells no secret."""
+    assert filled(template, own, 'cell c1') == template
+    assert caplog.messages == [f'The URL of cell c1 {why}']
+
+
+@pytest.mark.parametrize(
+    ('url', 'patience', 'query'),
+    [
+        ('mysql+pymysql://u:p%40@h/db', 2.5,
+         {'connect_timeout': '3', 'read_timeout': '3', 'write_timeout': '3'}),
+        ('mysql+pymysql://u:p%40@h/db?read_timeout=7&ssl_ca=/ca.pem', 0.1,
+         {'connect_timeout': '1', 'read_timeout': '7', 'write_timeout': '1', 'ssl_ca': '/ca.pem'}),
+        ('mysql+pymysql://u:p%40@h/db', None, {}),
+        ('sqlite:///db', 2.5, {}),
+    ],
+)  # fmt: skip
+def test_a_silent_server_is_not_waited_for(url, patience, query):
+    """Drivers that have timeouts are given them in whole seconds; what the URL says stays."""
+    conf = cfg.ConfigOpts()
+    conf.register_opts(options.database_opts, group='database')
+    conf([])
+    engine = connect(conf.database, url, 'cell c1', patience=patience).engine
+    assert dict(engine.url.query) == query
+    assert engine.url.password == ('p@' if 'mysql' in url else None)

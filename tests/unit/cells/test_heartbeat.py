@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from novasched.cells.heartbeat import Heartbeat
 from novasched.cells.schema import Database
 from novasched.sandbox import databases as tables
+from tests.builders import a_uuid
 
 
 class Pulse:
@@ -75,6 +76,17 @@ def test_alone_it_leaves_the_version(pulse, cloud):
     cloud.add_service('ctl1', pulse.engine, binary='nova-scheduler', report_count=7, version=60)
     pulse.heart.join()
     assert pulse.row.version == 60
+
+
+def test_a_dead_cell_says_nothing(pulse, cloud, caplog):
+    """The versions of the other cells count, and the log names the dead one."""
+    cloud.add_service('h1', cloud.engines['cell1'], version=61)
+    tables.services.drop(cloud.engines['cell2'])
+    pulse.heart.join()
+    assert pulse.row.version == 61
+    assert caplog.messages == [
+        f'Failed to get service versions for cell {a_uuid("cell2")}: cell cell2 has no table services'
+    ]
 
 
 def test_a_row_that_vanished_is_made_again(pulse):

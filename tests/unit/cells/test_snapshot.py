@@ -233,3 +233,49 @@ def test_a_number_that_is_none_is_warned_about_once(cloud, caplog):
     assert [record.getMessage() for record in caplog.records if 'decode' in record.msg] == [
         "Could not decode max_io_ops_per_host: 'few' of aggregate 4"
     ]
+
+
+@pytest.mark.parametrize(
+    ('changes', 'found'),
+    [({'disabled': True}, ['h2']), ({'name': 'renamed'}, ['h1', 'h2'])],
+)
+def test_renewal(cloud, changes, found):
+    """What an operator does to a cell counts when the reader is renewed, and not before."""
+    cloud.add_host('h1', 'cell1')
+    cloud.add_host('h2', 'cell2')
+    reader = cloud.reader()
+    with cloud.api.begin() as connection:
+        mapping = tables.cell_mappings
+        connection.execute(
+            sa.update(mapping).where(mapping.c.uuid == a_uuid('cell1')).values(changes)
+        )
+    assert names(reader.read(None, a_request(), instances=False).hosts) == ['h1', 'h2']
+    reader.renew()
+    assert names(reader.read(None, a_request(), instances=False).hosts) == found
+
+
+def test_a_cell_that_fails_at_a_renewal(cloud):
+    """What is known of it stays, and counts again as soon as it answers."""
+    cloud.add_host('h1', 'cell1')
+    cloud.add_host('h2', 'cell2')
+    reader = cloud.reader()
+    reader.read(None, a_request(), instances=False)
+    rename = 'ALTER TABLE {} RENAME TO {}'.format
+    with cloud.engines['cell1'].begin() as connection:
+        connection.execute(sa.text(rename('compute_nodes', 'lost')))
+    reader.renew()
+    assert names(reader.read(None, a_request(), instances=False).hosts) == ['h2']
+    with cloud.engines['cell1'].begin() as connection:
+        connection.execute(sa.text(rename('lost', 'compute_nodes')))
+    assert names(reader.read(None, a_request(), instances=False).hosts) == ['h1', 'h2']
+
+
+def test_a_renewal_that_fails(cloud):
+    """While the mappings cannot be read, all stays as it was."""
+    cloud.add_host('h1', 'cell1')
+    reader = cloud.reader()
+    with cloud.api.begin() as connection:
+        connection.execute(sa.text('ALTER TABLE cell_mappings RENAME TO lost'))
+    with pytest.raises(DatabaseUnavailable):
+        reader.renew()
+    assert names(reader.read(None, a_request(), instances=False).hosts) == ['h1']

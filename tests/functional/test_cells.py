@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cells as operators have them: templates, and changes that SIGHUP makes known."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from novasched.cells.engines import filled
+
+from .client import NovaClient, Refused, new_uuids
+from .compute_rows import Flavor
+from .daemon import Daemon
+from .nova_cloud import NovaCloud
+from .nova_release import ENVIRONMENT, NovaRelease
+from .processes import free_port, wait_until
+
+PATIENCE = 30
+
+TEMPLATES = [
+    'mysql://u:p@h/db',
+    '{scheme}://{username}:{password}@{hostname}:{port}/cell1?{query}',
+    '{scheme}://{username}:{password}@[{hostname}]:{port}/{path}_cell1?{query}#{fragment}',
+    '{scheme}://{username1}:{password1}@{hostname1}:{port1},{username2}:{password2}@{hostname2}/',
+    '{{literal}}://{hostname!r:>20}',
+    '{unknown}://{password}',
+    '{}{0}',
+    '{',
+    'x}',
+    '',
+]
+OWN = [
+    None,
+    'mysql+pymysql://nova:secret@db.example:3306/nova?charset=utf8',
+    'mysql+pymysql://nova:p%40ss%2Fw%25rd%3A@db.example/nova',
+    'mysql+pymysql://nova:secret@DB.example:3306/nova?ssl_ca=/etc/ssl/ca.pem&charset=utf8mb4#x',
+    'mysql+pymysql://nova@[FD00::1]:3306/nova',
+    'mysql+pymysql://nova:secret@[fd00::1]/nova',
+    'mysql://db.example',
+    'mysql://nova:p:q@db.example:/',
+    'mysql://nova:secret@h1:3306,h2:3307/nova',
+    'mysql://nova:secret@h1,h2/nova',
+    'rabbit://u1:p1@h1:5672,u2:p2@h2:5673/vhost',
+    'rabbit://u1:p1@[fd00::1]:5672,u2@[fd00::2],h3:5674//',
+    'rabbit://h1,h2/',
+    'mysql://nova:secret@db.example:port/nova',
+    'mysql://nova:secret@[fd00::1/nova',
+    'sqlite:////var/lib/nova.sqlite',
+    'nonsense',
+]
+
+NOVAS = """
+import json, sys
+from nova.objects.cell_mapping import CellMapping, CONF
+filled = []
+for template, own in json.load(sys.stdin):
+    CONF.set_override('connection', own, group='database')
+    filled.append(CellMapping.format_db_url(template))
+print(json.dumps(filled))
+"""
+
+
+def test_templates_are_filled_as_nova_does(nova: NovaRelease) -> None:
+    """Whatever the template and the own URL, what comes out is what nova makes of them."""
+    table = [(template, own) for template in TEMPLATES for own in OWN]
+    done = subprocess.run(
+        [str(nova.python), '-c', NOVAS],
+        input=json.dumps(table),
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    novas = json.loads(done.stdout.splitlines()[-1])
+    ours = [filled(template, own, 'cell') for template, own in table]
+    assert [*zip(table, ours, strict=True)] == [*zip(table, novas, strict=True)]
+
+
+@pytest.fixture
+def cells(cloud: NovaCloud) -> Iterator[NovaCloud]:
+    """One host in each cell; what a test does to the mappings is undone."""
+    cloud.reset()
+    cloud.add_host('host-1', 'cell1')
+    cloud.add_host('host-2', 'cell2')
+    before = cloud.api.rows('cell_mappings')
+    try:
+        yield cloud
+    finally:
+        for row in before:
+            cloud.api.update('cell_mappings', row, id=row['id'])
+
+
+def set_mapping(cloud: NovaCloud, cell: str, **values: object) -> None:
+    """What nova-manage cell_v2 update_cell does."""
+    cloud.api.update('cell_mappings', values, uuid=cloud.cell_uuids[cell])
+
+
+def hangup(daemon: Daemon) -> None:
+    """SIGHUP; returns when the cells have been read anew."""
+
+    def read() -> int:
+        return daemon.text().count('disabled cells: ')
+
+    before = read()
+    os.kill(daemon.pid, signal.SIGHUP)
+    wait_until(lambda: read() > before, PATIENCE, 'new look at the cells')
+
+
+def reached(client: NovaClient) -> set[str]:
+    """Every host that a server may go to."""
+    hosts: set[str] = set()
+    while True:
+        try:
+            [[found]] = client.select_destinations(
+                new_uuids(), Flavor(), ignore_hosts=sorted(hosts)
+            )
+        except Refused as error:
+            if not error.no_valid_host:
+                raise
+            return hosts
+        hosts.add(found['service_host'])
+
+
+def test_a_template_leads_to_the_cell(cells: NovaCloud, client: NovaClient) -> None:
+    """The parts are those of our own [database] connection."""
+    name = cells.cells['cell1'].url.rpartition('/')[2]
+    template = '{scheme}://{username}:{password}@{hostname}:{port}/' + name + '?{query}'
+    set_mapping(cells, 'cell1', database_connection=template)
+    with Daemon(cells):
+        assert reached(client) == {'host-1', 'host-2'}
+
+
+def test_changes_are_known_after_sighup(cells: NovaCloud, client: NovaClient) -> None:
+    """A cell that is disabled, enabled, moved to another database, removed or added; until
+    the signal nothing changes, and requests are answered all the time."""
+    one, two = cells.cells['cell1'].url, cells.cells['cell2'].url
+    [row] = [each for each in cells.api.rows('cell_mappings') if each['name'] == 'cell2']
+    with Daemon(cells) as daemon:
+        assert reached(client) == {'host-1', 'host-2'}
+        set_mapping(cells, 'cell1', disabled=True)
+        assert reached(client) == {'host-1', 'host-2'}
+        hangup(daemon)
+        assert reached(client) == {'host-2'}
+        set_mapping(cells, 'cell1', disabled=False)
+        hangup(daemon)
+        assert reached(client) == {'host-1', 'host-2'}
+        set_mapping(cells, 'cell1', database_connection=two)
+        set_mapping(cells, 'cell2', database_connection=one, disabled=True)
+        hangup(daemon)
+        assert reached(client) == {'host-2'}
+        set_mapping(cells, 'cell1', database_connection=one)
+        cells.api.clear(['host_mappings'])
+        with cells.api.engine.begin() as connection:
+            connection.exec_driver_sql("DELETE FROM cell_mappings WHERE name = 'cell2'")
+        try:
+            hangup(daemon)
+            assert reached(client) == {'host-1'}
+        finally:
+            cells.api.insert('cell_mappings', [row])
+        hangup(daemon)
+        assert reached(client) == {'host-1', 'host-2'}
+        assert 'Traceback' not in daemon.text()
+
+
+def test_sighup_while_the_mappings_cannot_be_read(cells: NovaCloud, client: NovaClient) -> None:
+    """An error says so, and requests are answered once they can be read again."""
+    with Daemon(cells) as daemon:
+        assert reached(client) == {'host-1', 'host-2'}
+        with cells.api.engine.begin() as connection:
+            connection.exec_driver_sql('RENAME TABLE cell_mappings TO away')
+        try:
+            os.kill(daemon.pid, signal.SIGHUP)
+            told = 'SIGHUP: all stays as it was: [api_database] connection'
+            wait_until(lambda: told in daemon.text(), PATIENCE, 'error')
+        finally:
+            with cells.api.engine.begin() as connection:
+                connection.exec_driver_sql('RENAME TABLE away TO cell_mappings')
+        assert reached(client) == {'host-1', 'host-2'}
+
+
+def test_a_cell_that_is_down(cells: NovaCloud, client: NovaClient) -> None:
+    """From the start, or from SIGHUP on: it is named and left out, the other answers."""
+    away = f'mysql+pymysql://nova:secret@127.0.0.1:{free_port()}/away'
+    set_mapping(cells, 'cell1', database_connection=away)
+    failed = f'Failed to get computes for cell {cells.cell_uuids["cell1"]}'
+    with Daemon(cells) as daemon:
+        assert reached(client) == {'host-2'}
+        assert failed in daemon.text()
+        set_mapping(cells, 'cell1', database_connection=cells.cells['cell1'].url)
+        hangup(daemon)
+        assert reached(client) == {'host-1', 'host-2'}
+        set_mapping(cells, 'cell1', database_connection='{unknown}')
+        hangup(daemon)
+        assert reached(client) == {'host-2'}
+        assert 'The URL of cell cell1 cannot be filled: KeyError' in daemon.text()
+        assert 'A cell is left out: cell cell1 = (not shown)' in daemon.text()
+        assert 'secret' not in daemon.text()
+        assert 'Traceback' not in daemon.text()
+
+
+def test_a_cell_that_is_frozen(cells: NovaCloud, client: NovaClient) -> None:
+    """A server that takes connections and says nothing is left out after cell_timeout, and
+    keeps the daemon neither from starting nor from ending."""
+    with socket.create_server(('127.0.0.1', 0)) as frozen:
+        url = f'mysql+pymysql://nova:secret@127.0.0.1:{frozen.getsockname()[1]}/away'
+        set_mapping(cells, 'cell1', database_connection=url)
+        discovery = {'discover_hosts_in_cells_interval': 1, 'workers': 1}
+        quick = {'novasched': {'cell_timeout': 1}, 'scheduler': discovery}
+        with Daemon(cells, quick) as daemon:
+            assert reached(client) == {'host-2'}
+            left_out = f'Timeout getting computes for cell {cells.cell_uuids["cell1"]}'
+            assert left_out in daemon.text()
+            assert daemon.stop() == 0
+            assert 'Traceback' not in daemon.text()

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""New computes are mapped to their cells, as nova-scheduler does it."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from .client import NovaClient, new_uuids
+from .compute_rows import Compute, Flavor, now
+from .daemon import Daemon
+from .nova_cloud import NovaCloud
+from .nova_release import Config
+from .processes import free_port, wait_until
+
+PATIENCE = 60
+# nova-scheduler waits so long before it looks for the first time, and again before each time.
+SOON: Config = {
+    'DEFAULT': {'periodic_fuzzy_delay': 0},
+    'scheduler': {'discover_hosts_in_cells_interval': 1, 'workers': 1},
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a discovery has left: hosts to cells, nodes to whether they are marked, and what
+    it has said."""
+
+    mappings: dict[str, str]
+    marks: dict[str, int]
+    lines: list[str]
+
+
+def add_unmapped(cloud: NovaCloud, computes: Sequence[Compute], **columns: object) -> None:
+    """The rows that computes make, without what maps them."""
+    for compute in computes:
+        database = cloud.cells[compute.cell]
+        row = {**compute.node_row(), 'mapped': 0, **columns}
+        database.insert('compute_nodes', [row])
+        database.insert('services', [compute.service_row(cloud.nova.service_version)])
+
+
+def add_nodes(cloud: NovaCloud, compute: Compute, names: Sequence[str]) -> None:
+    """More nodes of a host."""
+    for name in names:
+        row = {**compute.node_row(), 'mapped': 0, 'uuid': str(uuid.uuid4())}
+        row['hypervisor_hostname'] = name
+        cloud.cells[compute.cell].insert('compute_nodes', [row])
+
+
+def map_host(cloud: NovaCloud, host: str, cell: str) -> None:
+    """What nova-manage cell_v2 discover_hosts has done."""
+    row = cloud.api.rows('cell_mappings', uuid=cloud.cell_uuids[cell])[0]
+    cloud.api.insert('host_mappings', [{'created_at': now(), 'cell_id': row['id'], 'host': host}])
+
+
+def mapped(cloud: NovaCloud) -> dict[str, str]:
+    """Every host with the name of the cell that it is mapped to."""
+    names = {row['id']: row['name'] for row in cloud.api.rows('cell_mappings')}
+    return {row['host']: names[row['cell_id']] for row in cloud.api.rows('host_mappings')}
+
+
+def marks(cloud: NovaCloud) -> dict[str, int]:
+    """Every node with whether it is marked as mapped."""
+    databases = cloud.cells.values()
+    nodes = [row for database in databases for row in database.rows('compute_nodes')]
+    return {row['hypervisor_hostname']: row['mapped'] for row in nodes}
+
+
+def discovered(daemon: Daemon) -> list[str]:
+    """The lines that tell what was found, from their text on."""
+    return re.findall(r'INFO nova\.scheduler\.manager .*(Discovered .*)', daemon.text())
+
+
+def populate(cloud: NovaCloud) -> None:
+    """Every kind of host at once; the last one is found last."""
+    cloud.reset()
+    add_unmapped(cloud, [Compute('new-2', 'cell1'), Compute('new-1', 'cell1')])
+    iron = Compute('iron', 'cell1')
+    add_unmapped(cloud, [iron])
+    add_nodes(cloud, iron, ['iron-node-2', 'iron-node-3'])
+    add_unmapped(cloud, [Compute('known', 'cell1')])
+    map_host(cloud, 'known', 'cell1')
+    add_unmapped(cloud, [Compute('moved', 'cell1')])
+    map_host(cloud, 'moved', 'cell2')
+    add_unmapped(cloud, [Compute('deleted', 'cell1')], deleted=7)
+    add_unmapped(cloud, [Compute('marked', 'cell1')], mapped=1)
+    add_unmapped(cloud, [Compute('twin', 'cell1'), Compute('twin', 'cell2')])
+    add_unmapped(cloud, [Compute('last', 'cell2')])
+
+
+def outcome_of(cloud: NovaCloud, command: Sequence[str]) -> Outcome:
+    """Let a scheduler discover, and find out whether it goes on after what it has found."""
+    populate(cloud)
+    with Daemon(cloud, SOON, command) as daemon:
+        wait_until(lambda: bool(discovered(daemon)), PATIENCE, 'discovery')
+        add_unmapped(cloud, [Compute('later', 'cell2')])
+        wait_until(lambda: len(discovered(daemon)) > 1, PATIENCE, 'second discovery')
+        return Outcome(mapped(cloud), marks(cloud), discovered(daemon))
+
+
+@pytest.fixture
+def cell2_disabled(cloud: NovaCloud) -> Iterator[None]:
+    """No servers may go to the second cell."""
+    cloud.api.update('cell_mappings', {'disabled': True}, uuid=cloud.cell_uuids['cell2'])
+    yield
+    cloud.api.update('cell_mappings', {'disabled': False}, uuid=cloud.cell_uuids['cell2'])
+
+
+@pytest.mark.parametrize('disabled', [False, True], ids=['enabled', 'disabled'])
+def test_as_nova_does(cloud: NovaCloud, request: pytest.FixtureRequest, disabled: bool) -> None:
+    """The same rows before, the same mappings, marks and words after; disabled cells too."""
+    if disabled:
+        request.getfixturevalue('cell2_disabled')
+    novas = outcome_of(cloud, [cloud.nova.script('nova-scheduler')])
+    ours = outcome_of(cloud, [])
+    assert ours == novas
+    assert ours.lines == [
+        'Discovered 5 new hosts: cell1:new-2,cell1:new-1,cell1:iron,cell1:twin,cell2:last',
+        'Discovered 1 new hosts: cell2:later',
+    ]
+
+
+def test_a_server_goes_to_a_new_host(cloud: NovaCloud, client: NovaClient) -> None:
+    """A request for a host that was just mapped finds the cell that it is in."""
+    cloud.reset()
+    with Daemon(cloud, SOON) as daemon:
+        compute = Compute('new', 'cell2')
+        add_unmapped(cloud, [compute])
+        traits = ('COMPUTE_NODE', 'OWNER_NOVA')
+        cloud.placement.add_provider(compute.uuid, compute.name, compute.inventories(), traits)
+        wait_until(lambda: bool(discovered(daemon)), PATIENCE, 'discovery')
+        [[selection]] = client.select_destinations(new_uuids(), Flavor(), force_hosts=['new'])
+        assert selection['cell_uuid'] == cloud.cell_uuids['cell2']
+
+
+def test_one_of_two_leads(cloud: NovaCloud) -> None:
+    """Of novasched and nova-scheduler at once, the first by name discovers; when it goes
+    away the other one takes over."""
+    cloud.reset()
+    quick = {**SOON, 'DEFAULT': {**SOON['DEFAULT'], 'service_down_time': 3}}
+    novas = [cloud.nova.script('nova-scheduler')]
+    with Daemon(cloud, quick) as ours, Daemon(cloud, quick, novas) as theirs:
+        first, second = sorted((ours, theirs), key=lambda daemon: daemon.host)
+        add_unmapped(cloud, [Compute('h1', 'cell1')])
+        wait_until(lambda: 'h1' in mapped(cloud), PATIENCE, 'discovery')
+        wait_until(lambda: len(discovered(first)) == 1, PATIENCE, 'line')
+        assert discovered(second) == []
+        first.kill()
+        add_unmapped(cloud, [Compute('h2', 'cell1')])
+        wait_until(lambda: 'h2' in mapped(cloud), PATIENCE, 'discovery')
+        wait_until(lambda: len(discovered(second)) == 1, PATIENCE, 'line')
+
+
+def test_what_fails_is_told(cloud: NovaCloud, client: NovaClient) -> None:
+    """A cell that does not answer is an error in the log; the other's hosts are mapped, and
+    requests are answered."""
+    cloud.reset()
+    url = cloud.cells['cell1'].url
+    away = f'mysql+pymysql://nova:secret@127.0.0.1:{free_port()}/away'
+    cloud.api.update('cell_mappings', {'database_connection': away}, uuid=cloud.cell_uuids['cell1'])
+    try:
+        cloud.add_host('host-2', 'cell2')
+        with Daemon(cloud, SOON) as daemon:
+            add_unmapped(cloud, [Compute('new', 'cell2')])
+            wait_until(lambda: bool(discovered(daemon)), PATIENCE, 'discovery')
+            [[selection]] = client.select_destinations(new_uuids(), Flavor())
+            assert selection['service_host'] == 'host-2'
+            told = (
+                f'Unable to discover hosts in cell {cloud.cell_uuids["cell1"]}(cell1): cell cell1'
+            )
+            assert told in daemon.text()
+            assert 'Traceback' not in daemon.text()
+            assert 'secret' not in daemon.text()
+    finally:
+        cloud.api.update(
+            'cell_mappings', {'database_connection': url}, uuid=cloud.cell_uuids['cell1']
+        )
+
+
+def test_databases_that_are_read_only(cloud: NovaCloud) -> None:
+    """What cannot be written is an error in the log, and done once it can be."""
+    cloud.reset()
+    add_unmapped(cloud, [Compute('new', 'cell1')])
+    statement = (
+        'CREATE TRIGGER refuse BEFORE INSERT ON host_mappings FOR EACH ROW'
+        " SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'The server is read-only'"
+    )
+    with cloud.api.engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+    try:
+        with Daemon(cloud, SOON) as daemon:
+            wait_until(lambda: 'The server is read-only' in daemon.text(), PATIENCE, 'error')
+            assert mapped(cloud) == {}
+            assert marks(cloud) == {'new': 0}
+            with cloud.api.engine.begin() as connection:
+                connection.exec_driver_sql('DROP TRIGGER refuse')
+            wait_until(lambda: bool(discovered(daemon)), PATIENCE, 'discovery')
+            assert 'Traceback' not in daemon.text()
+    finally:
+        with cloud.api.engine.begin() as connection:
+            connection.exec_driver_sql('DROP TRIGGER IF EXISTS refuse')

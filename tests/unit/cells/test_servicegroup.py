@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+import sys
+import time
+
+import pytest
+from dogpile.cache.api import CachedValue
+from oslo_cache import core
+
+from novasched import conf as configuration
+from novasched.cells.servicegroup import COMPUTE, MemcachedGroup, MemcachedHeartbeat, key, region
+from novasched.errors import ConfigError
+from novasched.sandbox import databases as tables
+from tests.builders import a_request
+from tests.nova_databases import NOW
+
+DOWN_TIME = 60
+LOST = 'Lost connection to memcache server for reporting service status: '
+
+
+class Memory:
+    """A cache region in memory that counts how often it is read, and that can be cut off:
+    what cannot be reached either raises or, as some clients do, has nothing."""
+
+    def __init__(self):
+        self.cache = core.create_region()
+        self.cache.configure('dogpile.cache.memory', expiration_time=DOWN_TIME)
+        self.reads = 0
+        self.cut = None
+
+    def set(self, name, value):
+        self.check()
+        if self.cut is None:
+            self.cache.set(name, value)
+
+    def get_multi(self, names):
+        self.reads += 1
+        self.check()
+        return self.cache.get_multi(names) if self.cut is None else [core.NO_VALUE] * len(names)
+
+    def check(self):
+        if isinstance(self.cut, Exception):
+            raise self.cut
+
+    def heard(self, host, seconds_ago=0):
+        """What nova-compute on that host has written."""
+        written = {'ct': time.time() - seconds_ago, 'v': 2}
+        self.cache.backend.set(key(COMPUTE, host), CachedValue(NOW, written))
+
+
+@pytest.fixture
+def memory():
+    return Memory()
+
+
+@pytest.fixture
+def cloud(cloud, memory):
+    """Three computes in two cells, whose rows say nothing of when they were last seen."""
+    cloud.group = MemcachedGroup(memory, 'ctl1', lambda: cloud.now)
+    for host, cell in (('h1', 'cell1'), ('h2', 'cell1'), ('h3', 'cell2')):
+        cloud.add_host(host, cell, service=False)
+        cloud.add_service(host, cloud.engines[cell], last_seen_up=None)
+    return cloud
+
+
+def up(reader):
+    hosts = reader.read(None, a_request(), instances=False).hosts.values()
+    return sorted(host.host for host in hosts if host.service.up)
+
+
+def said(caplog):
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == 'nova.servicegroup.drivers.mc' and record.levelno > 10
+    ]
+
+
+def test_computes_are_up_while_they_have_a_young_key(cloud, memory):
+    """Whatever their rows say; the next request sees what has changed."""
+    reader = cloud.reader()
+    assert up(reader) == []
+    memory.heard('h1', DOWN_TIME - 1)
+    memory.heard('h2', DOWN_TIME + 1)
+    memory.heard('h3')
+    assert up(reader) == ['h1', 'h3']
+    memory.heard('h2')
+    assert up(reader) == ['h1', 'h2', 'h3']
+
+
+def test_forced_down_is_down(cloud, memory):
+    """An operator's word counts more than a key."""
+    cloud.change(cloud.engines['cell1'], tables.services, forced_down=True)
+    for host in ('h1', 'h2', 'h3'):
+        memory.heard(host)
+    assert up(cloud.reader()) == ['h3']
+
+
+def test_keys_of_a_cell_are_read_at_once(cloud, memory):
+    """However many hosts there are, a request asks memcached once for each cell."""
+    for number in range(50):
+        cloud.add_host(f'more{number}')
+    reader = cloud.reader()
+    up(reader)
+    memory.reads = 0
+    up(reader)
+    assert memory.reads == 2
+
+
+@pytest.mark.parametrize(
+    ('cut', 'why'),
+    [
+        ('silent', 'it does not keep our own key'),
+        (ConnectionRefusedError('refused'), 'ConnectionRefusedError: refused'),
+    ],
+)
+def test_an_outage_that_a_heartbeat_meets(cloud, memory, cut, why, caplog):
+    """One warning for an outage, one line when it is over; meanwhile all are down."""
+    caplog.set_level('INFO')
+    reader = cloud.reader()
+    memory.heard('h1')
+    cloud.group.beat()
+    for _ in range(2):
+        memory.cut = cut
+        cloud.group.beat()
+        assert up(reader) == []
+        cloud.group.beat()
+        memory.cut = None
+        cloud.group.beat()
+        assert up(reader) == ['h1']
+    lost = f'{LOST}{why}. All services count as down.'
+    back = 'Recovered connection to memcache server for reporting service status.'
+    assert said(caplog) == [lost, back] * 2
+
+
+@pytest.mark.parametrize(
+    ('cut', 'why'),
+    [
+        ('silent', 'it has no key of any service'),
+        (ConnectionRefusedError('refused'), 'ConnectionRefusedError: refused'),
+    ],
+)
+def test_an_outage_that_a_request_meets(cloud, memory, cut, why, caplog):
+    """The warning does not wait for the next heartbeat, and is one for all cells."""
+    reader = cloud.reader()
+    memory.heard('h1')
+    cloud.group.beat()
+    memory.cut = cut
+    assert up(reader) == []
+    assert said(caplog) == [f'{LOST}{why}. All services count as down.']
+
+
+def test_computes_that_are_all_down_are_no_outage(cloud, memory, caplog):
+    """As long as our own key is there, memcached is."""
+    reader = cloud.reader()
+    cloud.group.beat()
+    assert (up(reader), said(caplog)) == ([], [])
+
+
+def test_the_scheduler_joins(cloud, memory):
+    """Its row is made, and its key is there at once; each beat renews the key and leaves
+    the row alone."""
+    cloud.cells.refresh()
+    own = cloud.cells.all()[0].database
+    heart = MemcachedHeartbeat(cloud.group, own, cloud.cells.enabled, 'ctl1', lambda: cloud.now)
+    heart.join()
+    assert memory.cache.get('scheduler:ctl1') == NOW
+    memory.cache.delete('scheduler:ctl1')
+    heart.beat()
+    assert memory.cache.get('scheduler:ctl1') == NOW
+    row = own.rows(own.select('services', ('report_count', 'topic'), binary='nova-scheduler'))
+    assert row == [(0, 'scheduler')]
+
+
+@pytest.fixture
+def read(tmp_path):
+    """The options of a nova.conf."""
+
+    def _read(text):
+        path = tmp_path / 'nova.conf'
+        path.write_text(text)
+        return configuration.load(['--config-file', str(path)], 'novasched')
+
+    return _read
+
+
+MEMORY = '[cache]\nenabled = true\nbackend = dogpile.cache.memory\n'
+
+
+def test_the_region_forgets_after_service_down_time(read):
+    """As in nova, that is how old a key may be, whatever [cache] expiration_time says."""
+    made = region(read(f'{MEMORY}expiration_time = 600'), 7)
+    assert made.expiration_time == 7
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('', '[cache] enabled = False: servicegroup_driver = mc keeps what services report there'),
+        ('[cache]\nenabled = true',
+         '[cache] backend = dogpile.cache.null: servicegroup_driver = mc keeps what services report there'),
+        (f'{MEMORY}memcache_servers =',
+         '[cache] memcache_servers = []: servicegroup_driver = mc keeps what services report there'),
+        ('[cache]\nenabled = true\nbackend = redis', 'Value for option backend from LocationInfo'),
+        ('[cache]\nenabled = true\nbackend = dogpile.cache.pylibmc',
+         '[cache] backend = dogpile.cache.pylibmc: install the package pylibmc'),
+        (f'{MEMORY}backend_expiration_time = 5', '[cache] = unusable: '),
+        (f'{MEMORY}tls_enabled = true', '[cache] = unusable: '),
+    ],
+)  # fmt: skip
+def test_a_cache_that_cannot_be_used(read, text, message):
+    """The error says which option is wrong, or what to install."""
+    with pytest.raises(ConfigError) as caught:
+        region(read(text), DOWN_TIME)
+    assert message in str(caught.value)
+
+
+def test_oslo_cache_is_missing(read, monkeypatch):
+    """The error says what to install."""
+    monkeypatch.setitem(sys.modules, 'oslo_cache', None)
+    with pytest.raises(ConfigError) as caught:
+        region(read(MEMORY), DOWN_TIME)
+    assert str(caught.value) == (
+        '[DEFAULT] servicegroup_driver = mc: install the package oslo.cache'
+        ' (pip install novasched[memcached])'
+    )
