@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""oslo.service, with threads instead of green threads.
+"""What holds for the process as a whole: threads, memory, and the name that it shows.
 
-oslo.service takes its backend once, when its modules are first imported; importing
-them from here makes sure that the choice comes first. That is why the imports below
-stand between other statements.
+oslo.service has threads instead of green threads here. It takes its backend once, when its
+modules are first imported; importing them from here makes sure that the choice comes first.
+That is why the imports below stand between other statements.
 """
 
 import contextlib
@@ -18,14 +18,23 @@ from oslo_service import backend  # noqa: E402
 
 backend.init_backend(backend.BackendType.THREADING)
 
-from oslo_service import loopingcall, service  # noqa: E402
+import setproctitle  # noqa: E402
+from oslo_service import loopingcall  # noqa: E402
 
-__all__ = ['collect_seldom', 'loopingcall', 'service', 'share_heaps']
+__all__ = [
+    'collect_seldom',
+    'entitle',
+    'loopingcall',
+    'share_heaps',
+    'share_modules',
+    'trim_heaps',
+]
 
 HEAPS = 2
 M_ARENA_MAX = -8  # glibc's malloc.h
 YOUNG = 100_000
 """So many objects are made before garbage is looked for among them."""
+NAME = 'nova-scheduler'
 
 
 def share_heaps() -> None:
@@ -35,8 +44,33 @@ def share_heaps() -> None:
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, HEAPS)
 
 
+def trim_heaps() -> None:
+    """Give the system back what is free between the pieces in use, where the C library is
+    glibc. The long texts of hosts and answers leave much of it, which nothing else fits."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def share_modules() -> None:
+    """Let processes that are forked after this share what there is by now. The collector of
+    cycles writes to each object that it looks at, and a page that is written to is copied."""
+    gc.collect()
+    gc.freeze()
+
+
 def collect_seldom() -> None:
     """Let the collector of cycles run rarely. A request makes many objects per host, which
     live as long as it does and have no cycles: looking through them costs a third of a
     decision over 20,000 hosts and finds nothing."""
     gc.set_threshold(YOUNG, 20, 20)
+
+
+def entitle(role: str) -> None:
+    """Show the process as nova-scheduler in a role.
+
+    Health probes of kolla search command lines for that name. Those of openstack-helm
+    compare it with the name of the process, which the system cuts off after 15 characters
+    of the title: with the colon, unless it is set by itself. For the main thread alone.
+    """
+    setproctitle.setproctitle(f'{NAME}: {role}')
+    setproctitle.setthreadtitle(NAME)

@@ -8,9 +8,11 @@ after the fork, since neither database connections nor sockets survive one.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import logging
-import threading
+import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +24,14 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 
 from novasched import conf as configuration
-from novasched import plugins
+from novasched import meditation, plugins
 from novasched.cells.aggregates import AggregateReader
+from novasched.cells.discovery import Discovery
 from novasched.cells.engines import connect, dispose
 from novasched.cells.heartbeat import Heartbeat
 from novasched.cells.mappings import Cells
 from novasched.cells.schema import Database
+from novasched.cells.servicegroup import service_group
 from novasched.cells.snapshot import HostReader
 from novasched.conf.shared import share
 from novasched.drivers import Driver, Parts
@@ -37,9 +41,12 @@ from novasched.errors import (
     PlacementUnavailable,
 )
 from novasched.inflight import InFlight
+from novasched.logs import hide_secrets
 from novasched.model.settings import Settings
 from novasched.network import Neutron
+from novasched.notify.sender import make_notices
 from novasched.placement.client import PlacementClient
+from novasched.ports import Notices, Silence
 from novasched.prefilters import Sources
 from novasched.prefilters.accelerators import AcceleratorsPrefilter
 from novasched.prefilters.availability_zone import AvailabilityZonePrefilter
@@ -55,10 +62,20 @@ from novasched.prefilters.routed_networks import RoutedNetworksPrefilter
 from novasched.prefilters.tenant_aggregate import TenantAggregatePrefilter
 from novasched.prefilters.tpm_secret_security import TpmSecretSecurityPrefilter
 from novasched.prefilters.virtio_sound import VirtioSoundPrefilter
-from novasched.processes import collect_seldom, loopingcall, service, share_heaps
-from novasched.rpc.server import make_server, make_transport
+from novasched.processes import (
+    collect_seldom,
+    loopingcall,
+    share_heaps,
+    share_modules,
+    trim_heaps,
+)
+from novasched.rpc.server import TOPIC, make_server, make_transport
+from novasched.secrets import hide
+from novasched.supervisor import Plan, Supervisor
 
 LOG = logging.getLogger('nova.scheduler.manager')
+SERVICE_LOG = logging.getLogger('nova.service')
+PACKAGE = 'novasched'
 PREFILTERS = (
     TenantAggregatePrefilter,
     AvailabilityZonePrefilter,
@@ -77,6 +94,7 @@ PREFILTERS = (
 )
 """In the order in which they run."""
 MINUTE = 60  # seconds
+TRIM = 10  # seconds between looks for memory that the system can have back
 THREADS = 64
 """What ``[DEFAULT] executor_thread_pool_size`` is unless set."""
 
@@ -90,12 +108,17 @@ class Application:
     hosts: HostReader
     cells: Cells
     heartbeat: Heartbeat
+    discovery: Discovery
     own: Database
+    notices: Notices
 
     def close(self) -> None:
-        """Close every connection to the databases."""
+        """Tell what is left to tell, close every connection to the databases."""
+        self.notices.close()
         self.hosts.close()
-        dispose(self.own, self.cells.api, *(cell.database for cell in self.cells.all()))
+        self.discovery.close()
+        self.cells.close()
+        dispose(self.own, self.cells.api)
 
 
 def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
@@ -110,21 +133,27 @@ def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
     driver = plugins.driver(settings, prepare)
     own = _database(conf, 'database')
     api = _database(conf, 'api_database')
-    cells = Cells(api, conf.database)
+    cells = Cells(api, conf.database, settings.cell_timeout)
     cells.refresh()
     aggregates = AggregateReader(api)
     in_flight = InFlight(settings)
-    hosts = HostReader(settings, cells, aggregates, in_flight, timeutils.utcnow)
-    placement = PlacementClient(settings, _adapter(conf, 'placement'))
+    host, utcnow = configuration.host(conf), timeutils.utcnow
+    group, heartbeat = service_group(conf, settings, own, cells.enabled, host, utcnow)
+    hosts = HostReader(settings, cells, aggregates, in_flight, group, utcnow)
+    placement = PlacementClient(settings, http_adapter(conf, 'placement'))
     sources = Sources(aggregates, hosts, _network(conf, settings, placement))
     prefilters = [each(settings, sources) for each in PREFILTERS]
+    notices = make_notices(conf, settings, configuration.host(conf)) or Silence()
+    parts = Parts(settings, prefilters, placement, hosts, filters, weighers, in_flight, notices)
     return Application(
-        driver=driver(Parts(settings, prefilters, placement, hosts, filters, weighers, in_flight)),
+        driver=driver(parts),
         placement=placement,
         hosts=hosts,
         cells=cells,
-        heartbeat=Heartbeat(own, cells.enabled, configuration.host(conf), timeutils.utcnow),
+        heartbeat=heartbeat,
+        discovery=Discovery(cells.separate(), own, group, host, utcnow),
         own=own,
+        notices=notices,
     )
 
 
@@ -149,16 +178,19 @@ def preflight(conf: cfg.ConfigOpts) -> None:
     make_transport(conf).cleanup()
 
 
-class SchedulerService(service.ServiceBase):  # type: ignore[misc]  # oslo.service is untyped
-    """One worker: takes requests from the queue and answers them."""
+class SchedulerService:
+    """One worker: takes requests from the queue and answers them. Implements
+    :class:`novasched.supervisor.Service`."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
-        super().__init__()
         self.conf = conf
-        self._stopped = threading.Event()
 
     def start(self) -> None:
         """Build the scheduler, show that it is alive, take requests."""
+        version = importlib.metadata.version(PACKAGE)
+        SERVICE_LOG.info('Starting %s node (version %s)', TOPIC, version)
+        if self.conf.log_options:
+            self.conf.log_opt_values(SERVICE_LOG, logging.DEBUG)
         share_heaps()
         collect_seldom()
         settings = configuration.settings(self.conf)
@@ -172,7 +204,7 @@ class SchedulerService(service.ServiceBase):  # type: ignore[misc]  # oslo.servi
 
     def stop(self) -> None:
         """Take no more requests, finish those in progress, close."""
-        self._server.stop()
+        self._server.leave()
         self._server.wait()
         for task in self._tasks:
             task.stop()
@@ -180,31 +212,48 @@ class SchedulerService(service.ServiceBase):  # type: ignore[misc]  # oslo.servi
             task.wait()
         self._transport.cleanup()
         self.application.close()
-        self._stopped.set()
 
-    def wait(self) -> None:
-        """Return once stopped."""
-        self._stopped.wait()
+    def reload(self) -> None:
+        """Look at nova.conf and the cell mappings anew, and at all that the cells say.
 
-    def reset(self) -> None:
-        """Look at the cell mappings anew, and at all that the cells say."""
-        self.application.cells.refresh()
-        self.application.hosts.forget()
+        :raises NovaschedError: this cannot be had; all stays as it was.
+        """
+        began = time.monotonic()
+        reload_options(self.conf)
+        self.application.hosts.renew()
+        if periodic := getattr(self.application.driver, 'periodic', None):
+            periodic()
+        SERVICE_LOG.info('SIGHUP: reloaded within %.2f s', time.monotonic() - began)
+
+
+def reload_options(conf: cfg.ConfigOpts) -> None:
+    """Take over what nova.conf says now for options that may change while we run."""
+    try:
+        conf.mutate_config_files()
+    except cfg.Error as error:
+        SERVICE_LOG.error('SIGHUP: options stay as they were: %s', hide(error))
+    hide_secrets()  # in a log that has been set up anew, too
 
 
 def _start_tasks(application: Application, settings: Settings) -> list[Any]:
-    """The heartbeat, and what the driver wants done from time to time.
+    """The heartbeat, the discovery of hosts, and what the driver wants done.
 
-    As in nova an interval of 0 is a minute, and a negative one leaves the driver's out.
+    As in nova an interval of 0 is a minute, and a negative one leaves a task out.
     """
-    pulse = loopingcall.FixedIntervalLoopingCall(application.heartbeat.beat)
-    pulse.start(interval=settings.report_interval)
-    periodic = getattr(application.driver, 'periodic', None)
-    if periodic is None or settings.periodic_task_interval < 0:
-        return [pulse]
-    task = loopingcall.FixedIntervalLoopingCall(periodic)
-    task.start(interval=settings.periodic_task_interval or MINUTE, stop_on_exception=False)
-    return [pulse, task]
+    wanted: list[tuple[Callable[[], object] | None, int]]
+    wanted = [(application.heartbeat.beat, settings.report_interval), (trim_heaps, TRIM)]
+    if settings.periodic_enable:
+        wanted += [
+            (application.discovery.run, settings.discover_hosts_in_cells_interval),
+            (getattr(application.driver, 'periodic', None), settings.periodic_task_interval),
+        ]
+    tasks = []
+    for work, interval in wanted:
+        if work is not None and interval >= 0:
+            task = loopingcall.FixedIntervalLoopingCall(work)
+            task.start(interval=interval or MINUTE, stop_on_exception=False)
+            tasks.append(task)
+    return tasks
 
 
 def run(conf: cfg.ConfigOpts) -> int:
@@ -212,11 +261,24 @@ def run(conf: cfg.ConfigOpts) -> int:
 
     :raises NovaschedError: the configuration does not let them start.
     """
+    # Until there is a worker, there is nothing that it could reload.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    version = importlib.metadata.version(PACKAGE)
+    meditation.listen(conf, version)
     preflight(conf)
-    launcher = service.launch(
-        conf, SchedulerService(conf), workers=conf.scheduler.workers or 1, restart_method='mutate'
-    )
-    return int(launcher.wait() or 0)
+    share_modules()
+
+    def make() -> SchedulerService:
+        meditation.listen(conf, version)
+        return SchedulerService(conf)
+
+    def timeout() -> int:
+        return int(conf.graceful_shutdown_timeout)
+
+    def reload() -> None:
+        reload_options(conf)
+
+    return Supervisor(Plan(make, conf.scheduler.workers or 1, timeout, reload)).run()
 
 
 def _database(conf: cfg.ConfigOpts, group: str) -> Database:
@@ -238,7 +300,7 @@ def _network(
             '[neutron] auth_type is not set.',
         )
         return None
-    http = _adapter(conf, 'neutron')
+    http = http_adapter(conf, 'neutron')
     http.connect_retries = conf.neutron.http_retries
     return Neutron(http, placement)
 
@@ -251,8 +313,11 @@ def _connections() -> requests.Session:
     return pool
 
 
-def _adapter(conf: cfg.ConfigOpts, group: str) -> adapter.Adapter:
-    """The keystoneauth1 adapter that a group of nova.conf describes."""
+def http_adapter(conf: cfg.ConfigOpts, group: str) -> adapter.Adapter:
+    """The keystoneauth1 adapter that a group of nova.conf describes.
+
+    :raises ConfigError: the group does not say enough, or what cannot be.
+    """
     try:
         auth = loading.load_auth_from_conf_options(conf, group)
         session = loading.load_session_from_conf_options(
@@ -260,4 +325,4 @@ def _adapter(conf: cfg.ConfigOpts, group: str) -> adapter.Adapter:
         )
         return loading.load_adapter_from_conf_options(conf, group, session=session, auth=auth)
     except (ks_exc.ClientException, ValueError) as error:
-        raise ConfigError(f'[{group}]', 'auth_type', str(error)) from None
+        raise ConfigError(f'[{group}]', 'auth_type', hide(error)) from None

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import Any
 
 import oslo_messaging
 from oslo_config import cfg
 from oslo_messaging import opts
+from oslo_messaging.rpc.server import RPCServer
 
 from novasched.errors import ConfigError
+from novasched.rpc.dispatcher import Dispatcher
 from novasched.rpc.endpoint import BaseEndpoint, Driver, Observer, SchedulerEndpoint
 from novasched.rpc.faults import NoValidHost
 from novasched.rpc.serializer import Serializer
@@ -19,6 +22,7 @@ EXCHANGE = 'nova'
 TOPIC = 'scheduler'
 REMOTE_MODULES = [NoValidHost.__module__]
 
+LOG = logging.getLogger(__name__)
 PING = 'rpc_ping_enabled'
 # Options that oslo.messaging declares on the process's global configuration alone, but
 # reads on the transport's: without them it drops every message. (module, group)
@@ -41,7 +45,9 @@ def make_transport(conf: cfg.ConfigOpts) -> Any:
     option = '[DEFAULT] transport_url'
     try:
         return oslo_messaging.get_rpc_transport(conf, allowed_remote_exmods=REMOTE_MODULES)
-    except oslo_messaging.InvalidTransportURL:
+    except cfg.Error:
+        raise  # some are ValueErrors, and none is about what the URL looks like
+    except (oslo_messaging.InvalidTransportURL, ValueError):
         raise ConfigError(option, '(not shown)', 'it cannot be read as a URL') from None
     except oslo_messaging.DriverLoadFailure as error:
         raise ConfigError(option, '(not shown)', f'there is no driver {error.driver}') from None
@@ -52,19 +58,40 @@ def make_target(host: str) -> oslo_messaging.Target:
     return oslo_messaging.Target(topic=TOPIC, server=host)
 
 
+class Server(RPCServer):  # type: ignore[misc]
+    """oslo.messaging's own, but for how it stops.
+
+    That one stops to read and remains a consumer until all in progress is finished. What the
+    broker sends it meanwhile no other scheduler gets, and it is lost: it is read and
+    acknowledged when the connection is closed, and nobody handles it.
+    """
+
+    def leave(self) -> None:
+        """Leave the queues to others; handle what the broker has sent up to then."""
+        self.stop()
+        listener: Any = getattr(self.listener, '_poll_style_listener', None)
+        connection = getattr(listener, 'conn', None)
+        if connection is None:
+            return  # oslo.messaging's fake transport has no broker
+        broker = connection.connection
+        try:
+            for consumer, tag in list(connection._consumers.items()):
+                consumer.cancel(tag)
+        except (*broker.connection_errors, *broker.channel_errors) as error:
+            LOG.warning('The broker cannot be told that this consumer stops: %s', error)
+        while taken := listener.poll():
+            self._on_incoming(taken)
+
+
 def make_server(
     transport: Any, host: str, driver: Driver, observer: Observer | None = None
-) -> oslo_messaging.RPCServer:
-    """A server, not started: ``start()``, ``stop()``, then ``wait()`` for what is in
+) -> Server:
+    """A server, not started: ``start()``, ``leave()``, then ``wait()`` for what is in
     progress. It handles each message in a thread of ``[DEFAULT]
     executor_thread_pool_size``."""
-    return oslo_messaging.get_rpc_server(
-        transport,
-        make_target(host),
-        [SchedulerEndpoint(driver, observer), BaseEndpoint()],
-        serializer=Serializer(),
-        access_policy=oslo_messaging.DefaultRPCAccessPolicy,
-    )
+    endpoints = [SchedulerEndpoint(driver, observer), BaseEndpoint()]
+    dispatcher = Dispatcher(endpoints, Serializer(), oslo_messaging.DefaultRPCAccessPolicy)
+    return Server(transport, make_target(host), dispatcher)
 
 
 def _declare_options(conf: cfg.ConfigOpts) -> None:

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lines that operators search for: the real nova-scheduler's log and ours, for the same
+requests."""
+
+from __future__ import annotations
+
+import copy
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.parity.rankings.proxy import Exchange, Proxy
+from tests.unit.rpc.wire import CALLS, context_of
+
+from . import told
+from .daemon import Daemon
+from .notices import Caller, calling
+from .nova_cloud import NovaCloud
+
+Line = tuple[str, str, str]
+"""Logger, level, text."""
+
+LINE = re.compile(r'\S+ \S+ \d+ (?P<level>[A-Z]+) (?P<logger>\S+) \[[^]]*\] (?P<text>.*)')
+STARTS = (
+    'Filter ', 'Filtering removed all hosts', 'Starting with', 'Starting to schedule',
+    'Filtered ', 'Weighed ', 'Selected host', 'Unable to success', 'Got no allocation candidates',
+    'Requesting fallback', 'There are ', 'Cleaning up', 'Attempting to claim',
+    'There is more than one', 'At least one', 'Invalid group_policy', 'Host filter',
+    'No hosts matched', 'No nodes matched', 'No compute service record', 'Timeout getting',
+    'Failed to get computes', 'Deleted allocations',
+)  # fmt: skip
+"""How the lines that are compared begin, whoever says them."""
+CANDIDATES = re.compile(r', allocation_candidates: \d+')
+"""nova counts the candidates of each host; there may be very many, and they say nothing of
+the host."""
+INSTANCE = re.compile(r'^\[instance: [^]]*\] ')
+"""Before the text where a line is about one server."""
+HOST = re.compile(r'\([^()]*\)[^(\]]*(?=,|\])')
+"""A host in the line that lists those that passed. nova lists them in the order of a set."""
+DETAILS = 'DEBUG', 'Filtering'
+"""nova lists the hosts that each filter passed; we say, at INFO, why the last ones were
+rejected."""
+WEIGHT = re.compile(r'(?<=weight: )[^]]+')
+"""A sum, of which the last digit depends on the order of the addends."""
+FIRST_WORDS = ('There is more than one numbered request group in the allocation candidate query',)
+"""Of these lines nova says more, and what to do."""
+CELL = re.compile(r'^(Failed to get computes for cell \S+):.*')
+"""We add why."""
+TOGETHER = ('Selected host', 'Cleaning up', 'Deleted allocations')
+"""We claim for all servers of a request together, once each has its host. So hosts are told
+last, and where one server finds none there is nothing to tell, nor to clean up."""
+BEST = told.HOSTS[-1]
+BIG = 262000  # MiB, of the 262144 that the best host has
+
+
+class Meanwhile(Proxy):
+    """Before a scheduler, and lets something happen once Placement has offered candidates."""
+
+    happens: Callable[[], None] | None = None
+
+    def keep(self, exchange: Exchange) -> None:
+        super().keep(exchange)
+        happens, self.happens = self.happens, None
+        if exchange.path == '/allocation_candidates' and happens:
+            happens()
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """A scheduler, and what it logs."""
+
+    daemon: Daemon
+    between: Meanwhile
+    caller: Caller
+    cloud: NovaCloud
+
+    def lines(self, arguments: dict[str, Any], happens: Callable[[], None] | None) -> list[Line]:
+        """What it logs for a request, of what is watched."""
+        before = len(self.daemon.text())
+        self.between.happens = happens
+        self.caller.select(self.daemon.host, arguments, context_of(CALLS['boot']))
+        self.between.happens = None
+        for server in self.cloud.all_allocations():
+            self.cloud.placement.release(server)
+        return [each for each in map(_line, self.daemon.text()[before:].splitlines()) if each]
+
+
+def _line(text: str) -> Line | None:
+    match = LINE.match(text)
+    if match is None:
+        return None
+    said = CANDIDATES.sub('', match['text']).rstrip()
+    for start in FIRST_WORDS:
+        said = start if said.startswith(start) else said
+    said = WEIGHT.sub(lambda weight: f'{float(weight[0]):.9g}', said)
+    said = CELL.sub(r'\1', said)
+    if said.startswith('Filtered '):
+        said = f'Filtered {sorted(HOST.findall(said))}'
+    if (match['level'], said[:9]) == DETAILS or not INSTANCE.sub('', said).startswith(STARTS):
+        return None
+    return match['logger'], match['level'], said
+
+
+@pytest.fixture(scope='module')
+def pair(cloud: NovaCloud) -> Iterator[tuple[Scheduler, Scheduler]]:
+    """Both on one furnished cloud, with debugging on."""
+    told.furnish(cloud)
+    with ExitStack() as stack:
+        caller = stack.enter_context(calling(cloud.config('caller')))
+        found = []
+        for command in ([cloud.nova.script('nova-scheduler')], []):
+            between = stack.enter_context(Meanwhile(cloud.placement_url))
+            threading.Thread(target=between.serve_forever, kwargs={'poll_interval': 0.05}).start()
+            stack.callback(between.shutdown)
+            config = {
+                'DEFAULT': {'debug': True, 'logging_debug_format_suffix': ''},
+                'filter_scheduler': {'enabled_filters': ','.join(told.FILTERS)},
+                'placement': {'endpoint': between.url},
+                'novasched': {'in_flight_timeout': 0},
+            }
+            daemon = stack.enter_context(Daemon(cloud, config, command))
+            found.append(Scheduler(daemon, between, caller, cloud))
+        yield found[0], found[1]
+
+
+def _flavor(**fields: Any) -> dict[str, Any]:
+    return {'flavor': told.a_flavor(**fields)}
+
+
+CASES = {
+    'placed': told.changed('boot', {}),
+    'no candidates': told.changed('boot', _flavor(memory_mb=2**30)),
+    'all are filtered': told.changed(
+        'boot', _flavor(extra_specs={'capabilities:hypervisor_type': 'none'})
+    ),
+    'forced': told.changed('boot', {'force_hosts': [told.HOSTS[1]]}),
+    'forced to what is no candidate': told.changed(
+        'boot', {'force_hosts': [told.HOSTS[0], told.HOSTS[1]], **_flavor(memory_mb=200000)}
+    ),
+    'forced node': told.changed('boot', {'force_nodes': [told.HOSTS[1]]}),
+    'ignored': told.changed(
+        'boot', {'ignore_hosts': ['unknown', told.HOSTS[2].upper(), told.HOSTS[0]]}
+    ),
+    'ignored but not there': told.changed('boot', {'ignore_hosts': ['unknown']}),
+    'all are ignored': told.changed('boot', {'ignore_hosts': list(told.HOSTS)}),
+    'pinned': told.changed('boot', told.pinned(None)),
+    'groups without a policy': told.changed(
+        'boot', _flavor(extra_specs={'resources1:VCPU': '1', 'resources2:MEMORY_MB': '64'})
+    ),
+    'a policy that is none': told.changed(
+        'boot', _flavor(extra_specs={'resources1:VCPU': '1', 'group_policy': 'nonsense'})
+    ),
+    'claim refused': told.changed('boot', _flavor(memory_mb=150000)),
+    'every claim refused': told.changed('boot', _flavor(memory_mb=200000)),
+    'three at once': told.changed('boot of three', {}),
+    'some are filtered': told.anti_affine(5),
+}
+
+
+@contextmanager
+def _without_service(cloud: NovaCloud) -> Iterator[None]:
+    """A host whose nova-compute has no record."""
+    database, name = cloud.cells['cell1'], told.HOSTS[0]
+    database.update('services', {'host': 'elsewhere'}, host=name)
+    yield
+    database.update('services', {'host': name}, host='elsewhere')
+
+
+@contextmanager
+def _dead_cell(cloud: NovaCloud) -> Iterator[None]:
+    """A cell whose database fails."""
+    names = ['compute_nodes', 'hidden']
+    for here, there in (names, names[::-1]):
+        with cloud.cells['cell2'].engine.begin() as connection:
+            connection.exec_driver_sql(f'RENAME TABLE {here} TO {there}')
+        if there == 'hidden':
+            yield
+
+
+TROUBLES = {'no service': _without_service, 'dead cell': _dead_cell}
+
+
+@pytest.mark.parametrize('case', [*CASES, *TROUBLES])
+def test_both_log_the_same(pair: tuple[Scheduler, Scheduler], cloud: NovaCloud, case: str) -> None:
+    """Logger, level and text, in order."""
+    cloud.refresh_services()
+
+    def happens() -> None:
+        best = cloud.computes[BEST]
+        cloud.placement.allocate(best.uuid, best.uuid, {'MEMORY_MB': BIG})
+
+    meanwhile = happens if 'refused' in case else None
+    arguments = CASES.get(case, CASES['placed'])
+    with TROUBLES.get(case, nullcontext)(cloud):
+        nova, ours = [each.lines(copy.deepcopy(arguments), meanwhile) for each in pair]
+    assert nova
+    if case == 'some are filtered':
+        nova = [each for each in nova if not _is_of_all(each)]
+    assert sorted(ours, key=_is_of_all) == sorted(nova, key=_is_of_all)
+
+
+def _is_of_all(line: Line) -> bool:
+    return INSTANCE.sub('', line[2]).startswith(TOGETHER)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program under the supervisor, for its tests: says on its output what it does.
+
+``python -m tests.unit.supervised FILE WORKERS``; a reload takes a while and says what the
+file holds when it begins. The words in the file make it fail or hang.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+from novasched.supervisor import Plan, Supervisor
+
+PATIENCE = 4  # seconds for the end
+
+
+class Talkative:
+    """A service."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def start(self) -> None:
+        say('starting')
+        if self.file.read_text() == 'hang at start':
+            threading.Event().wait()
+        if self.file.read_text() == 'fail at start':
+            raise RuntimeError('as told')
+        say('started')
+
+    def reload(self) -> None:
+        text = self.file.read_text()
+        say(f'reload {text}')
+        time.sleep(0.05)
+        if text == 'fail':
+            raise RuntimeError('as told')
+
+    def stop(self) -> None:
+        say('stopping')
+        if self.file.read_text() == 'hang':
+            threading.Event().wait()
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == '__main__':
+    file, workers = Path(sys.argv[1]), int(sys.argv[2])
+    plan = Plan(lambda: Talkative(file), workers, lambda: PATIENCE, lambda: say('master'))
+    sys.exit(Supervisor(plan).run())
