@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say what must be mended before novasched takes nova-scheduler's place.
+
+Options, filters, weighers and the driver are looked at, and the databases, Placement and
+RabbitMQ are asked for their versions. Nothing is changed, and no password is shown. The
+exit status is 0 if nothing must be mended, 1 if something must, and 2 if the check cannot
+begin: a wrong argument, or a file that is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from importlib import import_module
+
+SECONDS = 10.0
+USAGE = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    for name, metavar, text in (
+        ('--config-file', 'FILE', 'a nova.conf; several are read in order (as nova finds it)'),
+        ('--config-dir', 'DIR', 'a folder whose *.conf are read after the files'),
+    ):
+        add(name, metavar=metavar, action='append', default=[], help=text)
+    add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
+    add(
+        '--timeout',
+        type=_seconds,
+        default=SECONDS,
+        metavar='SECONDS',
+        help='how long each server may take to answer (%(default)g)',
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; 0 if nothing must be mended, else 1, or 2 if there is nothing to read."""
+    # Only here: the daemon's parts take a second to import.
+    inspection = import_module('novasched.checking.inspection')
+    report = import_module('novasched.checking.report')
+    nova_conf = import_module('novasched.checking.nova_conf')
+    try:
+        findings = inspection.findings(
+            arguments.config_file, arguments.config_dir, arguments.timeout
+        )
+    except nova_conf.NoFile as error:
+        print(f'novaschedctl check: {error}', file=sys.stderr)
+        return USAGE
+    shape = report.as_json if arguments.format == 'json' else report.as_table
+    print(shape(findings))
+    return 0 if report.is_fit(findings) else 1
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f'it must be more than 0 seconds, not {text!r}')
+    return value

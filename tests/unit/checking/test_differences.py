@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What differs from nova-scheduler, and which plugins load."""
+
+import pytest
+
+from novasched import conf as configuration
+from novasched.checking import differences, nova_conf, plugged
+from novasched.checking.questions import answers
+from novasched.conf.options import OPTIONS
+from novasched.model.settings import DEFAULT_FILTERS
+
+CALM = '[novasched]\nin_flight_timeout = 0\n'
+MANY = 60.0
+
+
+@pytest.fixture
+def read(tmp_path):
+    """A nova.conf of this text."""
+
+    def _read(text):
+        path = tmp_path / 'nova.conf'
+        path.write_text(text)
+        conf, written = nova_conf.load([str(path)], [])
+        return nova_conf.NovaConf(conf, configuration.settings(conf), written, MANY)
+
+    return _read
+
+
+@pytest.mark.parametrize(
+    ('text', 'found'),
+    [
+        (CALM, []),
+        ('', ['note [novasched] in_flight_timeout']),
+        (f'{CALM}[scheduler]\ndriver = chance_scheduler', ['note [scheduler] driver']),
+        (f'{CALM}[scheduler]\nworkers = 4', ['note [scheduler] workers']),
+        (
+            f'{CALM}[scheduler]\nquery_placement_for_availability_zone = false',
+            [
+                'note [scheduler] query_placement_for_availability_zone',
+                'warning [filter_scheduler] enabled_filters',
+            ],
+        ),
+        (
+            f'{CALM}[filter_scheduler]\nenabled_filters = RamFilter,ComputeFilter',
+            ['note filter RamFilter'],
+        ),
+        (f'{CALM}[DEFAULT]\nservicegroup_driver = db', []),
+        (f'{CALM}[scheduler]\ndiscover_hosts_in_cells_interval = -1', []),
+        (f'{CALM}[oslo_messaging_notifications]\ndriver = noop', []),
+    ],
+)
+def test_differences(read, text, found):
+    """One finding for each option that means something else here."""
+    assert [f'{each.level} {each.subject}' for each in differences.check(read(text))] == found
+
+
+@pytest.mark.parametrize(
+    ('group', 'name', 'value'),
+    [
+        ('scheduler', 'discover_hosts_in_cells_interval', '300'),
+        ('DEFAULT', 'servicegroup_driver', 'mc'),
+        ('notifications', 'notification_format', 'both'),
+    ],
+)
+def test_unserved_until_declared(read, group, name, value):
+    """An option of nova's that novasched does not declare is told as one that it lacks."""
+    declared = (group, name) in {(place, option.dest) for place, option in OPTIONS}
+    found = list(differences.check(read(f'{CALM}[{group}]\n{name} = {value}')))
+    assert [each.subject for each in found] == ([] if declared else [f'[{group}] {name}'])
+
+
+def test_plugins(read):
+    """Each is judged alone; what does not load names the reason."""
+    settings = read(
+        '[filter_scheduler]\n'
+        'enabled_filters = ComputeFilter,NoSuchFilter,TrustedFilter,ImagePropertiesFilter\n'
+        'available_filters = nova.scheduler.filters.all_filters\n'
+        'available_filters = no.such.module\n'
+        'weight_classes = nova.scheduler.weights.ram.RAMWeigher,no.Weigher\n'
+        '[scheduler]\ndriver = fake_scheduler\n'
+    )
+    found = answers(plugged.questions(settings), MANY)
+    assert [(str(each.level), each.subject) for each in found] == [
+        ('error', 'available filter no.such.module'),
+        ('ok', 'filter ComputeFilter'),
+        ('error', 'filter NoSuchFilter'),
+        ('error', 'filter TrustedFilter'),
+        ('ok', 'filter ImagePropertiesFilter'),
+        ('ok', 'weigher nova.scheduler.weights.ram.RAMWeigher'),
+        ('error', 'weigher no.Weigher'),
+        ('error', 'driver fake_scheduler'),
+    ]
+    texts = {each.subject: each.text for each in found}
+    assert 'ModuleNotFoundError' in texts['available filter no.such.module']
+    assert 'attestation' in texts['filter TrustedFilter']
+
+
+def test_a_plugin_that_exits(read, tmp_path, monkeypatch):
+    """It ends neither the check nor the plugins after it."""
+    (tmp_path / 'leaving.py').write_text('import sys\nsys.exit(3)\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = '[filter_scheduler]\nweight_classes = leaving.Weigher,no.Weigher\n'
+    found = {each.subject: each for each in answers(plugged.questions(read(text)), MANY)}
+    assert found['weigher leaving.Weigher'].text == 'it ends the process with sys.exit(3)'
+    assert 'weigher no.Weigher' in found
+
+
+def test_every_default_loads(read):
+    """Without any option all filters, weighers and the driver load."""
+    found = answers(plugged.questions(read('')), MANY)
+    assert {str(each.level) for each in found} == {'ok'}
+    assert len(found) == len(DEFAULT_FILTERS) + 2
