@@ -12,11 +12,13 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from novasched.checking import command as check
 from novasched.errors import NovaschedError
 from novasched.sandbox import command as sandbox
+from novasched.shadow import command as shadow
 
 NAME = 'novaschedctl'
-COMMANDS = {'sandbox': sandbox}
+COMMANDS = {'check': check, 'sandbox': sandbox, 'shadow': shadow}
 FAILED, INTERRUPTED = 1, 130
 
 
