@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nova's HTTP API as far as the scenarios use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+from tests.functional.processes import Failed, wait_until
+
+MICROVERSION = '2.96'
+PATIENCE = 90.0
+"""Seconds for a server to get where it is going, on a busy machine."""
+PAUSE = 0.2
+"""Seconds between two looks: each costs the machine as much as a step of what is waited for."""
+
+PROJECT = '5f705771-3aa9-4f4c-8660-0d9522ffdbea'
+IDENTITY = {
+    'X-Auth-Token': 'unread',
+    'X-User-Id': '86aff7b9-4a83-4b0a-b08f-5b8ed1bc8b4b',
+    'X-Project-Id': PROJECT,
+    'X-Roles': 'admin,member,reader',
+    'OpenStack-API-Version': f'compute {MICROVERSION}',
+}
+
+
+def eventually(predicate: Callable[[], bool], what: str) -> None:
+    """Return when the predicate holds, raise Failed if it does not in good time."""
+    wait_until(predicate, PATIENCE, what, PAUSE)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server as the API shows it."""
+
+    uuid: str
+    status: str
+    task: str | None
+    host: str | None
+    zone: str
+    image: str
+    takes: Mapping[str, int]
+    """What its flavor takes of a host: {resource class: amount}."""
+    fault: str
+    """The text of what went wrong last, or nothing."""
+
+    @classmethod
+    def of(cls, shown: Mapping[str, Any]) -> Server:
+        """From the API's own form."""
+        flavor = shown['flavor']
+        return cls(
+            shown['id'],
+            shown['status'],
+            shown['OS-EXT-STS:task_state'],
+            shown['OS-EXT-SRV-ATTR:host'],
+            shown['OS-EXT-AZ:availability_zone'],
+            (shown['image'] or {}).get('id', ''),
+            {
+                'VCPU': flavor['vcpus'],
+                'MEMORY_MB': flavor['ram'],
+                'DISK_GB': flavor['disk'],
+            },
+            shown.get('fault', {}).get('message', ''),
+        )
+
+
+class ComputeApi:
+    """Calls as an administrator; an unexpected status raises."""
+
+    def __init__(self, url: str) -> None:
+        self._url = f'{url}/v2.1'
+        self._session = requests.Session()
+        self._session.headers.update(IDENTITY)
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """One call; what it answers, if anything."""
+        response = self._session.request(method, self._url + path, json=body, timeout=120)
+        if not response.ok:
+            raise AssertionError(f'{method} {path}: {response.status_code} {response.text}')
+        return response.json() if response.content else None
+
+    def create_flavor(
+        self, name: str, size: Mapping[str, int], extra_specs: Mapping[str, str] | None = None
+    ) -> None:
+        """A flavor of vcpus, ram (MiB) and disk (GiB); its id is its name."""
+        self.call('POST', '/flavors', {'flavor': {'name': name, 'id': name, **size}})
+        if extra_specs:
+            body = {'extra_specs': dict(extra_specs)}
+            self.call('POST', f'/flavors/{name}/os-extra_specs', body)
+
+    def create_server(self, options: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
+        """Ask for a server without networks; the UUID of the first, if they are several."""
+        body: dict[str, Any] = {'server': {'name': 'e2e', 'networks': 'none', **options}}
+        if hints:
+            body['os:scheduler_hints'] = dict(hints)
+        made: str = self.call('POST', '/servers', body)['server']['id']
+        return made
+
+    def act(self, uuid: str, action: str, arguments: Any = None) -> None:
+        """Ask for one of a server's actions."""
+        self.call('POST', f'/servers/{uuid}/action', {action: arguments})
+
+    def server(self, uuid: str) -> Server:
+        """One server, now."""
+        return Server.of(self.call('GET', f'/servers/{uuid}')['server'])
+
+    def servers(self) -> list[Server]:
+        """All servers, of every project."""
+        shown = self.call('GET', '/servers/detail?all_tenants=1')['servers']
+        return [Server.of(each) for each in shown]
+
+    def settled(self, uuid: str, status: str) -> Server:
+        """A server that has nothing in hand, once its status is this one; Failed with its
+        fault when it comes to an error instead."""
+
+        def arrived(server: Server) -> bool:
+            if server.status == 'ERROR' != status:
+                raise Failed(f'{uuid} is in ERROR: {server.fault}')
+            return server.status == status
+
+        return self._once(uuid, arrived, status)
+
+    def offloaded(self, uuid: str) -> Server:
+        """A shelved server, once it has left its host."""
+        return self._once(
+            uuid, lambda now: now.status == 'SHELVED_OFFLOADED' and now.host is None, 'offloaded'
+        )
+
+    def migrated(self, uuid: str) -> Server:
+        """A server with nothing in hand, once its latest migration is done."""
+
+        def done(_: Server) -> bool:
+            path = f'/os-migrations?instance_uuid={uuid}&limit=1'
+            latest = self.call('GET', path)['migrations']
+            if latest and latest[0]['status'] in ('error', 'failed'):
+                raise Failed(f'migration of {uuid}: {latest[0]}')
+            return bool(latest) and latest[0]['status'] in ('completed', 'done')
+
+        return self._once(uuid, done, 'migrated')
+
+    def _once(self, uuid: str, holds: Callable[[Server], bool], what: str) -> Server:
+        """A server with nothing in hand, once that holds for it."""
+        seen = [self.server(uuid)]
+
+        def idle() -> bool:
+            seen[:] = [self.server(uuid)]
+            return holds(seen[0]) and seen[0].task is None
+
+        try:
+            eventually(idle, f'{what} {uuid}')
+        except Failed as error:
+            raise Failed(f'{error}; it is {seen[0]}') from None
+        return seen[0]
+
+    def events(self, uuid: str, action: str) -> list[Mapping[str, Any]]:
+        """What is on record of a server's latest action of this name, the newest first."""
+        path = f'/servers/{uuid}/os-instance-actions'
+        actions = self.call('GET', path)['instanceActions']
+        request = next(each['request_id'] for each in actions if each['action'] == action)
+        shown = self.call('GET', f'{path}/{request}')
+        found: list[Mapping[str, Any]] = shown['instanceAction']['events']
+        return found
+
+    def failure(self, uuid: str, action: str) -> str:
+        """Why a server's latest action of this name failed, once it has."""
+
+        def failed() -> list[Mapping[str, Any]]:
+            return [each for each in self.events(uuid, action) if each['result'] == 'Error']
+
+        eventually(lambda: bool(failed()), f'failure of {action} of {uuid}')
+        return str(failed()[0]['details'])
+
+    def delete(self, *uuids: str) -> None:
+        """Delete servers; returns when the API shows them no more."""
+        for uuid in uuids:
+            self.call('DELETE', f'/servers/{uuid}')
+        eventually(
+            lambda: not {server.uuid for server in self.servers()} & set(uuids), f'end of {uuids}'
+        )
+
+    def services(self, binary: str) -> dict[str, Mapping[str, Any]]:
+        """The services of a binary, by host."""
+        shown = self.call('GET', f'/os-services?binary={binary}')['services']
+        return {each['host']: each for each in shown}
+
+    def update_compute(self, host: str, **changes: Any) -> None:
+        """Change a compute's service: its status, or forced_down."""
+        uuid = self.services('nova-compute')[host]['id']
+        self.call('PUT', f'/os-services/{uuid}', changes)
+
+    def create_aggregate(self, name: str, hosts: Sequence[str], metadata: Mapping[str, str]) -> int:
+        """An aggregate of these hosts; its number."""
+        body = {'aggregate': {'name': name}}
+        number: int = self.call('POST', '/os-aggregates', body)['aggregate']['id']
+        path = f'/os-aggregates/{number}'
+        self.call('POST', f'{path}/action', {'set_metadata': {'metadata': dict(metadata)}})
+        for host in hosts:
+            self.call('POST', f'{path}/action', {'add_host': {'host': host}})
+        return number
+
+    def delete_aggregate(self, number: int) -> None:
+        """Remove an aggregate and its hosts from it."""
+        path = f'/os-aggregates/{number}'
+        for host in self.call('GET', path)['aggregate']['hosts']:
+            self.call('POST', f'{path}/action', {'remove_host': {'host': host}})
+        self.call('DELETE', path)
+
+    def delete_group(self, uuid: str) -> None:
+        """Remove a server group; its servers stay."""
+        self.call('DELETE', f'/os-server-groups/{uuid}')
+
+    def create_group(self, policy: str) -> str:
+        """A server group of this policy; its UUID."""
+        body = {'server_group': {'name': policy, 'policy': policy}}
+        made: str = self.call('POST', '/os-server-groups', body)['server_group']['id']
+        return made

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One cloud for all scenarios; each runs with nova-scheduler, then with novasched in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from tests.functional import conftest as functional
+from tests.functional.daemon import Daemon
+from tests.functional.nova_cloud import NovaCloud
+from tests.functional.nova_release import NovaRelease, Schemas
+from tests.functional.placement_api import PlacementProcess
+from tests.functional.servers import Server
+
+from .image_service import ImageService
+from .network_service import NetworkService
+from .small_cloud import SmallCloud
+
+directory, nova, mariadb = functional.directory, functional.nova, functional.mariadb
+rabbitmq, placement = functional.rabbitmq, functional.placement
+
+REFERENCE, OURS = 'nova-scheduler', 'novasched'
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--scheduler`` names the one to run with; both, in turn, unless it is given."""
+    parser.addoption('--scheduler', choices=[REFERENCE, OURS], help='only with this scheduler')
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """All scenarios with one scheduler, then all with the other."""
+    if 'scheduler' in metafunc.fixturenames:
+        named = metafunc.config.getoption('--scheduler', None)
+        schedulers = [named] if named else [REFERENCE, OURS]
+        metafunc.parametrize('scheduler', schedulers, indirect=True, scope='session')
+
+
+@pytest.fixture(scope='session')
+def whole_cloud(
+    nova: NovaRelease,
+    mariadb: Server,
+    rabbitmq: Server,
+    placement: PlacementProcess,
+    directory: Path,
+) -> Iterator[SmallCloud]:
+    """Every service but the scheduler."""
+    with ExitStack() as stack:
+        databases = NovaCloud(
+            nova,
+            Schemas(nova, directory),
+            directory,
+            amqp_url=rabbitmq.url,
+            database_url=mariadb.url,
+            placement_url=placement.url,
+            cells=('cell1',),
+        )
+        stack.callback(databases.close)
+        images = stack.enter_context(closing(ImageService(directory)))
+        images.start()
+        network = NetworkService()
+        network.start()
+        stack.callback(network.close)
+        cloud = SmallCloud(databases, images, network)
+        cloud.start(stack)
+        yield cloud
+
+
+@pytest.fixture(scope='session')
+def scheduler(
+    request: pytest.FixtureRequest, whole_cloud: SmallCloud, nova: NovaRelease
+) -> Iterator[Daemon]:
+    """The one scheduler of the cloud."""
+    with _daemon(request.param, whole_cloud, nova) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def other_scheduler(
+    request: pytest.FixtureRequest, cloud: SmallCloud, scheduler: Daemon, nova: NovaRelease
+) -> Iterator[Daemon]:
+    """The one of the two that is not the cloud's, beside it."""
+    current = request.node.callspec.params['scheduler']
+    with _daemon(OURS if current == REFERENCE else REFERENCE, cloud, nova) as daemon:
+        yield daemon
+
+
+def _daemon(name: str, cloud: SmallCloud, nova: NovaRelease) -> Daemon:
+    command = [nova.script(REFERENCE)] if name == REFERENCE else []
+    return Daemon(cloud.databases, cloud.config, command)
+
+
+@pytest.fixture
+def cloud(whole_cloud: SmallCloud, scheduler: Daemon) -> Iterator[SmallCloud]:
+    """The cloud, without servers. After the scenario Placement holds exactly what its
+    servers take; deleted, they hold nothing."""
+    yield whole_cloud
+    try:
+        whole_cloud.check_allocations()
+    finally:
+        whole_cloud.api.delete(*(server.uuid for server in whole_cloud.api.servers()))
+        whole_cloud.check_allocations()

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole cloud on this machine, all but its scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from tests.functional.nova_cloud import NovaCloud
+from tests.functional.nova_release import Config
+from tests.functional.placement_api import TOKEN, PlacementApi
+from tests.functional.processes import Failed, wait_until
+
+from .compute_api import ComputeApi, Server, eventually
+from .image_service import ImageService
+from .network_service import NetworkService
+from .nova_services import NovaServices
+
+START = 120.0  # seconds
+COMPUTES = ('compute-1', 'compute-2', 'compute-3', 'compute-4')
+FICKLE = 'compute-fickle'
+"""One more, disabled most of the time: it fails to build each server the first time."""
+FICKLENESS: Config = {
+    'DEFAULT': {
+        'compute_driver': 'fake.FakeRescheduleDriver',
+        # So much that it is everybody's first choice.
+        'initial_ram_allocation_ratio': 8,
+        'initial_cpu_allocation_ratio': 32,
+        'initial_disk_allocation_ratio': 8,
+    },
+    # Failures are not held against it.
+    'compute': {'consecutive_build_service_disable_threshold': 0},
+}
+FILTERS = (
+    'ComputeFilter',
+    'ComputeCapabilitiesFilter',
+    'ImagePropertiesFilter',
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+    'SameHostFilter',
+    'DifferentHostFilter',
+    'JsonFilter',
+    'AggregateInstanceExtraSpecsFilter',
+)
+FLAVORS = {
+    'small': {'vcpus': 1, 'ram': 512, 'disk': 1},
+    'larger': {'vcpus': 2, 'ram': 1024, 'disk': 2},
+    'impossible': {'vcpus': 100_000, 'ram': 512, 'disk': 1},
+}
+FAST = {'aggregate_instance_extra_specs:fast': 'true'}
+"""Of the flavor ``fast``, which is as large as ``small``."""
+
+
+class SmallCloud:
+    """Four computes of the same size and a fickle one, flavors and images."""
+
+    def __init__(self, databases: NovaCloud, images: ImageService, network: NetworkService) -> None:
+        self.databases = databases
+        self.config = _config(images.url, network.url)
+        computes: dict[str, Config] = {host: {} for host in COMPUTES}
+        computes[FICKLE] = FICKLENESS
+        self.services = NovaServices(databases, self.config, computes)
+        self.api = ComputeApi(self.services.api.url)
+        self.image = images.add_image('any')
+        self.other_image = images.add_image('another')
+        self.foreign_image = images.add_image('of another architecture', hw_architecture='aarch64')
+
+    @property
+    def placement(self) -> PlacementApi:
+        """Placement, asked past nova."""
+        return self.databases.placement
+
+    def start(self, stack: ExitStack) -> None:
+        """Start it; returns when every compute is mapped and in Placement."""
+        self.services.start(stack)
+        count = len(self.services.computes)
+        wait_until(lambda: len(self.placement.providers()) == count, START, 'providers')
+        self.services.discover_hosts()
+        self.api.update_compute(FICKLE, status='disabled')
+        for name, size in FLAVORS.items():
+            self.api.create_flavor(name, size)
+        self.api.create_flavor('fast', FLAVORS['small'], FAST)
+
+    def ask(self, hints: Mapping[str, Any] | None = None, **options: Any) -> str:
+        """Ask for a small server of any image, unless the options of the API say otherwise;
+        its UUID."""
+        given = {'flavorRef': 'small', 'imageRef': self.image, **options}
+        return self.api.create_server(given, hints or {})
+
+    def boot(self, hints: Mapping[str, Any] | None = None, **options: Any) -> Server:
+        """Ask for a server, and wait until it runs."""
+        return self.api.settled(self.ask(hints, **options), 'ACTIVE')
+
+    def boot_many(
+        self, count: int, hints: Mapping[str, Any] | None = None, **options: Any
+    ) -> list[Server]:
+        """Ask for several servers at once, and wait until they run."""
+        already = {server.uuid for server in self.api.servers()}
+        self.ask(hints, min_count=count, max_count=count, **options)
+        made = [server.uuid for server in self.api.servers() if server.uuid not in already]
+        return [self.api.settled(uuid, 'ACTIVE') for uuid in made]
+
+    def fault(self, hints: Mapping[str, Any] | None = None, **options: Any) -> str:
+        """Ask for a server that cannot be; what nova says of it when it has failed."""
+        server = self.api.settled(self.ask(hints, **options), 'ERROR')
+        assert server.host is None
+        return server.fault
+
+    @contextmanager
+    def aggregate(self, *hosts: str, **metadata: str) -> Iterator[None]:
+        """An aggregate of these hosts, for as long as the context lasts; without servers at
+        the end, since no zone may be taken away from under a server."""
+        number = self.api.create_aggregate('-'.join(hosts), hosts, metadata)
+        try:
+            yield
+            self.check_allocations()
+        finally:
+            self.api.delete(*(server.uuid for server in self.api.servers()))
+            self.api.delete_aggregate(number)
+
+    @contextmanager
+    def group(self, policy: str) -> Iterator[Mapping[str, str]]:
+        """A server group, for as long as the context lasts; the hint that names it."""
+        uuid = self.api.create_group(policy)
+        try:
+            yield {'group': uuid}
+        finally:
+            self.api.delete_group(uuid)
+
+    @contextmanager
+    def disabled(self, *hosts: str) -> Iterator[None]:
+        """Computes that take no new servers, for as long as the context lasts."""
+        try:
+            for host in hosts:
+                self.api.update_compute(host, status='disabled')
+            yield
+        finally:
+            for host in hosts:
+                self.api.update_compute(host, status='enabled')
+
+    @contextmanager
+    def enabled(self, host: str) -> Iterator[None]:
+        """A compute that takes new servers, for as long as the context lasts."""
+        self.api.update_compute(host, status='enabled')
+        try:
+            yield
+        finally:
+            self.api.update_compute(host, status='disabled')
+
+    @contextmanager
+    def dead(self, host: str) -> Iterator[None]:
+        """A compute that has crashed, and that the operator knows to be down, for as long
+        as the context lasts."""
+        self.services.computes[host].kill()
+        self.api.update_compute(host, forced_down=True)
+        try:
+            yield
+        finally:
+            before = self._reported(host)
+            self.services.computes[host].launch()
+            # It reports once it has forgotten the servers that were evacuated.
+            eventually(lambda: self._reported(host) > before, f'report of {host}')
+            self.api.update_compute(host, forced_down=False)
+
+    def _reported(self, host: str) -> str:
+        return str(self.api.services('nova-compute')[host]['updated_at'])
+
+    def check_allocations(self) -> None:
+        """Soon, what Placement holds is what the servers take that have a host."""
+        expected = {
+            server.uuid: {server.host: server.takes}
+            for server in self.api.servers()
+            if server.host is not None
+        }
+        try:
+            eventually(lambda: self.allocations() == expected, 'equal allocations')
+        except Failed as error:
+            raise Failed(f'{error}: {self.allocations()}, for servers {expected}') from None
+
+    def allocations(self) -> dict[str, dict[str | None, dict[str, int]]]:
+        """What every consumer holds: {server: {host: {resource class: amount}}}."""
+        nodes = self.databases.cells['cell1'].rows('compute_nodes', deleted=0)
+        names = {row['uuid']: row['host'] for row in nodes}
+        return {
+            consumer: {names[provider]: amounts for provider, amounts in held.items()}
+            for consumer, held in self.placement.all_allocations().items()
+        }
+
+
+def _config(glance: str, neutron: str) -> Config:
+    """What all of nova is told, beside where the databases are."""
+    return {
+        'DEFAULT': {
+            'debug': False,
+            'report_interval': 3,
+            # One that is killed is forced down; none that lives is to seem down.
+            'service_down_time': 300,
+            # A compute whose fake driver has lost its servers stops none.
+            'sync_power_state_interval': -1,
+        },
+        'filter_scheduler': {
+            'enabled_filters': ','.join(FILTERS),
+            # More than the other weighers together.
+            'soft_affinity_weight_multiplier': 10,
+            'soft_anti_affinity_weight_multiplier': 10,
+        },
+        'glance': {'endpoint_override': glance},
+        'neutron': {
+            'auth_type': 'admin_token',
+            'endpoint': neutron,
+            'endpoint_override': neutron,
+            'token': TOKEN,
+        },
+        'quota': dict.fromkeys(('instances', 'cores', 'ram'), -1),
+    }

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that exist move to hosts that are fit, and hold nothing where they came from."""
+
+from __future__ import annotations
+
+import pytest
+
+from .small_cloud import COMPUTES, FLAVORS, SmallCloud
+
+MOVES = {'resize': {'flavorRef': 'larger'}, 'migrate': None}
+
+
+@pytest.mark.parametrize('action', MOVES)
+def test_move_and_confirm(cloud: SmallCloud, action: str) -> None:
+    """A server that is resized or migrated runs on another host, for good when confirmed."""
+    before = cloud.boot()
+    cloud.api.act(before.uuid, action, MOVES[action])
+    moved = cloud.api.settled(before.uuid, 'VERIFY_RESIZE')
+    assert moved.host != before.host
+    cloud.api.act(before.uuid, 'confirmResize')
+    after = cloud.api.settled(before.uuid, 'ACTIVE')
+    flavor = FLAVORS['larger' if action == 'resize' else 'small']
+    assert (after.host, after.takes['VCPU']) == (moved.host, flavor['vcpus'])
+
+
+@pytest.mark.parametrize('action', MOVES)
+def test_move_and_revert(cloud: SmallCloud, action: str) -> None:
+    """A server that is resized or migrated is what and where it was when that is reverted."""
+    before = cloud.boot()
+    cloud.api.act(before.uuid, action, MOVES[action])
+    cloud.api.settled(before.uuid, 'VERIFY_RESIZE')
+    cloud.api.act(before.uuid, 'revertResize')
+    after = cloud.api.settled(before.uuid, 'ACTIVE')
+    assert (after.host, after.takes) == (before.host, before.takes)
+
+
+def test_migrate_to_a_named_host(cloud: SmallCloud) -> None:
+    """A server is migrated to the host that the operator names."""
+    server = cloud.boot(host='compute-1')
+    cloud.api.act(server.uuid, 'migrate', {'host': 'compute-3'})
+    assert cloud.api.settled(server.uuid, 'VERIFY_RESIZE').host == 'compute-3'
+    cloud.api.act(server.uuid, 'confirmResize')
+    cloud.api.settled(server.uuid, 'ACTIVE')
+
+
+def test_migrate_in_a_group(cloud: SmallCloud) -> None:
+    """A server of an anti-affinity group is migrated to the one host that has none of it."""
+    with cloud.group('anti-affinity') as hint:
+        servers = cloud.boot_many(3, hint)
+        free = set(COMPUTES) - {server.host for server in servers}
+        cloud.api.act(servers[0].uuid, 'migrate')
+        assert {cloud.api.settled(servers[0].uuid, 'VERIFY_RESIZE').host} == free
+        cloud.api.act(servers[0].uuid, 'confirmResize')
+        cloud.api.settled(servers[0].uuid, 'ACTIVE')
+
+
+def test_resize_that_fits_nowhere(cloud: SmallCloud) -> None:
+    """A server whose new flavor fits nowhere stays as it is."""
+    before = cloud.boot()
+    cloud.api.act(before.uuid, 'resize', {'flavorRef': 'impossible'})
+    assert cloud.api.failure(before.uuid, 'resize').startswith('No valid host was found.')
+    after = cloud.api.settled(before.uuid, 'ACTIVE')
+    assert (after.host, after.takes) == (before.host, before.takes)
+
+
+@pytest.mark.parametrize('host', [None, 'compute-3'], ids=['any', 'named'])
+def test_live_migration(cloud: SmallCloud, host: str | None) -> None:
+    """A server moves while it runs, to another host or to the one that is named."""
+    server = cloud.boot(availability_zone='nova:compute-1')
+    arguments = {'host': host, 'block_migration': 'auto'}
+    cloud.api.act(server.uuid, 'os-migrateLive', arguments)
+    after = cloud.api.migrated(server.uuid)
+    assert after.status == 'ACTIVE'
+    assert after.host in ([host] if host else set(COMPUTES) - {'compute-1'})
+
+
+@pytest.mark.parametrize('host', [None, 'compute-3'], ids=['any', 'named'])
+def test_evacuate(cloud: SmallCloud, host: str | None) -> None:
+    """The server of a dead compute is built anew on another, or on the one that is named;
+    the dead one forgets it when it comes back."""
+    server = cloud.boot(availability_zone='nova:compute-1')
+    with cloud.dead('compute-1'):
+        cloud.api.act(server.uuid, 'evacuate', {'host': host} if host else {})
+        after = cloud.api.migrated(server.uuid)
+        assert after.host in ([host] if host else set(COMPUTES) - {'compute-1'})
+
+
+def test_rebuild(cloud: SmallCloud) -> None:
+    """A server that is rebuilt of another image stays on its host."""
+    before = cloud.boot()
+    cloud.api.act(before.uuid, 'rebuild', {'imageRef': cloud.other_image})
+    after = cloud.api.settled(before.uuid, 'ACTIVE')
+    assert (after.host, after.image) == (before.host, cloud.other_image)
+
+
+def test_rebuild_that_its_host_cannot_run(cloud: SmallCloud) -> None:
+    """A rebuild of an image that the host cannot run is refused, on other hosts too."""
+    before = cloud.boot()
+    cloud.api.act(before.uuid, 'rebuild', {'imageRef': cloud.foreign_image})
+    after = cloud.api.settled(before.uuid, 'ERROR')
+    assert after.host == before.host
+    assert after.fault.startswith('No valid host was found.')
+
+
+def test_shelve_and_unshelve(cloud: SmallCloud) -> None:
+    """A shelved server holds nothing; unshelved it runs on a host again."""
+    server = cloud.boot()
+    cloud.api.act(server.uuid, 'shelve')
+    cloud.api.offloaded(server.uuid)
+    cloud.check_allocations()
+    assert cloud.allocations() == {}
+    cloud.api.act(server.uuid, 'unshelve')
+    assert cloud.api.settled(server.uuid, 'ACTIVE').host in COMPUTES
+
+
+def test_unshelve_on_a_named_host(cloud: SmallCloud) -> None:
+    """A shelved server is unshelved on the host that the operator names."""
+    server = cloud.boot(availability_zone='nova:compute-1')
+    cloud.api.act(server.uuid, 'shelve')
+    cloud.api.offloaded(server.uuid)
+    cloud.api.act(server.uuid, 'unshelve', {'host': 'compute-2'})
+    assert cloud.api.settled(server.uuid, 'ACTIVE').host == 'compute-2'

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small cloud of one release of nova, and that nova at work in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.functional.client import NovaClient
+from tests.functional.compute_rows import Compute
+from tests.functional.nova_cloud import COMPUTE_TRAITS, NovaCloud
+from tests.functional.nova_release import ENVIRONMENT, NovaRelease
+from tests.functional.processes import Failed
+
+VARIABLE = 'NOVASCHED_NOVA_RELEASES'
+CELL = 'cell1'
+SCRIPT = Path(__file__).with_name('nova_side.py')
+DEVICE = {'vendor_id': '8086', 'product_id': '10fb', 'device_type': 'type-PCI', 'name': 'nic'}
+
+_FACTS = """
+import json
+from nova import version
+from nova.objects import service
+print(json.dumps([version.version_string(), service.SERVICE_VERSION]))
+"""
+
+
+def virtualenvs() -> list[Path]:
+    """Those that the environment names, each with another release of nova."""
+    named = os.environ.get(VARIABLE, '').split(os.pathsep)
+    return [Path(each).absolute() for each in named if each]
+
+
+def release(virtualenv: Path) -> NovaRelease:
+    """The nova of a virtualenv.
+
+    :raises Failed: there is none.
+    """
+    python = virtualenv / 'bin' / 'python'
+    done = subprocess.run(
+        [str(python), '-c', _FACTS],
+        env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    if done.returncode:
+        raise Failed(f'{python} has no nova that works:\n{done.stderr}')
+    version, service_version = json.loads(done.stdout.splitlines()[-1])
+    return NovaRelease(python, version, service_version)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A compute of this cloud: its size, its NUMA cells as (CPUs, MiB), its PCI devices."""
+
+    compute: Compute
+    cells: tuple[tuple[int, int], ...] = ()
+    devices: int = 0
+
+    def reported(self) -> dict[str, Any]:
+        """What nova_side.py takes."""
+        return {
+            'name': self.compute.name,
+            'uuid': self.compute.uuid,
+            'vcpus': self.compute.vcpus,
+            'cpu_ratio': self.compute.cpu_ratio,
+            'ram_mb': self.compute.ram_mb,
+            'disk_gb': self.compute.disk_gb,
+            'cells': self.cells,
+            'devices': self.devices,
+        }
+
+
+class Nova(NovaClient):
+    """The computes, the API and the conductor of a cloud; commands are those of nova_side.py."""
+
+    def __init__(self, nova: NovaRelease, cloud: NovaCloud) -> None:
+        alias = {'pci': {'alias': json.dumps(DEVICE)}}
+        super().__init__(nova, cloud.config('releases', alias), SCRIPT)
+        self.cloud = cloud
+        self.zone = ''
+        self.newest: str = self('newest')
+
+    def __call__(self, command: str, **parameters: Any) -> Any:
+        """Run a command; Refused when the release's own code raises there."""
+        return self._ask(command, **parameters)
+
+    def add_machines(self, machines: Sequence[Machine]) -> None:
+        """Let computes start, and tell Placement of them as they do."""
+        self('add_hosts', cell=CELL, hosts=[machine.reported() for machine in machines])
+        for machine in machines:
+            compute = machine.compute
+            self.cloud.computes[compute.name] = compute
+            self.cloud.placement.add_provider(
+                compute.uuid, compute.name, compute.inventories(), list(COMPUTE_TRAITS)
+            )
+
+    def add_zone(self, name: str, hosts: Sequence[str]) -> str:
+        """An availability zone, in nova and in Placement; its aggregate's UUID."""
+        metadata = {'availability_zone': name}
+        uuid: str = self('add_aggregate', name=name, hosts=list(hosts), metadata=metadata)
+        for host in hosts:
+            self.cloud.placement.join_aggregate(self.cloud.computes[host].uuid, uuid)
+        return uuid

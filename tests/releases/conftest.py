@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One release of nova after the other: its schemas, its objects, its client, our daemon."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.functional import servers
+from tests.functional.compute_rows import Compute
+from tests.functional.conftest import directory, mariadb, nova, placement, rabbitmq
+from tests.functional.daemon import Daemon
+from tests.functional.nova_cloud import NovaCloud
+from tests.functional.nova_release import NovaRelease, Schemas
+from tests.functional.placement_api import PlacementProcess
+
+from .cloud import CELL, VARIABLE, Machine, Nova, release, virtualenvs
+
+__all__ = ['directory', 'mariadb', 'nova', 'placement', 'rabbitmq']
+
+FILTERS = (
+    'ComputeFilter',
+    'ComputeCapabilitiesFilter',
+    'ImagePropertiesFilter',
+    'ServerGroupAntiAffinityFilter',
+    'ServerGroupAffinityFilter',
+    'NUMATopologyFilter',
+    'PciPassthroughFilter',
+)
+CELLS = ((8, 16384), (8, 16384))
+PINNABLE_SINCE = 20
+"""Computes before Train tell Placement of CPUs that can be pinned as of any others."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test with each release, oldest first."""
+    if 'installed' in metafunc.fixturenames:
+        found = virtualenvs()
+        if not found:
+            pytest.exit(f'name virtualenvs with releases of nova in {VARIABLE}', 3)
+        ids = [each.name for each in found]
+        metafunc.parametrize('installed', found, ids=ids, indirect=True, scope='session')
+
+
+@pytest.fixture(scope='session')
+def installed(request: pytest.FixtureRequest, nova: NovaRelease) -> NovaRelease:
+    """A release of nova; the newest one is there for what all of them share."""
+    virtualenv: Path = request.param
+    return release(virtualenv)
+
+
+@pytest.fixture(scope='session')
+def cloud(
+    installed: NovaRelease,
+    mariadb: servers.Server,
+    rabbitmq: servers.Server,
+    placement: PlacementProcess,
+    directory: Path,
+) -> Iterator[NovaCloud]:
+    """The databases of that release, as its own nova-manage makes them, with one cell."""
+    made = NovaCloud(
+        installed,
+        Schemas(installed, directory),
+        directory,
+        amqp_url=rabbitmq.url,
+        database_url=mariadb.url,
+        placement_url=placement.url,
+        cells=[CELL],
+    )
+    with closing(made):
+        made.placement.clear()
+        yield made
+
+
+@pytest.fixture(scope='session')
+def conductor(installed: NovaRelease, cloud: NovaCloud) -> Iterator[Nova]:
+    """That release at work: 'north-1' and 'north-2' have NUMA cells, the second one has PCI
+    devices too; 'south-1' and 'south-2' are in the zone 'south'."""
+    pcpus = 16 if int(installed.version.split('.')[0]) >= PINNABLE_SINCE else 0
+    machines = [
+        Machine(Compute('north-1', CELL, pcpus=pcpus), CELLS),
+        Machine(Compute('north-2', CELL, pcpus=pcpus), CELLS, devices=2),
+        Machine(Compute('south-1', CELL)),
+        Machine(Compute('south-2', CELL)),
+    ]
+    with closing(Nova(installed, cloud)) as made:
+        made.add_machines(machines)
+        made.zone = made.add_zone('south', ['south-1', 'south-2'])
+        yield made
+
+
+@pytest.fixture(scope='session')
+def scheduler(cloud: NovaCloud, conductor: Nova) -> Iterator[Daemon]:
+    """The daemon, in a cloud of that release."""
+    options = {
+        # The computes are seen once, when they start.
+        'DEFAULT': {'service_down_time': 3600},
+        'filter_scheduler': {'enabled_filters': ','.join(FILTERS)},
+    }
+    with Daemon(cloud, options) as running:
+        yield running
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A row for each release: what held with it, and what did not."""
+    rows: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for outcome in ('passed', 'failed', 'error', 'skipped'):
+        for report in terminalreporter.getreports(outcome):
+            name = report.nodeid.rpartition('::')[2].partition('[')[0]
+            about = dict(getattr(report, 'user_properties', ()))
+            if 'release' in about and report.when == 'call':
+                rows[about['release']][outcome].append(name.removeprefix('test_'))
+    for version, row in rows.items():
+        terminalreporter.write_line(version)
+        for outcome, names in row.items():
+            terminalreporter.write_line(f'    {outcome}: {", ".join(dict.fromkeys(names))}')

@@ -1,0 +1,380 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cloud's computes, API and conductor, as far as a scheduler notices them: a child process
+in the virtualenv of any nova from Ocata on.
+
+What they write goes through that nova's own objects, what they ask through its own client.
+One JSON object a line, as in tests/functional/nova_client.py. The only argument is the
+configuration file.
+"""
+
+import inspect
+import json
+import os
+import sys
+
+from nova import config, context, exception, objects, rpc, servicegroup
+from nova.objects import base as objects_base
+from nova.objects import fields, host_mapping
+from nova.pci import request as pci_request
+from nova.scheduler import rpcapi
+from nova.scheduler import utils as scheduler_utils
+from nova.scheduler.client import query, report
+from nova.virt import hardware
+from oslo_log import log as logging
+from oslo_utils import timeutils
+
+USER, PROJECT = 'functional-user', 'functional-project'
+BROUGHT = {'return_objects': '4.5', 'instance_uuids': '4.4'}
+ANSWERS = ('Selection', 'SchedulerLimits')
+ARCHITECTURE = ('x86_64', 'kvm', 'hvm')
+
+
+class Nova:
+    """The commands; each takes JSON values and returns one."""
+
+    def __init__(self):
+        self.context = context.RequestContext(USER, PROJECT, is_admin=True)
+        self.clients = {}
+
+    def newest(self):
+        """The newest form in which this release asks."""
+        takes = inspect.signature(query.SchedulerQueryClient.select_destinations).parameters
+        return next((version for name, version in BROUGHT.items() if name in takes), '4.3')
+
+    def add_hosts(self, cell, hosts):
+        """Computes that start, report what they have, and are discovered."""
+        with context.target_cell(self.context, self.mapping(cell)) as there:
+            for host in hosts:
+                add_service(there, host['name'])
+                add_compute_node(there, host)
+        return len(host_mapping.discover_hosts(self.context))
+
+    def add_aggregate(self, name, hosts, metadata):
+        """What the API writes of an aggregate."""
+        aggregate = objects.Aggregate(self.context, name=name, metadata=metadata)
+        aggregate.create()
+        for host in hosts:
+            aggregate.add_host(host)
+        return aggregate.uuid
+
+    def add_group(self, policy):
+        """What the API writes of a server group."""
+        group = objects.InstanceGroup(
+            self.context, name=policy, user_id=USER, project_id=PROJECT, members=[]
+        )
+        if 'policy' in group.fields:
+            group.policy = policy
+        else:
+            group.policies = [policy]
+        group.create()
+        return group.uuid
+
+    def join_group(self, group, servers):
+        """The API puts servers into a group before it has them scheduled."""
+        objects.InstanceGroup.add_members(self.context, group, servers)
+
+    def boot(self, cell, host, server, flavor):
+        """A server that was placed now runs there."""
+        mapping = self.mapping(cell)
+        with context.target_cell(self.context, mapping) as there:
+            instance = objects.Instance(
+                there,
+                uuid=server,
+                host=host,
+                node=host,
+                launched_on=host,
+                user_id=USER,
+                project_id=PROJECT,
+                flavor=objects.Flavor(**flavor),
+                vcpus=flavor['vcpus'],
+                memory_mb=flavor['memory_mb'],
+                root_gb=flavor['root_gb'],
+                ephemeral_gb=0,
+                vm_state='active',
+                system_metadata={},
+            )
+            if 'compute_id' in instance.fields:
+                node = objects.ComputeNode.get_by_host_and_nodename(there, host, host)
+                instance.compute_id = node.id
+            instance.create()
+        objects.InstanceMapping(
+            self.context, instance_uuid=server, project_id=PROJECT, cell_mapping=mapping
+        ).create()
+
+    def build(
+        self, servers, flavor, hints=None, zone=None, group=None, version=None, alternates=False
+    ):
+        """Servers that a user asks for: what the API keeps of them, then the conductor's call."""
+        spec = self.new_spec(servers[0], flavor, hints or {}, zone)
+        spec.num_instances = len(servers)
+        spec.create()
+        if group:
+            spec.scheduler_hints = dict(spec.scheduler_hints or {}, group=[group])
+            spec.instance_group = objects.InstanceGroup.get_by_uuid(self.context, group)
+        return self.select(spec, servers, version, alternates)
+
+    def move(self, server, host, cell=None, to=None, version=None, alternates=False):
+        """A server of :meth:`build` that leaves its host: within a cell (live migration), or to
+        a host that was named."""
+        spec = self.kept_spec(server)
+        spec.ignore_hosts = [host]
+        spec.requested_destination = objects.Destination()
+        if cell:
+            spec.requested_destination.cell = self.mapping(cell)
+        if to:
+            spec.requested_destination.host = to
+            spec.requested_destination.node = to
+        return self.select(spec, [server], version, alternates)
+
+    def rebuild(self, server, host, version=None):
+        """A server of :meth:`build` that is rebuilt where it is, from another image."""
+        spec = self.kept_spec(server)
+        spec.image = image_meta()
+        del spec.id
+        spec.scheduler_hints = dict(spec.scheduler_hints or {}, _nova_check_type=['rebuild'])
+        spec.force_hosts = [host]
+        spec.force_nodes = [host]
+        return self.select(spec, [server], version, False)
+
+    def fall_back(self, server, allocation_request, allocation_request_version):
+        """The conductor of a cell, when a build has failed: claims an alternate."""
+        return scheduler_utils.claim_resources(
+            self.context,
+            report.SchedulerReportClient(),
+            self.kept_spec(server),
+            server,
+            json.loads(allocation_request),
+            allocation_request_version=allocation_request_version,
+        )
+
+    def cast_aggregates(self, uuids):
+        """The API says that aggregates have changed."""
+        every = objects.AggregateList.get_all(self.context)
+        chosen = [aggregate for aggregate in every if aggregate.uuid in uuids]
+        self.client().update_aggregates(self.context, objects.AggregateList(objects=chosen))
+
+    def cast_aggregate_gone(self, uuid):
+        """The API says that an aggregate is gone."""
+        self.client().delete_aggregate(
+            self.context, objects.Aggregate.get_by_uuid(self.context, uuid)
+        )
+
+    def cast_servers(self, cell, host):
+        """A compute says in full which servers it has, as it does when it starts."""
+        with context.target_cell(self.context, self.mapping(cell)) as there:
+            found = objects.InstanceList.get_by_host(there, host, expected_attrs=[])
+        self.client().update_instance_info(self.context, host, found)
+        return [instance.uuid for instance in found]
+
+    def cast_server_gone(self, host, server):
+        """A compute says that a server has left."""
+        self.client().delete_instance_info(self.context, host, server)
+
+    def cast_sync(self, host, servers):
+        """A compute says which servers it has."""
+        self.client().sync_instance_info(self.context, host, servers)
+
+    def schedulers(self):
+        """The hosts of the schedulers that nova's own service group takes for up."""
+        up = servicegroup.API().service_is_up
+        every = objects.ServiceList.get_by_binary(self.context, 'nova-scheduler')
+        return [service.host for service in every if up(service)]
+
+    def mapping(self, cell):
+        """The cell of that name."""
+        every = objects.CellMappingList.get_all(self.context)
+        return next(mapping for mapping in every if mapping.name == cell)
+
+    def new_spec(self, server, flavor, hints, zone):
+        """The request that the API makes of what a user asks for."""
+        flavor = objects.Flavor(**flavor)
+        image = image_meta()
+        return objects.RequestSpec.from_components(
+            self.context,
+            server,
+            image,
+            flavor,
+            hardware.numa_get_constraints(flavor, image),
+            pci_request.get_pci_requests_from_flavor(flavor),
+            {'scheduler_hints': hints} if hints else {},
+            None,
+            zone,
+            security_groups=objects.SecurityGroupList(objects=[]),
+        )
+
+    def kept_spec(self, server):
+        """The request as it is read back, which leaves out what is not kept."""
+        return objects.RequestSpec.get_by_instance_uuid(self.context, server)
+
+    def select(self, spec, servers, version, alternates):
+        """The conductor's call, in the form of a version, or of the newest that it knows."""
+        newest = self.newest()
+        if newest == '4.5':
+            scheduler_utils.setup_instance_group(self.context, spec)
+        elif spec.instance_group:
+            spec.instance_group.hosts = spec.instance_group.get_hosts()
+        asked = {'instance_uuids': servers} if newest >= '4.4' else {}
+        if (version or newest) == '4.5':
+            asked.update(return_objects=True, return_alternates=alternates)
+        return plain(self.client(version).select_destinations(self.context, spec, **asked))
+
+    def client(self, version=None):
+        """The client of a deployment that pins [upgrade_levels] scheduler to a version."""
+        version = version or self.newest()
+        if version not in self.clients:
+            rpcapi.CONF.set_override('scheduler', version, group='upgrade_levels')
+            self.clients[version] = query.SchedulerQueryClient()
+        return self.clients[version]
+
+
+def add_service(there, host):
+    """The record of a compute that is up."""
+    service = objects.Service(there, host=host, binary='nova-compute', topic='compute')
+    service.report_count = 1
+    service.last_seen_up = timeutils.utcnow()
+    service.disabled = False
+    service.forced_down = False
+    service.create()
+
+
+def add_compute_node(there, host):
+    """What a compute reports, by way of what its driver does."""
+    node = objects.ComputeNode(there, host=host['name'], uuid=host['uuid'])
+    node.update_from_virt_driver(
+        {
+            'vcpus': host['vcpus'],
+            'vcpus_used': 0,
+            'memory_mb': host['ram_mb'],
+            'memory_mb_used': 0,
+            'local_gb': host['disk_gb'],
+            'local_gb_used': 0,
+            'disk_available_least': host['disk_gb'],
+            'hypervisor_type': 'QEMU',
+            'hypervisor_version': 8002000,
+            'hypervisor_hostname': host['name'],
+            'host_ip': '127.0.0.1',
+            'cpu_info': json.dumps({'arch': 'x86_64', 'features': ['avx']}),
+            'supported_instances': [ARCHITECTURE],
+            'numa_topology': numa_topology(host['cells'])._to_json() if host['cells'] else None,
+        }
+    )
+    node.free_ram_mb = host['ram_mb']
+    node.free_disk_gb = host['disk_gb']
+    node.current_workload = 0
+    node.running_vms = 0
+    node.stats = {'failed_builds': '0'}
+    node.metrics = '[]'
+    node.cpu_allocation_ratio = host['cpu_ratio']
+    node.ram_allocation_ratio = 1.0
+    node.disk_allocation_ratio = 1.0
+    pools = [device_pool(host['devices'])] if host['devices'] else []
+    node.pci_device_pools = objects.PciDevicePoolList(objects=pools)
+    node.create()
+
+
+def numa_topology(cells):
+    """A host's cells of so many CPUs and so much memory (MiB), none of it taken."""
+    return objects.NUMATopology(
+        cells=[numa_cell(number, cpus, memory) for number, (cpus, memory) in enumerate(cells)]
+    )
+
+
+def numa_cell(number, count, memory):
+    """A cell of cores with one thread; its CPUs can be pinned."""
+    cpus = set(range(number * count, (number + 1) * count))
+    values = {
+        'id': number,
+        'cpuset': cpus,
+        'pcpuset': cpus,
+        'memory': memory,
+        'cpu_usage': 0,
+        'memory_usage': 0,
+        'pinned_cpus': set(),
+        'siblings': [{cpu} for cpu in sorted(cpus)],
+        'mempages': [objects.NUMAPagesTopology(size_kb=4, total=memory * 256, used=0)],
+        'socket': number,
+    }
+    known = objects.NUMACell.fields
+    return objects.NUMACell(**{name: value for name, value in values.items() if name in known})
+
+
+def device_pool(count):
+    """So many free devices of one kind, near the first cell."""
+    return objects.PciDevicePool(
+        vendor_id='8086', product_id='10fb', numa_node=0, count=count,
+        tags={'dev_type': fields.PciDeviceType.STANDARD},
+    )  # fmt: skip
+
+
+def image_meta():
+    """An image without properties."""
+    return objects.ImageMeta.from_dict(
+        {
+            'id': '5b1c9b5f-6e0e-4f5a-9d0a-3c3f2b1a0e11',
+            'name': 'releases',
+            'status': 'active',
+            'disk_format': 'qcow2',
+            'container_format': 'bare',
+            'min_ram': 0,
+            'min_disk': 0,
+            'size': 1,
+            'properties': {},
+        }
+    )
+
+
+def plain(found):
+    """Selections as dicts of their fields, each decoded by this release's own class; an object
+    within the dicts of older versions by its name."""
+    if isinstance(found, objects_base.NovaObject) and found.obj_name() in ANSWERS:
+        return {name: plain(getattr(found, name)) for name in found.fields if name in found}
+    if isinstance(found, objects_base.NovaObject):
+        return found.obj_name()
+    if isinstance(found, dict):
+        return {name: plain(value) for name, value in found.items()}
+    if isinstance(found, (list, tuple)):
+        return [plain(each) for each in found]
+    return found
+
+
+def answer(nova, request):
+    """Run one command. Whatever the far side raises is the answer, not our end."""
+    try:
+        return {'answer': getattr(nova, request['command'])(**request['parameters'])}
+    except Exception as error:
+        logging.getLogger(__name__).exception('%s', request['command'])
+        return {
+            'error': {
+                'error': type(error).__name__,
+                'module': type(error).__module__,
+                'isinstance_NoValidHost': isinstance(error, exception.NoValidHost),
+                'message': str(error),
+                'exc_type': getattr(error, 'exc_type', None),
+                'value': str(getattr(error, 'value', '')),
+            }
+        }
+
+
+def main():
+    """Serve standard input until it ends."""
+    # Nothing but answers may reach the pipe that standard output was.
+    answers = os.fdopen(os.dup(1), 'w')
+    os.dup2(2, 1)
+    config.parse_args(['releases', '--config-file', sys.argv[1]])
+    logging.setup(config.CONF, 'nova')
+    objects.register_all()
+    assert rpc.TRANSPORT is not None
+    nova = Nova()
+    reply = {'number': 0, 'answer': 'ready'}
+    while True:
+        answers.write(json.dumps(reply) + '\n')
+        answers.flush()
+        line = sys.stdin.readline()
+        if not line:
+            return
+        request = json.loads(line)
+        reply = dict(answer(nova, request), number=request['number'])
+
+
+if __name__ == '__main__':
+    main()
