@@ -3,5 +3,5 @@
 
 project = 'novasched'
 author = 'novasched maintainers'
-extensions = []
+extensions = ['oslo_config.sphinxext']
 html_theme = 'alabaster'

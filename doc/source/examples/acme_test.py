@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+from acme_scheduling import WindowsLicenseFilter
+
+from novasched.model.host import Aggregate, Host, Service
+from novasched.model.request import Flavor, Image, Request
+from novasched.model.settings import Settings
+
+LICENSED = Aggregate(1, None, 'licensed', {'windows_licensed': 'true'})
+WINDOWS = Request(flavor=Flavor(), image=Image(properties={'os_type': 'windows'}))
+
+
+def host(*aggregates):
+    return Host('host', 'node', 'uuid', 'cell', Service('host'), aggregates=aggregates)
+
+
+def test_windows_goes_to_licensed_hosts():
+    each = WindowsLicenseFilter(Settings())
+    assert each.applies(WINDOWS)
+    assert each.reject(host(LICENSED), WINDOWS) is None
+    assert each.reject(host(), WINDOWS) == 'no Windows licence'

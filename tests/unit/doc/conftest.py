@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+import sys
+from pathlib import Path
+
+import pytest
+from oslo_config import cfg
+
+import novasched.processes  # noqa: F401  (oslo.messaging must find the choice made)
+from novasched.compat.standins import StandIn
+
+EXAMPLES = Path(__file__).parents[3] / 'doc' / 'source' / 'examples'
+
+
+@pytest.fixture(autouse=True)
+def examples(monkeypatch):
+    """The documentation's examples can be imported; what they leave behind is taken away."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    before = list(sys.meta_path)
+    yield
+    sys.meta_path[:] = before
+    for name, module in [*sys.modules.items()]:
+        if isinstance(module, StandIn) or name.startswith('acme_'):
+            del sys.modules[name]
+    cfg.CONF.clear()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documentation's examples, found by name as an operator names them."""
+
+from importlib import import_module
+from random import Random
+
+import pytest
+
+from novasched import plugins
+from novasched.model.settings import ALL_FILTERS, ALL_WEIGHERS, Settings
+from novasched.pipeline import Pipeline
+from tests.builders import a_host, a_request
+
+HOSTS = [
+    a_host('plain', ram=8192),
+    a_host('licensed', ram=4096, metadata={'windows_licensed': 'true', 'watts_per_vcpu': '20'}),
+    a_host('unlicensed', ram=2048, metadata={'windows_licensed': 'no', 'watts_per_vcpu': '10'}),
+    a_host('scaled', ram=1024, metadata={'watts_per_vcpu': '9', 'power_weight_multiplier': '-1'}),
+]
+STYLES = pytest.mark.parametrize('module', ['acme_scheduling', 'acme_for_nova'])
+
+
+def ranked(settings, request, index=0):
+    """The hosts that are left, best first."""
+    line = Pipeline(settings, plugins.filters(settings), plugins.weighers(settings))
+    found = line.for_request({}).rank(HOSTS, request, index, Random(1))
+    return [host.host for host in found]
+
+
+@STYLES
+@pytest.mark.parametrize(
+    ('image', 'left'),
+    [
+        (None, ['plain', 'licensed', 'unlicensed', 'scaled']),
+        ({}, ['plain', 'licensed', 'unlicensed', 'scaled']),
+        ({'os_type': 'linux'}, ['plain', 'licensed', 'unlicensed', 'scaled']),
+        ({'os_type': 'windows'}, ['licensed']),
+    ],
+)
+def test_the_filter_leaves_licensed_hosts(module, image, left):
+    """Windows goes to hosts with a licence; other images go anywhere."""
+    settings = Settings(
+        available_filters=(ALL_FILTERS, f'{module}.WindowsLicenseFilter'),
+        enabled_filters=('ComputeFilter', 'WindowsLicenseFilter'),
+        weight_classes=(),
+    )
+    assert ranked(settings, a_request(image=image)) == left
+
+
+@STYLES
+def test_the_filter_judges_once_per_request(module):
+    """For the second server of a request it is not asked again."""
+    settings = Settings(
+        available_filters=(f'{module}.WindowsLicenseFilter',),
+        enabled_filters=('WindowsLicenseFilter',),
+        weight_classes=(),
+    )
+    request = a_request(count=2, image={'os_type': 'windows'})
+    assert len(ranked(settings, request, index=1)) == len(HOSTS)
+
+
+@STYLES
+@pytest.mark.parametrize(
+    ('others', 'order'),
+    [
+        ((), ['unlicensed', 'licensed', 'plain', 'scaled']),
+        ((ALL_WEIGHERS,), ['licensed', 'unlicensed', 'plain', 'scaled']),
+    ],
+)
+def test_the_weigher_prefers_hosts_that_need_less(module, others, order):
+    """It decides alone, and beside the built-in ones; an aggregate can turn it round."""
+    settings = Settings(enabled_filters=(), weight_classes=(*others, f'{module}.PowerWeigher'))
+    assert ranked(settings, a_request()) == order
+
+
+def test_the_test_that_is_shown_passes():
+    """The documentation's test of its filter."""
+    import_module('acme_test').test_windows_goes_to_licensed_hosts()
