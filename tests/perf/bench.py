@@ -8,12 +8,13 @@ was claimed is given back after each request, so that every request finds the sa
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -28,6 +29,7 @@ from tests.perf.results import Bound, Row
 from tests.perf.watching import QueryLog, resident
 
 SIZES = (1_000, 5_000)
+AT_ONCE = (8, 32)
 SMALLEST, LARGEST = SIZES
 SINGLE = tuple(name for name, kind in KINDS.items() if kind.count == 1)
 PARTS = ('start', 'silent', 'one', 'ten', 'burst', 'queries', 'memory')
@@ -37,7 +39,8 @@ ONCE = ('ten', 'burst')
 # How often. Ours and Placement's turns come thrice as often as nova's, which takes seconds.
 ROUNDS, OURS = 3, 3
 STARTS = 2
-BURSTS, OUR_BURSTS = 2, 13
+BURSTS, OUR_BURSTS = 16, 13
+"""So many requests of nova's bursts, in one burst at least, and bursts of ours."""
 
 TO_PLACEMENT = 1.3
 FASTER = {SMALLEST: 8, LARGEST: 12}
@@ -70,14 +73,21 @@ class Scheduler:
     def burst(self, size: int) -> Burst:
         """So many requests at once, each for one server."""
         self.log.drain()
+        ready = threading.Barrier(size + 1)
         with ThreadPoolExecutor(size) as pool:
+            asked = [pool.submit(self._answered, ready) for _ in range(size)]
+            ready.wait()
             start = time.perf_counter()
-            asked = [pool.submit(self._placed, 'plain') for _ in range(size)]
-            placed = {uuid: host for each in asked for uuid, host in each.result().items()}
-            taken = time.perf_counter() - start
+            answers = [each.result() for each in asked]
+        placed = {uuid: host for found, _ in answers for uuid, host in found.items()}
+        times = [answered - start for _, answered in answers]
         exchanges = self.log.drain()
         self.bare.give_back(list(placed))
-        return Burst(size / taken, len(set(placed.values())), exchanges)
+        return Burst(times, len(set(placed.values())), exchanges)
+
+    def _answered(self, ready: threading.Barrier) -> tuple[dict[str, str], float]:
+        """The hosts of new servers, asked for when all are ready, and when they came."""
+        return self._placed('plain', ready.wait), time.perf_counter()
 
     def queries(self, kind: str) -> list[str]:
         """What it asks Placement for a request."""
@@ -85,13 +95,13 @@ class Scheduler:
         self.place(kind)
         return [each.path for each in self.log.drain() if each.is_query]
 
-    def _placed(self, kind: str) -> dict[str, str]:
+    def _placed(self, kind: str, start: Callable[[], object] = int) -> dict[str, str]:
         """The hosts of new servers.
 
         :raises Failed: there are none; the text has the scheduler's last words.
         """
         try:
-            return self.caller.place(self.daemon.host, KINDS[kind])
+            return self.caller.place(self.daemon.host, KINDS[kind], start)
         except NoAnswer as error:
             last = '\n'.join(self.daemon.text().splitlines()[-LAST_WORDS:])
             raise Failed(f'{kind}: {error}\n{last}') from error
@@ -99,12 +109,17 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Burst:
-    """How requests at once went: requests a second, different hosts, and what Placement
+    """How requests at once went: seconds for each, different hosts, and what Placement
     was asked."""
 
-    pace: float
+    times: Sequence[float]
     hosts: int
     exchanges: Sequence[Exchange]
+
+    @property
+    def pace(self) -> float:
+        """Requests a second, until the last is answered."""
+        return len(self.times) / max(self.times)
 
     def claims(self, status: int | None = None) -> int:
         """How many claims there were, or how many of them were answered so."""
@@ -123,7 +138,7 @@ class Plan:
     config: Config
     kinds: Sequence[str] = SINGLE
     parts: Sequence[str] = PARTS
-    at_once: int = 8
+    at_once: Sequence[int] = AT_ONCE
     statements: bool = False
 
 
@@ -159,7 +174,7 @@ class Bench:
             if 'silent' in plan.parts:
                 self.tell('a request, before any compute has said which servers it has')
                 fast, slow, _ = self._in_turn('plain', ours, nova, (), rounds=1)
-                yield Row(hosts, 'plain, computes silent', 'ms', fast, slow)
+                yield Row.of_times(hosts, 'plain, computes silent', fast, slow)
             self.tell(f'nova-scheduler hears from {hosts:,} computes')
             self.caller.sync(nova.daemon.host, list(self.cloud.computes))
             for part, measure in self._parts().items():
@@ -198,17 +213,20 @@ class Bench:
         for kind in plan.kinds:
             self.tell(f'a request: {kind}')
             queries = ours.queries(kind)
-            fast, slow, bare = self._in_turn(kind, ours, nova, queries)
-            bounds = [Bound(fast / bare, '≤', TO_PLACEMENT, 'x Placement')]
+            fast, slow, alone = self._in_turn(kind, ours, nova, queries)
+            row, bare = Row.of_times(hosts, kind, fast, slow), median(alone)
+            bounds = [Bound(median(fast) / bare, '≤', TO_PLACEMENT, 'x Placement')]
             if hosts in FASTER:
-                bounds.append(Bound(slow / fast, '≥', FASTER[hosts], 'x faster'))
-            yield Row(hosts, kind, 'ms', fast, slow, bare, tuple(bounds))
+                faster = median(slow) / median(fast)
+                bounds.append(Bound(faster, '≥', FASTER[hosts], 'x faster'))
+            yield replace(row, placement=bare * 1e3).bounded(*bounds)
 
     def _ten(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
         self.tell('a request for ten servers')
         fast, slow, _ = self._in_turn('ten', ours, nova, ())
-        bounds = [Bound(slow / fast, '≥', TEN_FASTER, 'x faster')] if hosts == SMALLEST else []
-        yield Row(hosts, 'ten servers', 'ms', fast, slow, None, tuple(bounds))
+        bound = Bound(median(slow) / median(fast), '≥', TEN_FASTER, 'x faster')
+        row = Row.of_times(hosts, 'ten servers', fast, slow)
+        yield row.bounded(bound) if hosts == SMALLEST else row
 
     def _in_turn(
         self,
@@ -217,24 +235,29 @@ class Bench:
         nova: Scheduler,
         queries: Sequence[str],
         rounds: int = ROUNDS,
-    ) -> tuple[float, float, float]:
-        """Milliseconds for a request to ours, to nova's, and to Placement alone."""
-        fast, slow, bare = [], [], []
+    ) -> tuple[list[float], list[float], list[float]]:
+        """Seconds for each request to ours, to nova's, and to Placement alone."""
+        fast: list[float] = []
+        slow: list[float] = []
+        bare: list[float] = []
         for _ in range(rounds):
             for _ in range(OURS):
                 bare.append(self.bare.measure(queries) if queries else 0.0)
                 fast.append(ours.place(kind))
             slow.append(nova.place(kind))
-        return median(fast) * 1e3, median(slow) * 1e3, median(bare) * 1e3
+        return fast, slow, bare
 
     def _burst(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
-        size = plan.at_once
+        for size in plan.at_once:
+            yield from self._bursts(hosts, ours, nova, size)
+
+    def _bursts(self, hosts: int, ours: Scheduler, nova: Scheduler, size: int) -> Iterator[Row]:
         title = f'{size} at once'
         self.tell(f'{size} requests at once')
         fast, slow = [], []
         for number in range(OUR_BURSTS):
             fast.append(ours.burst(size))
-            if number < BURSTS:
+            if number < max(1, BURSTS // size):
                 slow.append(nova.burst(size))
         pace, slow_pace = (median(each.pace for each in bursts) for bursts in (fast, slow))
         refused, slow_refused = map(_refused, (fast, slow))
@@ -249,8 +272,12 @@ class Bench:
             Row(hosts, title, 'claims refused', refused, slow_refused),
             Row(hosts, title, 'different hosts', spread, slow_spread),
         ]
+        yield Row.of_times(
+            hosts, title, [t for x in fast for t in x.times], [t for x in slow for t in x.times]
+        )
         for row, bound in zip(rows, bounds, strict=True):
-            yield row.bounded(bound) if hosts == SMALLEST else row
+            is_bounded = hosts == SMALLEST and size == AT_ONCE[0]
+            yield row.bounded(bound) if is_bounded else row
         asked, slow_asked = (median(each.queries for each in bursts) for bursts in (fast, slow))
         yield Row(hosts, title, 'queries to Placement', asked, slow_asked)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,15 +40,18 @@ class Caller:
         target = oslo_messaging.Target(topic=TOPIC, version='4.0')
         self._client = oslo_messaging.get_rpc_client(transport, target)
 
-    def place(self, host: str, kind: Kind) -> dict[str, str]:
+    def place(self, host: str, kind: Kind, start: Callable[[], object] = int) -> dict[str, str]:
         """Ask for servers; the host of each, by its UUID.
 
+        :param start: waits, when all is ready, for the moment to ask.
         :raises NoAnswer: there is none.
         """
         uuids = new_uuids(kind.count)
         client = self._client.prepare(server=host, version='4.5', timeout=PATIENCE)
+        arguments = kind.arguments(uuids)
+        start()
         try:
-            found = client.call(CONTEXT, 'select_destinations', **kind.arguments(uuids))
+            found = client.call(CONTEXT, 'select_destinations', **arguments)
         except oslo_messaging.MessagingException as error:
             raise NoAnswer(str(error)) from error
         chosen = [selections[0]['nova_object.data']['service_host'] for selections in found]

@@ -22,7 +22,7 @@ from oslo_config import cfg
 
 from novasched.rpc.server import make_transport
 from tests.functional.processes import Failed
-from tests.perf.bench import PARTS, SINGLE, SIZES, Bench, Plan, Tell
+from tests.perf.bench import AT_ONCE, PARTS, SINGLE, SIZES, Bench, Plan, Tell
 from tests.perf.callers import Caller, PlacementLog
 from tests.perf.cloud import cloud, config
 from tests.perf.hosts import LIBVIRT_TRAITS, large_cloud
@@ -84,7 +84,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument('--hosts', type=_sizes, default=SIZES, help='sizes, with commas')
     parser.add_argument('--only', type=_among(PARTS), default=PARTS, help=', '.join(PARTS))
     parser.add_argument('--kinds', type=_among(SINGLE), default=SINGLE, help=', '.join(SINGLE))
-    parser.add_argument('--at-once', type=int, default=8, help='requests of a burst')
+    parser.add_argument(
+        '--at-once', type=_sizes, default=AT_ONCE, help='requests of a burst, with commas'
+    )
     parser.add_argument('--traits', action='store_true', help="hosts have all of libvirt's traits")
     parser.add_argument('--fallback', action='store_true', help='pinned CPUs may be VCPU, too')
     parser.add_argument('--statements', action='store_true', help='show the database queries')

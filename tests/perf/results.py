@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import median
 from typing import Any
 
 from tests.perf.tables import Sheet, verdict
@@ -31,7 +33,8 @@ class Bound:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table. Placement's figure is for the same queries made bare."""
+    """A line of the table: medians, and for times what 95 of 100 do not exceed. Placement's
+    figure is for the same queries made bare."""
 
     hosts: int
     what: str
@@ -40,6 +43,15 @@ class Row:
     nova: float | None = None
     placement: float | None = None
     bounds: tuple[Bound, ...] = ()
+    ours_p95: float | None = None
+    nova_p95: float | None = None
+
+    @classmethod
+    def of_times(cls, hosts: int, what: str, ours: Sequence[float], nova: Sequence[float]) -> Row:
+        """A line for times in seconds."""
+        figures = [at(times, share) * 1e3 for share in (50, 95) for times in (ours, nova)]
+        fast, slow, fast_p95, slow_p95 = figures
+        return cls(hosts, what, 'ms', fast, slow, ours_p95=fast_p95, nova_p95=slow_p95)
 
     def bounded(self, *bounds: Bound) -> Row:
         """The line with what has to come out."""
@@ -52,7 +64,8 @@ class Row:
 
     def texts(self) -> list[str]:
         """As a table takes it."""
-        figures = map(_figure, (self.ours, self.nova, self.placement))
+        every = (self.ours, self.ours_p95, self.nova, self.nova_p95, self.placement)
+        figures = map(_figure, every)
         bounds = '\n'.join(map(str, self.bounds))
         return [f'{self.hosts:,}', self.what, self.unit, *figures, bounds]
 
@@ -64,9 +77,19 @@ def missed(rows: Sequence[Row]) -> int:
 
 def sheet(rows: Sequence[Row]) -> Sheet:
     """The table."""
-    columns = ('hosts', 'what', 'unit', 'novasched', 'nova-scheduler', 'Placement', 'bound')
+    columns = (
+        *('hosts', 'what', 'unit', 'novasched', 'p95', 'nova-scheduler', 'p95', 'Placement'),
+        'bound',
+    )
     texts = [row.texts() for row in rows]
     return Sheet('novasched and nova-scheduler', columns, texts, words=3)
+
+
+def at(times: Sequence[float], share: float) -> float:
+    """What that share (percent) of the times does not exceed: the median for 50."""
+    if share == 50:
+        return median(times)
+    return sorted(times)[math.ceil(len(times) * share / 100) - 1]
 
 
 def _figure(value: float | None) -> str:
