@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from novasched.errors import NetworkUnavailable, NoValidHost
+from novasched.inflight import Flight
 from novasched.model.candidate import Candidate
 from novasched.model.host import Aggregate, Fleet, Host
 from novasched.model.request import Request
@@ -24,6 +25,9 @@ class CountingPlacement:
     """Providers that are offered though they are full: somebody was faster."""
     allocations: dict[str, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+
+    def expect(self, moment: float) -> None:
+        """Nobody waits."""
 
     def candidates(self, request: Request) -> Mapping[str, list[Candidate]]:
         offered = [rp for rp, left in self.slots.items() if left > 0 or rp in self.stale]
@@ -81,6 +85,22 @@ class StillHosts:
 
 
 @dataclass
+class Audience:
+    """Remembers what it is told: the phase, the server in hand, and the hosts chosen."""
+
+    heard: list[tuple[str, str | None, list[str]]] = field(default_factory=list)
+
+    def started(self, request: Request) -> None:
+        self.heard.append(('start', request.instance_uuid, []))
+
+    def ended(self, request: Request, flights: Sequence[Flight]) -> None:
+        self.heard.append(('end', request.instance_uuid, [x.host.host for x in flights]))
+
+    def close(self) -> None:
+        """Nobody waits."""
+
+
+@dataclass
 class StillAggregates:
     """Aggregates that nobody changes."""
 
@@ -99,7 +119,7 @@ class StillComputes:
 
     version: int
 
-    def minimum_version(self) -> int:
+    def minimum_version(self, since: float) -> int:
         return self.version
 
 

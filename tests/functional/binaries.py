@@ -54,7 +54,7 @@ def install(package: str) -> None:
     if os.geteuid() != 0 or shutil.which('apt-get') is None:
         pytest.exit(
             f'functional tests need the Debian package {package}:'
-            ' apt-get install mariadb-server rabbitmq-server',
+            ' apt-get install mariadb-server memcached rabbitmq-server',
             3,
         )
     quiet = {**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'}

@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
 from amqp.exceptions import NotFound
 from kombu.connection import Connection
-from kombu.entity import Exchange
+from kombu.entity import Exchange, Queue
 from kombu.messaging import Producer
+from kombu.simple import SimpleQueue
 
 EXCHANGE = 'nova'
 TOPIC = 'scheduler'
@@ -19,6 +25,16 @@ def consumers(amqp_url: str, queue: str) -> int:
             return int(connection.channel().queue_declare(queue, passive=True).consumer_count)
         except NotFound:
             return 0
+
+
+def exists(amqp_url: str, queue: str) -> bool:
+    """Whether there is such a queue."""
+    with _connection(amqp_url) as connection:
+        try:
+            connection.channel().queue_declare(queue, passive=True)
+        except NotFound:
+            return False
+        return True
 
 
 def publish(amqp_url: str, body: bytes, routing_key: str = TOPIC) -> None:
@@ -35,3 +51,21 @@ def publish(amqp_url: str, body: bytes, routing_key: str = TOPIC) -> None:
 
 def _connection(amqp_url: str) -> Connection:
     return Connection(amqp_url.replace('rabbit://', 'amqp://', 1), connect_timeout=10)
+
+
+@contextmanager
+def copied(amqp_url: str, routing_key: str = TOPIC) -> Iterator[Callable[[], Any]]:
+    """A queue of our own that gets what others get with a routing key; what is given returns
+    the next body, decoded."""
+    with _connection(amqp_url) as connection:
+        exchange = Exchange(EXCHANGE, type='topic', durable=False, passive=True)
+        name = f'novasched-copy-{secrets.token_hex(4)}'
+        queue = Queue(name, exchange, routing_key, durable=False, auto_delete=True)
+        with closing(SimpleQueue(connection.channel(), queue)) as copies:
+
+            def following() -> Any:
+                message = copies.get(timeout=10)
+                message.ack()
+                return message.payload
+
+            yield following

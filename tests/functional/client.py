@@ -104,11 +104,11 @@ def a_call(
 class NovaClient:
     """nova.scheduler.rpcapi.SchedulerAPI in nova's own Python; one call at a time."""
 
-    def __init__(self, nova: NovaRelease, config: Path) -> None:
+    def __init__(self, nova: NovaRelease, config: Path, script: Path = SCRIPT) -> None:
         self._log = config.with_suffix('.client.log')
         with self._log.open('ab') as log:
             self._child = subprocess.Popen(
-                [str(nova.python), str(SCRIPT), str(config)],
+                [str(nova.python), str(script), str(config)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -200,6 +200,8 @@ class NovaClient:
             namespace=namespace,
             server=server,
             timeout=timeout,
+            user_id=USER,
+            project_id=PROJECT,
         )
 
     def ping(self, argument: str = 'hello', timeout: float = 60) -> Any:
@@ -210,6 +212,10 @@ class NovaClient:
         """The services of the main database, up or not in nova's own eyes."""
         found: list[dict[str, Any]] = self._ask('services')
         return found
+
+    def report(self, *hosts: str) -> None:
+        """Let the computes on these hosts show that they are up; for servicegroup_driver mc."""
+        self._ask('report', hosts=hosts)
 
     def _ask(self, command: str, patience: float = ANSWER, /, **parameters: Any) -> Any:
         self._number += 1

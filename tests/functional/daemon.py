@@ -91,6 +91,10 @@ class Daemon:
         """SIGTERM; its exit status."""
         return self._running().stop(seconds)
 
+    def wait(self, seconds: float = START) -> int:
+        """Its exit status, when it ends by itself."""
+        return self._running().wait(seconds)
+
     def kill(self) -> None:
         """SIGKILL to it and its workers."""
         self._running().kill()

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent import futures
+from types import SimpleNamespace
 from typing import Any
 
 import oslo_messaging as messaging
@@ -106,7 +107,8 @@ class Client:
         prepared = client.prepare(
             server=parameters['server'], timeout=parameters['timeout'], version=target.version
         )
-        return prepared.call(admin(), parameters['method'], **parameters['arguments'])
+        user = context.RequestContext(parameters['user_id'], parameters['project_id'])
+        return prepared.call(user, parameters['method'], **parameters['arguments'])
 
     def ping(self, parameters: Parameters) -> Any:
         """The method that every nova service answers."""
@@ -126,6 +128,13 @@ class Client:
             }
             for service in objects.ServiceList.get_all(admin())
         ]
+
+    def report(self, parameters: Parameters) -> None:
+        """One heartbeat of each of these computes, into memcached."""
+        group = servicegroup.API()
+        for host in parameters['hosts']:
+            row = {'topic': 'compute', 'host': host}
+            group._driver._report_state(SimpleNamespace(service_ref=row))
 
     def _api(self, version: str = '4.5') -> rpcapi.SchedulerAPI:
         """The client of a deployment that pins [upgrade_levels] scheduler to a version."""

@@ -65,6 +65,16 @@ class Database:
         with self.engine.begin() as connection:
             connection.execute(sa.update(table).filter_by(**where).values(**values))
 
+    def delete(self, name: str, **where: object) -> None:
+        """Remove the rows with these column values."""
+        with self.engine.begin() as connection:
+            connection.execute(sa.delete(self.table(name)).filter_by(**where))
+
+    def rename(self, name: str, new: str) -> None:
+        """Let a table have another name for a while."""
+        with self.engine.begin() as connection:
+            connection.execute(sa.text(f'RENAME TABLE {name} TO {new}'))
+
     def rows(self, name: str, **where: object) -> list[Row]:
         """The rows with these column values."""
         with self.engine.connect() as connection:

@@ -117,7 +117,9 @@ def _dump_schema(url: str) -> list[str]:
         statements = [
             connection.exec_driver_sql(f'SHOW CREATE TABLE `{table}`').one()[1] for table in tables
         ]
-        # Alembic's mark is the only row of a fresh schema.
+        # Alembic's mark is the only row of a fresh schema; releases before it have another.
+        if 'alembic_version' not in tables:
+            return statements
         revision = connection.exec_driver_sql('SELECT version_num FROM alembic_version').scalar()
     return [*statements, f"INSERT INTO alembic_version VALUES ('{revision}')"]
 

@@ -29,13 +29,15 @@ def free_port() -> int:
         return port
 
 
-def wait_until(predicate: Callable[[], bool], seconds: float, what: str) -> None:
+def wait_until(
+    predicate: Callable[[], bool], seconds: float, what: str, pause: float = PAUSE
+) -> None:
     """Return when the predicate holds, raise Failed when the deadline passes first."""
     deadline = time.monotonic() + seconds
     while not predicate():
         if time.monotonic() > deadline:
             raise Failed(f'after {seconds} s still no {what}')
-        time.sleep(PAUSE)
+        time.sleep(pause)
 
 
 class Process:

@@ -215,7 +215,7 @@ class MariaDB(_Private):
         sql.touch(0o600)
         sql.write_text(
             f"CREATE OR REPLACE USER nova@'%' IDENTIFIED BY '{self._password}';\n"
-            "GRANT ALL PRIVILEGES ON *.* TO nova@'%';\n"
+            "GRANT ALL PRIVILEGES ON *.* TO nova@'%' WITH GRANT OPTION;\n"
             "DELETE FROM mysql.global_priv WHERE User NOT IN ('nova', 'mariadb.sys');\n"
             'FLUSH PRIVILEGES;\n'
         )
@@ -248,6 +248,29 @@ class MariaDB(_Private):
     def _user() -> list[str]:
         # As root the server wants to be told that this is meant.
         return ['--user=root'] if os.geteuid() == 0 else []
+
+
+class Memcached(_Private):
+    """A memcached, whose data does not outlive it."""
+
+    name = 'memcached'
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._command = program('memcached', 'memcached')
+
+    @property
+    def url(self) -> str:
+        """What [cache] memcache_servers takes."""
+        return f'127.0.0.1:{self.port}'
+
+    def start(self) -> None:
+        """Start the server; returns when a connection is accepted."""
+        # As root the server wants to be told that this is meant.
+        user = ['-u', 'root'] if os.geteuid() == 0 else []
+        command = [self._command, *user, '-l', '127.0.0.1', '-p', str(self.port), '-m', '16']
+        self._process = Process(command, self.log, cwd=self.directory)
+        self._process.ready(lambda: _listens(self.port), START, 'memcached')
 
 
 class Named:

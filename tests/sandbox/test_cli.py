@@ -155,9 +155,15 @@ def test_interrupted(tmp_path: Path, number: signal.Signals, status: int) -> Non
     """A signal in the midst of it ends the program without traceback or remains."""
     command = [sys.executable, '-m', novaschedctl.__name__, 'sandbox', '--verbose']
     environment = {**os.environ, 'TMPDIR': str(tmp_path)}
+
+    def listen() -> None:
+        # Whoever runs the tests in the background may have had SIGINT ignored, by all.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
     with subprocess.Popen(
         [*command, '--servers', '1000'],
         env=environment,
+        preexec_fn=listen,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
