@@ -50,7 +50,7 @@ def config(form: str, multiplier: float = 1.0) -> dict[str, dict[str, object]]:
 def asked() -> dict[str, Arguments]:
     """Requests for new servers by what they are about."""
     impossible = told.a_flavor(extra_specs={'capabilities:hypervisor_type': 'none'})
-    volume = told.cases('')['volume']['spec_obj'][told.DATA]
+    volume = told.cases('', '')['volume']['spec_obj'][told.DATA]
     cases = {
         'plain': ({}, 1),
         'zone': ({'availability_zone': 'e2e-az'}, 1),

@@ -41,14 +41,14 @@ def furnish(cloud: NovaCloud) -> None:
     cloud.add_aggregate('e2e-ssd', HOSTS[2:], metadata={'e2e_ssd': 'true'})
 
 
-def cases(cell: str) -> dict[str, Arguments]:
+def cases(uuid: str, connection: str) -> dict[str, Arguments]:
     """Arguments of select_destinations by what they are about; moves stay in a cell, of
-    which the UUID is given."""
+    which the UUID and the database are given: nova opens the one that it is sent."""
     found = {name: copy.deepcopy(body['args']) for name, body in CALLS.items()}
     for arguments in found.values():
         wanted = arguments['spec_obj'][DATA].get('requested_destination')
         if wanted and wanted[DATA].get('cell'):
-            wanted[DATA]['cell'][DATA]['uuid'] = cell
+            wanted[DATA]['cell'][DATA].update(uuid=uuid, database_connection=connection)
     return {**found, **_varied()}
 
 
