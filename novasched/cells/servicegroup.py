@@ -20,6 +20,7 @@ from oslo_config import cfg
 
 from novasched.cells.heartbeat import BINARY, TOPIC, Heartbeat
 from novasched.cells.mappings import Cell
+from novasched.cells.pickles import guard
 from novasched.cells.schema import Database
 from novasched.errors import ConfigError
 from novasched.model.settings import Settings
@@ -235,6 +236,7 @@ def region(conf: cfg.ConfigOpts, service_down_time: int) -> Any:
         ) from None
     except (cache_exc.ConfigurationError, ValueError, OSError) as error:
         raise ConfigError('[cache]', 'unusable', hide(error)) from None
+    guard(made)
     return made
 
 

@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
+import memcache
 import pytest
+from dogpile.cache.util import sha1_mangle_key
+
+from novasched.cells.servicegroup import COMPUTE, key
 
 from .client import NovaClient, Refused, new_uuids
 from .compute_rows import Flavor
@@ -115,6 +121,38 @@ def test_who_keeps_silent_is_down(two_hosts: NovaCloud, memcached: Memcached, ba
         assert up() == [True]
         daemon.kill()
         wait_until(lambda: up() == [False], PATIENCE, 'end of the scheduler')
+
+
+def test_nothing_of_a_key_is_run(
+    two_hosts: NovaCloud, memcached: Memcached, backend: str, tmp_path: Path
+) -> None:
+    """Who can write to memcached may say that a compute is down, and no more."""
+    overrides = config(memcached, backend, 60)
+    made = tmp_path / 'made'
+    with (
+        closing(NovaClient(two_hosts.nova, two_hosts.config('mc', overrides))) as client,
+        Daemon(two_hosts, overrides) as daemon,
+    ):
+        client.report('host-1', 'host-2')
+        assert reached(client) == {'host-1', 'host-2'}
+        anybody = memcache.Client([memcached.url])
+        anybody.set(sha1_mangle_key(key(COMPUTE, 'host-1')), MakesADirectory(made))
+        anybody.disconnect_all()
+        assert reached(client) == {'host-2'}
+        assert 'none of a service: it would need posix.mkdir' in daemon.text()
+        assert not made.exists()
+    memcached.stop()
+    memcached.start()
+
+
+class MakesADirectory:
+    """When it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.path),)
 
 
 def test_memcached_goes_away(two_hosts: NovaCloud, memcached: Memcached, backend: str) -> None:
