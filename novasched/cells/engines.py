@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
+import string
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from oslo_utils import netutils
 from sqlalchemy import exc as sa_exc
 
 from novasched.cells.schema import DATABASE_ERRORS, Database, reason
+from novasched.cells.tls import checked
 from novasched.errors import ConfigError, DatabaseUnavailable
 from novasched.secrets import learn
 
@@ -44,13 +46,13 @@ def connect(
         'retry_interval': group.retry_interval,
         'connection_debug': group.connection_debug,
         'mysql_sql_mode': group.mysql_sql_mode,
-        'connection_parameters': group.connection_parameters or None,
     }
     if not url.startswith('sqlite'):
         options['max_pool_size'] = group.max_pool_size
         options['max_overflow'] = group.max_overflow
         options['pool_timeout'] = group.pool_timeout
     try:
+        url = checked(_with_parameters(url, group.connection_parameters), name)
         if patience is not None:
             url = _with_patience(url, patience)
         return Database(engines.create_engine(url, **options), name)
@@ -58,6 +60,17 @@ def connect(
         raise ConfigError(name, '(not shown)', f'unusable: {type(error).__name__}') from None
     except (db_exc.DBError, *DATABASE_ERRORS) as error:
         raise DatabaseUnavailable(f'{name}: {reason(error)}') from None
+
+
+def _with_parameters(url: str, parameters: str | None) -> str:
+    """The URL with those parameters, too.
+
+    :raises ArgumentError: it is no URL.
+    """
+    if not parameters:
+        return url
+    whole = sa.engine.make_url(url).update_query_string(parameters, append=True)
+    return whole.render_as_string(hide_password=False)
 
 
 def _with_patience(url: str, seconds: float) -> str:
@@ -79,9 +92,11 @@ def filled(template: str, own: str | None, name: str) -> str:
     """A cell's connection URL whose ``{username}`` and the like are taken from ours.
 
     nova lets cell mappings hold such templates, so that each host has its own credentials.
-    They are those of Python's ``str.format``. ``{path}`` comes without its leading slash; where
-    our own URL names several hosts, ``{hostname2}`` is the second, and so on with what else is
-    theirs. A template that cannot be filled stays as it is, with an error in the log.
+    They are those of Python's ``str.format``, names alone: a template comes from a database,
+    and is not to reach into objects or to make texts of any length. ``{path}`` comes without
+    its leading slash; where our own URL names several hosts, ``{hostname2}`` is the second,
+    and so on with what else is theirs. A template that cannot be filled stays as it is, with
+    an error in the log.
 
     :param name: what the log calls the cell's URL.
     """
@@ -90,8 +105,11 @@ def filled(template: str, own: str | None, name: str) -> str:
             LOG.error('The URL of %s is a template, and [database] connection is not set', name)
         return template
     try:
+        for _, field, spec, conversion in string.Formatter().parse(template):
+            if field is not None and (spec or conversion or not field.isidentifier()):
+                raise ValueError('no name alone')
         return template.format_map(_parts(own))
-    except (LookupError, ValueError, AttributeError, TypeError) as error:
+    except (LookupError, ValueError) as error:
         LOG.error('The URL of %s cannot be filled: %s', name, type(error).__name__)
         return template
 

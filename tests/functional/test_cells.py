@@ -28,7 +28,7 @@ TEMPLATES = [
     '{scheme}://{username}:{password}@{hostname}:{port}/cell1?{query}',
     '{scheme}://{username}:{password}@[{hostname}]:{port}/{path}_cell1?{query}#{fragment}',
     '{scheme}://{username1}:{password1}@{hostname1}:{port1},{username2}:{password2}@{hostname2}/',
-    '{{literal}}://{hostname!r:>20}',
+    '{{literal}}://{hostname}',
     '{unknown}://{password}',
     '{}{0}',
     '{',

@@ -21,7 +21,7 @@ LAYERS = [
     {'rpc', 'cells', 'network', 'placement.client', 'plugins', 'conf'},
     {'placement.claims'},
     {'placement.api'},
-    {'turns', 'breaker', 'supervisor', 'meditation'},
+    {'turns', 'breaker', 'supervisor', 'meditation', 'tls'},
     {'notify'},
     {'objects', 'processes', 'compat'},
     {'drivers'},
