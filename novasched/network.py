@@ -101,7 +101,7 @@ class Neutron:
         query = urlencode(parameters, doseq=True)
         try:
             response = self.http.get(f'/v2.0/{what}?{query}', raise_exc=False)
-        except ks_exc.ClientException as error:
+        except (ks_exc.ClientException, OSError) as error:  # the latter of the files of TLS
             raise NetworkUnavailable(f'Neutron: {hide(error)}') from None
         if response.status_code != 200:
             raise NetworkUnavailable(f'Neutron answers {response.status_code} for its {what}')

@@ -24,7 +24,7 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 
 from novasched import conf as configuration
-from novasched import meditation, plugins
+from novasched import meditation, plugins, tls
 from novasched.cells.aggregates import AggregateReader
 from novasched.cells.discovery import Discovery
 from novasched.cells.engines import connect, dispose
@@ -95,6 +95,8 @@ PREFILTERS = (
 """In the order in which they run."""
 MINUTE = 60  # seconds
 TRIM = 10  # seconds between looks for memory that the system can have back
+TLS_FILES = {tls.AUTHORITY: 'cafile', tls.CERTIFICATE: 'certfile', tls.KEY: 'keyfile'}
+"""keystoneauth1's options."""
 THREADS = 64
 """What ``[DEFAULT] executor_thread_pool_size`` is unless set."""
 
@@ -318,6 +320,7 @@ def http_adapter(conf: cfg.ConfigOpts, group: str) -> adapter.Adapter:
 
     :raises ConfigError: the group does not say enough, or what cannot be.
     """
+    tls.check_group(conf, group, TLS_FILES)
     try:
         auth = loading.load_auth_from_conf_options(conf, group)
         session = loading.load_session_from_conf_options(

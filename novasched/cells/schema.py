@@ -18,7 +18,8 @@ from sqlalchemy import exc as sa_exc
 from novasched.errors import DatabaseUnavailable
 from novasched.secrets import hide
 
-DATABASE_ERRORS = (db_exc.DBError, sa_exc.SQLAlchemyError)
+DATABASE_ERRORS = (db_exc.DBError, sa_exc.SQLAlchemyError, OSError)
+"""The last of them of a driver that cannot read the files of TLS that a URL names."""
 
 
 class Database:

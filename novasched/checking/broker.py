@@ -108,5 +108,6 @@ def _tls(group: cfg.ConfigOpts.GroupAttr) -> dict[str, Any] | bool:
     }
     wanted: dict[str, Any] = {name: path for name, path in files.items() if path}
     if group.ssl_ca_file:
-        wanted['cert_reqs'] = ssl.CERT_REQUIRED
+        # Of no name kombu makes that of the host.
+        wanted |= {'cert_reqs': ssl.CERT_REQUIRED, 'server_hostname': None}
     return wanted or True

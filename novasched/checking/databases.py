@@ -43,13 +43,17 @@ Look = Callable[[Database], str]
 
 def questions(nova_conf: NovaConf) -> list[Question]:
     """Our own database, the API's, and all cells in one."""
-    conf = nova_conf.conf
+    conf, mapping = nova_conf.conf, _discovers(nova_conf)
     return [
         *(
             Question(AREA, name, functools.partial(_configured, conf[group], name, look))
             for group, name, look in (
                 ('database', '[database] connection', _look_at_own),
-                ('api_database', '[api_database] connection', _look_at_api),
+                (
+                    'api_database',
+                    '[api_database] connection',
+                    functools.partial(_look_at_api, mapping),
+                ),
             )
         ),
         Question(AREA, 'cells', functools.partial(_cells, nova_conf), patience=2),
@@ -78,20 +82,22 @@ def _cells(nova_conf: NovaConf) -> Iterator[Finding]:
             yield Finding(AREA, Level.NOTE, _name(cell), 'disabled: no server goes there')
     enabled = [cell for cell in cells if not cell.disabled]
     several = [
-        Question(AREA, _name(cell), functools.partial(_cell, conf, cell)) for cell in enabled
+        Question(AREA, _name(cell), functools.partial(_cell, nova_conf, cell)) for cell in enabled
     ]
     hidden = Secrets.of(cell.database_connection for cell in enabled)
     for each in answers(several, nova_conf.timeout):
         yield replace(each, text=hidden.hide(each.text))
 
 
-def _cell(conf: cfg.ConfigOpts, cell: Mapped) -> Iterator[Finding]:
+def _cell(nova_conf: NovaConf, cell: Mapped) -> Iterator[Finding]:
+    conf = nova_conf.conf
     url = filled(cell.database_connection, conf.database.connection, _name(cell))
     if '{' in url:
         text = 'its URL is a template, and [database] connection cannot be read to fill it'
         yield Finding(AREA, Level.ERROR, _name(cell), text)
     else:
-        yield _look(conf.database, url, _name(cell), _look_at_cell)
+        look = functools.partial(_look_at_cell, _discovers(nova_conf))
+        yield _look(conf.database, url, _name(cell), look)
 
 
 def _name(cell: Mapped) -> str:
@@ -126,20 +132,35 @@ def _look(group: cfg.ConfigOpts.GroupAttr, url: str, name: str, look: Look) -> F
         return Finding(AREA, Level.ERROR, name, text)
 
 
+def _discovers(nova_conf: NovaConf) -> bool:
+    """Whether hosts of new computes are mapped by us."""
+    settings = nova_conf.settings
+    return settings.periodic_enable and settings.discover_hosts_in_cells_interval >= 0
+
+
 def _look_at_own(database: Database) -> str:
-    _may_write(database)
+    table = database.table('services')
+    change, add = _update(table, ['host']), _insert(table, table.c.keys())
+    _may_write(database, 'our row of services', change, add)
     return _schema(database)
 
 
-def _look_at_api(database: Database) -> str:
+def _look_at_api(mapping: bool, database: Database) -> str:
     for name in API_TABLES:
         database.table(name)
+    if mapping:
+        table = database.table('host_mappings')
+        add = _insert(table, ['created_at', 'cell_id', 'host'])
+        _may_write(database, 'a mapping of a new host', add)
     return _schema(database)
 
 
-def _look_at_cell(database: Database) -> str:
+def _look_at_cell(mapping: bool, database: Database) -> str:
     for name in CELL_TABLES:
         database.table(name)
+    if mapping:
+        change = _update(database.table('compute_nodes'), ['mapped', 'updated_at'])
+        _may_write(database, 'that a host is mapped', change)
     table = database.table('compute_nodes')
     count = sa.select(sa.func.count()).select_from(table).where(table.c.deleted == 0)
     with database.transaction() as connection:
@@ -147,19 +168,28 @@ def _look_at_cell(database: Database) -> str:
     return f'{_schema(database)}, {hosts} compute nodes'
 
 
-def _may_write(database: Database) -> None:
-    """See that we may write our row of ``services``, by statements that change no row.
+def _update(table: sa.Table, columns: Sequence[str]) -> sa.Update:
+    """One that changes no row."""
+    return sa.update(table).where(sa.false()).values({name: table.c[name] for name in columns})
 
-    :raises DatabaseUnavailable: we may not.
+
+def _insert(table: sa.Table, columns: Sequence[str]) -> sa.Insert:
+    """One that adds no row."""
+    nothing = sa.select(*(table.c[name] for name in columns)).where(sa.false())
+    return sa.insert(table).from_select(columns, nothing)
+
+
+def _may_write(database: Database, what: str, *statements: sa.Update | sa.Insert) -> None:
+    """See that something may be written.
+
+    :raises DatabaseUnavailable: it may not.
     """
-    table = database.table('services')
-    nothing = sa.select(table).where(sa.false())
     try:
         with database.engine.begin() as connection:
-            connection.execute(sa.update(table).where(sa.false()).values(host=table.c.host))
-            connection.execute(sa.insert(table).from_select(table.c.keys(), nothing))
+            for statement in statements:
+                connection.execute(statement)
     except DATABASE_ERRORS as error:
-        text = f'our row of services cannot be written: {reason(error)}'
+        text = f'{what} cannot be written: {reason(error)}'
         raise DatabaseUnavailable(text) from None
 
 

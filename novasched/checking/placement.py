@@ -63,7 +63,7 @@ def _newest(http: adapter.Adapter) -> str:
         response = http.get('/', authenticated=False, raise_exc=False)
     except (ks_exc.Unauthorized, ks_exc.MissingAuthPlugin) as error:
         raise PlacementUnauthorized(str(error)) from None
-    except ks_exc.ClientException as error:
+    except (ks_exc.ClientException, OSError) as error:  # the latter of the files of TLS
         raise PlacementUnavailable(str(error)) from None
     try:
         newest = str(response.json()['versions'][0]['max_version'])

@@ -53,7 +53,7 @@ class Api:
             )
         except (ks_exc.Unauthorized, ks_exc.MissingAuthPlugin) as error:
             raise PlacementUnauthorized(hide(error)) from None
-        except ks_exc.ClientException as error:
+        except (ks_exc.ClientException, OSError) as error:  # the latter of the files of TLS
             raise PlacementUnavailable(hide(error)) from None
 
     def change(self, method: str, path: str, body: Mapping[str, Any], trace_id: str | None) -> Any:

@@ -12,6 +12,7 @@ from oslo_config import cfg
 from oslo_messaging import opts
 from oslo_messaging.rpc.server import RPCServer
 
+from novasched import tls
 from novasched.errors import ConfigError
 from novasched.rpc.dispatcher import Dispatcher
 from novasched.rpc.endpoint import BaseEndpoint, Driver, Observer, SchedulerEndpoint
@@ -23,6 +24,12 @@ TOPIC = 'scheduler'
 REMOTE_MODULES = [NoValidHost.__module__]
 
 LOG = logging.getLogger(__name__)
+RABBIT = 'oslo_messaging_rabbit'
+TLS_FILES = {
+    tls.AUTHORITY: 'ssl_ca_file',
+    tls.CERTIFICATE: 'ssl_cert_file',
+    tls.KEY: 'ssl_key_file',
+}
 PING = 'rpc_ping_enabled'
 # Options that oslo.messaging declares on the process's global configuration alone, but
 # reads on the transport's: without them it drops every message. (module, group)
@@ -37,20 +44,23 @@ def make_transport(conf: cfg.ConfigOpts) -> Any:
     then again and again until the broker answers.
 
     :raises ConfigError: the URL, which holds a password and is not shown, is of no known
-        driver or cannot be parsed
+        driver or cannot be parsed; or a file that TLS needs cannot be used
     """
     # The exchange is only a default: [DEFAULT] control_exchange may name another.
     oslo_messaging.set_transport_defaults(EXCHANGE)
     _declare_options(conf)
     option = '[DEFAULT] transport_url'
     try:
-        return oslo_messaging.get_rpc_transport(conf, allowed_remote_exmods=REMOTE_MODULES)
+        transport = oslo_messaging.get_rpc_transport(conf, allowed_remote_exmods=REMOTE_MODULES)
     except cfg.Error:
         raise  # some are ValueErrors, and none is about what the URL looks like
     except (oslo_messaging.InvalidTransportURL, ValueError):
         raise ConfigError(option, '(not shown)', 'it cannot be read as a URL') from None
     except oslo_messaging.DriverLoadFailure as error:
         raise ConfigError(option, '(not shown)', f'there is no driver {error.driver}') from None
+    if RABBIT in transport.conf and transport.conf[RABBIT].ssl:
+        tls.check_group(transport.conf, RABBIT, TLS_FILES)
+    return transport
 
 
 def make_target(host: str) -> oslo_messaging.Target:

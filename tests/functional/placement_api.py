@@ -10,9 +10,11 @@ from typing import Any
 
 import requests
 
+from .hidden import a_secret
 from .processes import Process, free_port
 
-TOKEN = 'admin'
+TOKEN = f'admin:{a_secret()}'
+"""Of the user whom Placement takes for an administrator where there is no keystone."""
 START = 60.0
 
 # {consumer: {provider: {resource class: amount}}}
@@ -40,7 +42,7 @@ class PlacementProcess:
         self._process = Process(
             [
                 *(sys.executable, '-m', 'novasched.sandbox.placement'),
-                *('--port', str(self._port), *self._arguments),
+                *('--port', str(self._port), '--token', TOKEN, *self._arguments),
             ],
             self.log,
             env={**os.environ, 'NOVASCHED_PLACEMENT_CONNECTION': self._connection},

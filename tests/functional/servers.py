@@ -7,7 +7,6 @@ Each server can be stopped, killed and started again on the same port, with its 
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import socket
 import subprocess
@@ -21,6 +20,8 @@ import pytest
 import sqlalchemy as sa
 
 from .binaries import program
+from .certificates import Identity
+from .hidden import a_secret
 from .processes import Failed, Process, free_port, wait_until
 
 AMQP_VARIABLE = 'NOVASCHED_TEST_AMQP_URL'
@@ -82,32 +83,41 @@ class _Private:
 
 
 class RabbitMQ(_Private):
-    """A broker with the user guest, and an epmd that ends with it."""
+    """A broker with one user, and an epmd that ends with it.
+
+    With an identity, which may be another one at the next start, it also speaks TLS on a
+    port of its own, with clients that have a certificate.
+    """
 
     name = 'rabbitmq'
 
-    def __init__(self) -> None:
+    def __init__(self, identity: Identity | None = None) -> None:
         super().__init__()
+        self.identity = identity
+        self._tls_port = free_port()
+        self._password = a_secret()
         self._command = program('rabbitmq-server', 'rabbitmq-server')
         self._epmd_command = program('erlang-base', 'epmd')
         self._epmd_port, self._dist_port = free_port(), free_port()
         self._epmd: Process | None = None
         (self.directory / 'plugins').write_text('[].\n')
-        (self.directory / 'rabbitmq.conf').write_text(
-            f'listeners.tcp.local = 127.0.0.1:{self.port}\n'
-            'log.console = true\n'
-            'log.console.level = warning\n'
-            'vm_memory_high_watermark.absolute = 512MiB\n'
-            'disk_free_limit.absolute = 1MB\n'
-        )
 
     @property
     def url(self) -> str:
         """The transport_url of oslo.messaging."""
-        return f'rabbit://guest:guest@127.0.0.1:{self.port}/'
+        return self._url(self.port)
+
+    @property
+    def tls_url(self) -> str:
+        """The same, for those who speak TLS."""
+        return self._url(self._tls_port)
+
+    def _url(self, port: int) -> str:
+        return f'rabbit://nova:{self._password}@127.0.0.1:{port}/'
 
     def start(self) -> None:
         """Start epmd and the broker; returns when AMQP is spoken."""
+        self._configure()
         env = self._environment()
         # Ours, in the foreground: the one that Erlang starts would outlive the tests.
         self._epmd = Process(
@@ -132,6 +142,29 @@ class RabbitMQ(_Private):
     def _end_epmd(self) -> None:
         if self._epmd is not None:
             self._epmd.kill()
+
+    def _configure(self) -> None:
+        options = {
+            'listeners.tcp.local': f'127.0.0.1:{self.port}',
+            'default_user': 'nova',
+            'default_pass': self._password,
+            'log.console': 'true',
+            'log.console.level': 'warning',
+            'vm_memory_high_watermark.absolute': '512MiB',
+            'disk_free_limit.absolute': '1MB',
+        }
+        if self.identity:
+            options |= {
+                'listeners.ssl.local': f'127.0.0.1:{self._tls_port}',
+                'ssl_options.cacertfile': str(self.identity.authority),
+                'ssl_options.certfile': str(self.identity.certificate),
+                'ssl_options.keyfile': str(self.identity.key),
+                'ssl_options.verify': 'verify_peer',
+                'ssl_options.fail_if_no_peer_cert': 'true',
+            }
+        path = self.directory / 'rabbitmq.conf'
+        path.touch(0o600)
+        path.write_text(''.join(f'{name} = {value}\n' for name, value in options.items()))
 
     def _environment(self) -> dict[str, str]:
         base = self.directory
@@ -165,15 +198,19 @@ class RabbitMQ(_Private):
 
 
 class MariaDB(_Private):
-    """A database server with one user, nova, who may do everything."""
+    """A database server with one user, nova, who may do everything.
+
+    With an identity, which may be another one at the next start, it also speaks TLS.
+    """
 
     name = 'mariadb'
 
-    def __init__(self) -> None:
+    def __init__(self, identity: Identity | None = None) -> None:
         super().__init__()
+        self.identity = identity
         self._command = program('mariadb-server', 'mariadbd', 'mysqld')
         install = program('mariadb-server', 'mariadb-install-db', 'mysql_install_db')
-        self._password = secrets.token_urlsafe(16)
+        self._password = a_secret()
         self._install(install)
 
     @property
@@ -205,6 +242,12 @@ class MariaDB(_Private):
             '--max-connections=500',
             '--character-set-server=utf8mb3',
         ]
+        if self.identity:
+            command += [
+                f'--ssl-ca={self.identity.authority}',
+                f'--ssl-cert={self.identity.certificate}',
+                f'--ssl-key={self.identity.key}',
+            ]
         self._process = Process(command, self.log, cwd=self.directory)
         self._process.ready(self._accepts, START, 'MariaDB')
 

@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS to RabbitMQ, MariaDB, Placement and Neutron, each of which wants a certificate of us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import urlsplit
+
+import pytest
+import sqlalchemy as sa
+
+from .certificates import RIGHT, WRONG, Certificates, Front
+from .checked import checked
+from .client import NovaClient, Refused, new_uuids
+from .compute_rows import Flavor
+from .daemon import Daemon, is_reference
+from .hidden import a_secret
+from .nova_cloud import NovaCloud
+from .nova_release import Config, NovaRelease, Schemas
+from .placement_api import TOKEN, PlacementProcess
+from .servers import MariaDB, RabbitMQ
+
+pytestmark = pytest.mark.skipif(is_reference(), reason='tells it in other words')
+
+PATIENCE = 60
+USER = 'secured'
+AUTHORITY = 'ssl_ca={0.authority}'
+PAIR = 'ssl_cert={0.certificate}&ssl_key={0.key}'
+VERIFIED = f'{AUTHORITY}&{PAIR}&ssl_verify_cert=true&ssl_verify_identity=true'
+TEMPLATE = '{scheme}://{username}:{password}@{hostname}:{port}/'
+NOWHERE = '/no/such/file.pem'
+
+
+class Neutron(BaseHTTPRequestHandler):
+    """No network has a subnet."""
+
+    asked: list[str] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        body = b'{"subnets": []}'
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@dataclass
+class Site:
+    """A cloud whose servers show a certificate, and ask for one."""
+
+    cloud: NovaCloud
+    certificates: Certificates
+    broker: RabbitMQ
+    database: MariaDB
+    neutron: str
+    password: str = ''
+    placement: Front | None = None
+    routed: Front | None = None
+
+    def show(self, kind: str) -> None:
+        """Start the servers anew with a certificate of that kind."""
+        identity = self.certificates.servers[kind]
+        for server in (self.broker, self.database):
+            server.stop()
+            server.identity = identity
+            server.start()
+        for base in (self.cloud.api, self.cloud.cell0, *self.cloud.cells.values()):
+            base.engine.dispose()  # its connections went with the server
+        self.hide()
+        self.placement = Front(identity, self.cloud.placement_url)
+        self.routed = Front(identity, self.neutron)
+        self.password = a_secret()
+        engine = sa.create_engine(self.database.url)
+        with engine.begin() as connection:
+            connection.exec_driver_sql(
+                f"GRANT ALL PRIVILEGES ON *.* TO {USER}@'%%' "
+                f"IDENTIFIED BY '{self.password}' REQUIRE X509"
+            )
+        engine.dispose()
+
+    def hide(self) -> None:
+        """Close what show() has opened."""
+        for front in (self.placement, self.routed):
+            if front:
+                front.close()
+
+    def url(self, base: str, query: str = f'{AUTHORITY}&{PAIR}') -> str:
+        """A database's URL for who may only come with TLS and a certificate."""
+        own = sa.make_url(base).set(username=USER, password=self.password)
+        whole = own.render_as_string(hide_password=False)
+        return f'{whole}?{query.format(self.certificates.client)}'
+
+    def rabbit(self) -> Config:
+        """Options for the broker."""
+        ours = self.certificates.client
+        return {
+            'DEFAULT': {'transport_url': self.broker.tls_url},
+            'oslo_messaging_rabbit': {
+                'ssl': True,
+                'ssl_ca_file': ours.authority,
+                'ssl_cert_file': ours.certificate,
+                'ssl_key_file': ours.key,
+            },
+        }
+
+    def http(self, group: str, front: Front | None) -> Config:
+        """Options for Placement or Neutron."""
+        assert front is not None
+        ours = self.certificates.client
+        return {
+            group: {
+                'auth_type': 'admin_token',
+                'token': TOKEN,
+                'endpoint': front.url,
+                'endpoint_override': front.url,
+                'cafile': ours.authority,
+                'certfile': ours.certificate,
+                'keyfile': ours.key,
+            }
+        }
+
+    def databases(self) -> Config:
+        """Options for both databases."""
+        return {
+            'database': {'connection': self.url(self.cloud.cell0.url), 'retry_interval': 0},
+            'api_database': {
+                'connection': self.url(self.cloud.api.url, VERIFIED),
+                'retry_interval': 0,
+            },
+        }
+
+    def map(self, urls: Mapping[str, str]) -> None:
+        """Change the URLs of cells."""
+        for cell, url in urls.items():
+            uuid = self.cloud.cell_uuids[cell]
+            self.cloud.api.update('cell_mappings', {'database_connection': url}, uuid=uuid)
+
+    def map_all(self) -> None:
+        """One cell by its URL, the other one by a template."""
+        name = sa.make_url(self.cloud.cells['cell2'].url).database
+        cell1 = self.url(self.cloud.cells['cell1'].url)
+        self.map({'cell1': cell1, 'cell2': f'{TEMPLATE}{name}?{{query}}'})
+
+
+@pytest.fixture(scope='module')
+def site(
+    nova: NovaRelease, placement: PlacementProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """One, with a host in each cell."""
+    directory = tmp_path_factory.mktemp('tls')
+    certificates = Certificates.make(directory)
+    with ExitStack() as stack:
+        broker = stack.enter_context(closing(RabbitMQ()))
+        database = stack.enter_context(closing(MariaDB()))
+        broker.start()
+        database.start()
+        cloud = NovaCloud(
+            nova,
+            Schemas(nova, directory),
+            directory,
+            amqp_url=broker.url,
+            database_url=database.url,
+            placement_url=placement.url,
+        )
+        stack.enter_context(closing(cloud))
+        neutron = stack.enter_context(ThreadingHTTPServer(('127.0.0.1', 0), Neutron))
+        Thread(target=neutron.serve_forever, daemon=True).start()
+        stack.callback(neutron.shutdown)
+        cloud.reset()
+        cloud.add_host('host-1', 'cell1')
+        cloud.add_host('host-2', 'cell2')
+        url = f'http://127.0.0.1:{neutron.server_address[1]}'
+        made = Site(cloud, certificates, broker, database, url)
+        stack.callback(made.hide)
+        yield made
+
+
+@pytest.fixture(scope='module', params=[RIGHT, *WRONG])
+def kind(site: Site, request: pytest.FixtureRequest) -> str:
+    """What the servers show."""
+    name: str = request.param
+    site.show(name)
+    return name
+
+
+@pytest.fixture(autouse=True)
+def kept(site: Site, kind: str) -> Iterator[None]:
+    """The cells are mapped as before, and their computes up."""
+    before = {
+        row['name']: row['database_connection'] for row in site.cloud.api.rows('cell_mappings')
+    }
+    site.cloud.refresh_services()
+    yield
+    site.map(before)
+
+
+right = pytest.mark.parametrize('kind', [RIGHT], indirect=True)
+wrong = pytest.mark.parametrize('kind', WRONG, indirect=True)
+
+
+def reached(client: NovaClient) -> set[str]:
+    """The hosts of two servers that may not be on the same one."""
+    hosts: list[str] = []
+    for _ in range(2):
+        [[found]] = client.select_destinations(new_uuids(), Flavor(), ignore_hosts=hosts)
+        hosts.append(found['service_host'])
+    return set(hosts)
+
+
+def lines(daemon: Daemon, text: str) -> list[str]:
+    """Those of the log that have a text; none of it is a traceback."""
+    log = daemon.text()
+    assert 'Traceback' not in log
+    return [line for line in log.splitlines() if text in line]
+
+
+@right
+def test_all_over_tls(site: Site, kind: str) -> None:
+    """Requests come in and are answered, from both cells, with everybody over TLS."""
+    overrides = {
+        **site.rabbit(),
+        **site.databases(),
+        **site.http('placement', site.placement),
+        **site.http('neutron', site.routed),
+        'scheduler': {'query_placement_for_routed_network_aggregates': True, 'workers': 1},
+    }
+    site.map_all()
+    Neutron.asked.clear()
+    config = site.cloud.config('tls-client', overrides)
+    with (
+        closing(NovaClient(site.cloud.nova, config)) as client,
+        Daemon(site.cloud, overrides) as daemon,
+    ):
+        assert reached(client) == {'host-1', 'host-2'}
+        assert Neutron.asked
+        assert daemon.stop() == 0
+        assert lines(daemon, 'WARNING') == []
+    found = checked(site.cloud.config('tls-check', overrides))
+    assert {level for level, _ in found.values()} == {'ok'}
+    assert len(found) == 7
+
+
+@right
+def test_without_a_certificate_of_ours(site: Site, kind: str) -> None:
+    """The servers say that they want one."""
+    bare = site.url(site.cloud.cell0.url, AUTHORITY)
+    daemon = Daemon(site.cloud, {'database': {'connection': bare, 'retry_interval': 0}})
+    assert daemon.run_to_end() != 0
+    assert lines(daemon, 'novasched: [database] connection: (1045, "Access denied')
+    options = site.rabbit()
+    rabbit = {'ssl': True, 'ssl_ca_file': site.certificates.client.authority}
+    told(site, {**options, 'oslo_messaging_rabbit': rabbit}, 'certificate required')
+
+
+@right
+@pytest.mark.parametrize(
+    ('group', 'option'),
+    [
+        ('database', 'ssl_ca'),
+        ('placement', 'cafile'),
+        ('neutron', 'keyfile'),
+        ('oslo_messaging_rabbit', 'ssl_cert_file'),
+    ],
+)
+def test_a_file_that_is_not_there(site: Site, kind: str, group: str, option: str) -> None:
+    """The start ends with the option and the path."""
+    made = {
+        'database': lambda: {
+            'database': {'connection': f'{site.cloud.cell0.url}?ssl_ca={NOWHERE}'}
+        },
+        'placement': lambda: site.http('placement', site.placement),
+        'neutron': lambda: site.http('neutron', site.routed),
+        'oslo_messaging_rabbit': site.rabbit,
+    }[group]()
+    name = f'[{group}] {option}'
+    if group == 'database':
+        name = 'ssl_ca of [database] connection'
+    else:
+        made = {**made, group: {**made[group], option: NOWHERE}}
+    daemon = Daemon(site.cloud, made)
+    assert daemon.run_to_end() != 0
+    assert lines(daemon, f'novasched: {name} = {NOWHERE}: No such file or directory')
+
+
+@wrong
+def test_a_database(site: Site, kind: str) -> None:
+    """The start is refused."""
+    daemon = Daemon(site.cloud, {'database': site.databases()['database']})
+    assert daemon.run_to_end() != 0
+    assert WRONG[kind] in daemon.text().splitlines()[-1]
+    assert lines(daemon, 'novasched: [database] connection: ')
+
+
+@wrong
+def test_a_cell(site: Site, kind: str) -> None:
+    """It is left out with a warning; who does not care about Placement's certificate can say
+    so."""
+    site.map({'cell2': site.url(site.cloud.cells['cell2'].url)})
+    placement = site.http('placement', site.placement)['placement']
+    overrides = {'placement': {**placement, 'insecure': True}}
+    config = site.cloud.config('tls-client')
+    with (
+        closing(NovaClient(site.cloud.nova, config)) as client,
+        Daemon(site.cloud, overrides) as daemon,
+    ):
+        [[found]] = client.select_destinations(new_uuids(), Flavor())
+        assert found['service_host'] == 'host-1'
+        with pytest.raises(Refused):
+            client.select_destinations(new_uuids(), Flavor(), ignore_hosts=['host-1'])
+        assert [line for line in lines(daemon, WRONG[kind]) if 'WARNING' in line]
+
+
+@wrong
+def test_the_broker_and_placement(site: Site, kind: str) -> None:
+    """Placement may be mended later: a warning; the broker is tried again and again."""
+    overrides = {**site.rabbit(), **site.http('placement', site.placement)}
+    daemon = told(site, overrides, f'certificate verify failed: {WRONG[kind]}')
+    [placement] = lines(daemon, 'Unable to initialize placement client')
+    assert WRONG[kind] in placement
+
+
+@wrong
+def test_check(site: Site, kind: str) -> None:
+    """Each server is named with what is wrong with it."""
+    site.map({'cell2': site.url(site.cloud.cells['cell2'].url)})
+    overrides = {
+        **site.rabbit(),
+        'database': site.databases()['database'],
+        **site.http('placement', site.placement),
+    }
+    found = checked(site.cloud.config('tls-check', overrides))
+    errors = {subject: text for subject, (level, text) in found.items() if level == 'error'}
+    at = urlsplit(site.broker.tls_url)
+    assert set(errors) == {
+        '[database] connection',
+        'cell cell2',
+        '[placement]',
+        f'{at.hostname}:{at.port}',
+    }
+    assert all(WRONG[kind] in text for text in errors.values())
+
+
+def told(site: Site, overrides: Config, text: str) -> Daemon:
+    """A daemon, ended, whose broker's driver has said that."""
+    daemon = Daemon(site.cloud, overrides)
+    process = daemon.launch()
+
+    def said() -> bool:
+        return any('impl_rabbit' in line for line in lines(daemon, text))
+
+    try:
+        process.ready(said, PATIENCE, text)
+    finally:
+        daemon.close()
+    return daemon
