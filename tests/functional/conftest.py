@@ -11,11 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from . import servers
+from . import hidden, servers
 from .client import NovaClient
 from .nova_cloud import NovaCloud
 from .nova_release import NovaRelease, Schemas
 from .placement_api import PlacementProcess
+
+
+@pytest.fixture(scope='session', autouse=True)
+def nothing_is_told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No log of this run shows a password or a token of it."""
+    yield
+    assert list(hidden.leaks(tmp_path_factory.getbasetemp())) == []
 
 
 @pytest.fixture(scope='session')

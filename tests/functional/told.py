@@ -11,6 +11,7 @@ from typing import Any
 from tests.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.unit.rpc.wire import CALLS, MADE, primitive
 
+from .hidden import a_secret
 from .nova_cloud import NovaCloud
 
 Arguments = dict[str, Any]
@@ -21,7 +22,7 @@ FILTERS = (
     'ComputeFilter', 'ComputeCapabilitiesFilter', 'NUMATopologyFilter', 'PciPassthroughFilter',
     'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter',
 )  # fmt: skip
-TOKEN = 'token-of-the-user'
+TOKEN = a_secret()
 
 
 def furnish(cloud: NovaCloud) -> None:

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functional tests see a secret of theirs in a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.functional.hidden import a_secret, leaks, remembered
+
+
+def test_who_shows_a_secret_is_named(tmp_path: Path) -> None:
+    """By file and line, without the secret; the files that hold it may."""
+    ours, given = a_secret(), remembered('given-by-hand')
+    (tmp_path / 'nova.conf').write_text(f'password = {ours}\n')
+    (tmp_path / 'quiet.log').write_text('all is well\n')
+    (tmp_path / 'cloud').mkdir()
+    log = tmp_path / 'cloud' / 'daemon.log'
+    log.write_text(f'starting\nrabbit://nova:{ours}@host/\n\n{given}\n')
+    assert list(leaks(tmp_path)) == [f'{log}:2', f'{log}:4']
