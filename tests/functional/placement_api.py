@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,10 @@ class PlacementProcess:
     close = kill
 
 
+class Conflict(AssertionError):
+    """Something is in use, or somebody else has just changed it."""
+
+
 class PlacementApi:
     """Placement's HTTP API as far as the tests use it; an unexpected status raises."""
 
@@ -106,13 +111,27 @@ class PlacementApi:
 
     def join_aggregate(self, uuid: str, aggregate: str) -> None:
         """Make a provider a member of one more aggregate."""
+        self.change_aggregates(uuid, lambda now: [*now, aggregate])
+
+    def change_aggregates(self, uuid: str, change: Callable[[list[str]], list[str]]) -> None:
+        """Make a provider a member of others than now.
+
+        :raises Conflict: the provider has changed meanwhile.
+        """
         path = f'/resource_providers/{uuid}/aggregates'
         now = self._call('GET', path)
         body = {
-            'aggregates': [*now['aggregates'], aggregate],
+            'aggregates': change(now['aggregates']),
             'resource_provider_generation': now['resource_provider_generation'],
         }
         self._call('PUT', path, body)
+
+    def remove_provider(self, uuid: str) -> None:
+        """Remove a provider.
+
+        :raises Conflict: something is allocated there.
+        """
+        self._call('DELETE', f'/resource_providers/{uuid}')
 
     def providers(self) -> list[str]:
         """The UUIDs of all resource providers."""
@@ -143,6 +162,15 @@ class PlacementApi:
         }
         self._call('PUT', f'/allocations/{consumer}', body)
 
+    def keep(self, consumer: str, allocations: dict[str, dict[str, int]]) -> None:
+        """Let a consumer that holds something hold this alone, as at the end of a move."""
+        now = self._call('GET', f'/allocations/{consumer}')
+        body = {
+            **{name: now[name] for name in ('project_id', 'user_id', 'consumer_generation')},
+            'allocations': {rp: {'resources': each} for rp, each in allocations.items()},
+        }
+        self._call('PUT', f'/allocations/{consumer}', body)
+
     def release(self, consumer: str) -> None:
         """Let a consumer hold nothing any more."""
         self._call('DELETE', f'/allocations/{consumer}')
@@ -156,11 +184,12 @@ class PlacementApi:
             parents = {provider['parent_provider_uuid'] for provider in left}
             for provider in left:
                 if provider['uuid'] not in parents:
-                    self._call('DELETE', f'/resource_providers/{provider["uuid"]}')
+                    self.remove_provider(provider['uuid'])
             left = [provider for provider in left if provider['uuid'] in parents]
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         response = self._session.request(method, self._url + path, json=body, timeout=60)
         if not response.ok:
-            raise AssertionError(f'{method} {path}: {response.status_code} {response.text}')
+            error = Conflict if response.status_code == 409 else AssertionError
+            raise error(f'{method} {path}: {response.status_code} {response.text}')
         return response.json() if response.content else None

@@ -59,6 +59,10 @@ class Caller:
             CONTEXT, method, **arguments
         )
 
+    def cast(self, method: str, /, arguments: dict[str, Any]) -> None:
+        """Tell every scheduler, and wait for none."""
+        self._client.prepare(fanout=True).cast(CONTEXT, method, **arguments)
+
     def place(self, **how: Any) -> Answer:
         """Ask for a server of 512 MB."""
         [server] = new_uuids()

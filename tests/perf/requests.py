@@ -34,13 +34,15 @@ GROUP: Case = {
 
 @dataclass(frozen=True)
 class Kind:
-    """So many servers of a flavor, with alternates, in the words of descriptions.py."""
+    """So many servers of a flavor, with alternates, in the words of descriptions.py; ``more``
+    are other fields of the request."""
 
     flavor: Case
     properties: Case = field(default_factory=dict)
     guest: Sequence[Case] = ()
     group: Case | None = None
     count: int = 1
+    more: Case = field(default_factory=dict)
 
     @property
     def resources(self) -> dict[str, int]:
@@ -62,6 +64,7 @@ class Kind:
             and {**self.group, 'members': [*self.group['members'], *uuids]},
             'num_instances': len(uuids),
             'instance_uuid': uuids[0],
+            **self.more,
         }
         return {
             'spec_obj': wire('RequestSpec', request),

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An hour's worth of requests in minutes: ``python -m tests.soak``.
+
+Tenants boot, move and delete servers in a cloud whose hosts fill up, fail and return, and the
+daemon is watched. Exits with 1 where it grows, or where Placement has anything else than what
+was answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import re
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.functional.daemon import Daemon
+from tests.functional.nova_release import Config
+from tests.functional.processes import Failed
+from tests.functional.steady import Caller
+from tests.perf.cloud import cloud
+from tests.perf.requests import FILTERS
+from tests.perf.tables import machine, rst, show
+from tests.soak.tenants import Tenant
+from tests.soak.verdict import WARM_UP, Verdict
+from tests.soak.watch import Watch
+from tests.soak.weather import Weather
+from tests.soak.world import TURNED_AWAY, World
+
+LEAST = 30  # seconds
+PHASE = 30.0
+"""After so many seconds everybody pauses, and what Placement has is compared."""
+STEP = 0.25  # seconds from one step of the weather to the next
+
+_ERROR = re.compile(r' (?:ERROR|CRITICAL) |^Traceback', re.MULTILINE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, and say whether all is well."""
+    chosen = _arguments(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Of each refusal, which is an exception of nova's, and nova is not here.
+    logging.getLogger('oslo_messaging').addHandler(logging.NullHandler())
+    print(f'seed {chosen.seed}', file=sys.stderr)
+    try:
+        with redirect_stdout(sys.stderr), _directory(chosen.directory) as directory:
+            verdict = _run(chosen, directory)
+    except (pytest.exit.Exception, Failed) as error:
+        print(error, file=sys.stderr)
+        return 2
+    show(verdict.sheets())
+    if chosen.rst:
+        chosen.rst.write_text(rst(verdict.sheets()))
+    if chosen.json:
+        report = {'machine': machine(), 'seed': chosen.seed, **verdict.report()}
+        chosen.json.write_text(json.dumps(report, indent=2) + '\n')
+    return int(not verdict.met)
+
+
+def _run(chosen: argparse.Namespace, directory: Path) -> Verdict:
+    """A cloud, the daemon, and all who act, for so long as was chosen."""
+    begun = time.monotonic()
+
+    def tell(what: str) -> None:
+        print(f'{time.monotonic() - begun:6.1f} s  {what}', file=sys.stderr, flush=True)
+
+    with ExitStack() as stack:
+        tell('servers start')
+        made, *_ = stack.enter_context(cloud(directory))
+        world = World(made)
+        world.fill(chosen.hosts)
+        tell('novasched starts')
+        daemon = stack.enter_context(Daemon(made, _config(chosen.workers)))
+        caller = stack.enter_context(closing(Caller(made.config('conductor'))))
+
+        def tenant(who: str) -> Tenant:
+            return Tenant(world, caller, Random(f'{chosen.seed} {who}'))
+
+        weather = Weather(
+            world, daemon, tenant('weather'), Random(f'{chosen.seed} winds'), chosen.hosts
+        )
+        # Pools are fuller while the daemon warms up than they will ever be again.
+        tenants = [tenant(str(number)) for number in range(2 * chosen.callers)]
+        warm = chosen.seconds * WARM_UP
+        with Watch(daemon.pid, made) as watch:
+            start = time.monotonic()
+            while (passed := time.monotonic() - start) < chosen.seconds:
+                if passed > warm:
+                    del tenants[chosen.callers :]
+                _act(tenants, weather, min(PHASE, chosen.seconds - passed))
+                world.compare()
+                if not daemon.alive():
+                    raise Failed(f'the daemon has ended:\n{daemon.text()[-5000:]}')
+                tell(world.story())
+            seconds = time.monotonic() - start
+        zeros = {
+            'errors in the log': len(_ERROR.findall(daemon.text())),
+            'workers that ended': len(watch.workers) - chosen.workers,
+        }
+        if chosen.workers == 1:
+            # Another worker does not know of what is in flight, and nova-compute settles it.
+            zeros[TURNED_AWAY] = world.counts[TURNED_AWAY]
+        return Verdict.of(seconds, world.counts, world.events, watch.samples, zeros)
+
+
+def _act(tenants: Sequence[Tenant], weather: Weather, seconds: float) -> None:
+    """Let everybody act for a while; at the end nobody does."""
+    over = threading.Event()
+
+    def busily(tenant: Tenant) -> None:
+        while not over.is_set():
+            tenant.act()
+
+    def now_and_then() -> None:
+        while not over.wait(STEP):
+            weather.act()
+
+    with ThreadPoolExecutor(len(tenants) + 1) as pool:
+        acting = [pool.submit(now_and_then), *(pool.submit(busily, each) for each in tenants)]
+        try:
+            # Who cannot go on ends the rest.
+            wait(acting, seconds, FIRST_EXCEPTION)
+        finally:
+            over.set()
+    for each in acting:
+        each.result()
+
+
+def _config(workers: int) -> Config:
+    filters = (*FILTERS, 'DifferentHostFilter')
+    return {
+        'DEFAULT': {'debug': False, 'report_interval': 2, 'service_down_time': 300},
+        'scheduler': {'workers': workers},
+        'filter_scheduler': {'enabled_filters': ','.join(filters)},
+        'workarounds': {'disable_fallback_pcpu_query': True},
+    }
+
+
+@contextmanager
+def _directory(chosen: Path | None) -> Iterator[Path]:
+    """Where logs and configuration go; those that nobody wants to see are removed."""
+    if chosen:
+        chosen.mkdir(parents=True, exist_ok=True)
+        yield chosen.absolute()
+    else:
+        with TemporaryDirectory(prefix='novasched-soak-') as made:
+            yield Path(made)
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser('python -m tests.soak', description=__doc__)
+    parser.add_argument('--seconds', type=float, default=600, help='for how long')
+    parser.add_argument(
+        '--seed', default=secrets.token_hex(4), help='what everybody does by chance comes of it'
+    )
+    parser.add_argument('--hosts', type=int, default=60, help='about how many')
+    parser.add_argument('--callers', type=int, default=6, help='who ask at the same time')
+    parser.add_argument('--workers', type=int, default=1, help='of the daemon')
+    parser.add_argument('--directory', type=Path, help='where logs go that shall be kept')
+    parser.add_argument('--rst', type=Path, help='where to write the tables')
+    parser.add_argument('--json', type=Path, help='where to write the figures')
+    chosen = parser.parse_args(arguments)
+    if chosen.seconds < LEAST:
+        parser.error(f'in less than {LEAST} seconds there is nothing to compare')
+    return chosen
+
+
+if __name__ == '__main__':
+    sys.exit(main())

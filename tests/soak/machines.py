@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computes that are simulated: which servers each has, and what it reports of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from tests.functional.compute_rows import Compute, Row, instance_row, now
+from tests.functional.nova_cloud import PROJECT, USER, Database
+from tests.reports import a_numa_cell, a_numa_topology, an_object, some_devices
+from tests.soak.wishes import Wish
+
+CELLS, CORES, THREADS = 2, 4, 2
+RAM = 32768
+DEVICES = 4
+
+Core = tuple[int, int]
+"""The number of a NUMA cell, and that of a core in it."""
+
+
+@dataclass(eq=False)
+class Server:
+    """One that runs. A pinned one has a core for itself."""
+
+    uuid: str
+    wish: Wish
+    host: str | None = None
+    core: Core | None = None
+
+
+def a_compute(name: str, cell: str) -> Compute:
+    """A host without servers."""
+    pcpus = CELLS * CORES * THREADS
+    columns = {'numa_topology': _topology([]), 'pci_stats': _devices(DEVICES)}
+    return Compute(name, cell, ram_mb=RAM, pcpus=pcpus, columns=columns)
+
+
+class Machine:
+    """A compute host. What it is fit for is known with the moment since when (monotonic
+    seconds): infinity while that changes."""
+
+    def __init__(self, compute: Compute, database: Database) -> None:
+        self.compute = compute
+        self.database = database
+        self.name = compute.name
+        self.servers: dict[str, Server] = {}
+        self.aggregates: frozenset[str] = frozenset()
+        self.aggregates_since = -math.inf
+        self.unfit_since = math.inf
+        self.silent = False
+        self.disabled = False
+        self._lock = threading.Lock()
+        self._launched = 0
+
+    def land(self, server: Server) -> bool:
+        """Let a server run here, unless there is no room for it."""
+        with self._lock:
+            core = self._core() if server.wish.pinned else None
+            if (server.wish.pinned and not core) or server.wish.devices > self._devices_left():
+                return False
+            self.servers[server.uuid] = server
+            server.core = core
+            # The host's own account comes first, as nova-compute has it.
+            self._report()
+            self._launched += 1
+            row = instance_row(
+                server.uuid, self.compute, server.wish.flavor, PROJECT, USER, self._launched
+            )
+            if server.host is None:
+                self.database.insert('instances', [row])
+            else:
+                place = {name: row[name] for name in ('host', 'node', 'updated_at')}
+                self.database.update('instances', place, uuid=server.uuid)
+            server.host = self.name
+            return True
+
+    def leave(self, server: Server) -> None:
+        """Let a server be here no more."""
+        with self._lock:
+            del self.servers[server.uuid]
+            self._report()
+
+    def report(self, **wrong: Any) -> None:
+        """Write what there is, or columns that nobody can read."""
+        with self._lock:
+            self._report(**wrong)
+
+    def _report(self, **wrong: Any) -> None:
+        self.database.update('compute_nodes', {**self._usage(), **wrong}, uuid=self.compute.uuid)
+
+    def _usage(self) -> Row:
+        compute, flavors = self.compute, [each.wish.flavor for each in self.servers.values()]
+        vcpus = sum(each.vcpus for each in flavors)
+        ram = sum(each.ram_mb for each in flavors)
+        disk = sum(each.disk_gb for each in flavors)
+        count = str(len(flavors))
+        stats = {'failed_builds': '0', 'num_instances': count, 'num_vm_active': count}
+        return {
+            'updated_at': now(),
+            'vcpus_used': vcpus,
+            'memory_mb_used': ram,
+            'local_gb_used': disk,
+            'free_ram_mb': compute.ram_mb - ram,
+            'free_disk_gb': compute.disk_gb - disk,
+            'disk_available_least': compute.disk_gb - disk,
+            'running_vms': len(flavors),
+            'stats': json.dumps({**stats, 'io_workload': '0'}),
+            'numa_topology': _topology([each for each in self.servers.values() if each.core]),
+            'pci_stats': _devices(self._devices_left()),
+        }
+
+    def _core(self) -> Core | None:
+        taken = {each.core for each in self.servers.values()}
+        every = ((cell, core) for cell in range(CELLS) for core in range(CORES))
+        return next((each for each in every if each not in taken), None)
+
+    def _devices_left(self) -> int:
+        return DEVICES - sum(each.wish.devices for each in self.servers.values())
+
+
+def _topology(pinned: list[Server]) -> str:
+    cells = []
+    for cell in range(CELLS):
+        here = [each for each in pinned if each.core and each.core[0] == cell]
+        cores = [each.core[1] for each in here if each.core]
+        cpus = [(cell * CORES + core) * THREADS + i for core in cores for i in range(THREADS)]
+        used = sum(each.wish.flavor.ram_mb for each in here)
+        cells.append(
+            a_numa_cell(
+                cell, CORES, THREADS, RAM // CELLS, cpus, cpu_usage=len(cpus), memory_usage=used
+            )
+        )
+    return a_numa_topology(*cells)
+
+
+def _devices(left: int) -> str:
+    return (
+        some_devices(left, None) if left else json.dumps(an_object('PciDevicePoolList', objects=[]))
+    )

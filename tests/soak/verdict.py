@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the daemon has grown, and whether its answers were right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median_low
+from typing import Any
+
+from tests.perf.results import Bound
+from tests.perf.tables import Sheet
+from tests.soak.watch import Sample
+from tests.soak.world import FAILED, MISMATCHES, TURNED_AWAY, WRONG
+
+PARTS, WARM = 6, 2
+"""The time is cut into so many parts. After so many of them the daemon is warm, and the next
+one is compared with the last."""
+WARM_UP = WARM / PARTS
+
+TELLING = 300.0
+"""Seconds from which on memory tells something. A server counts as in flight for a minute,
+and the daemon is not warm before there are as many of them as there will ever be."""
+
+MIB_MORE, SHARE_MORE = 3.0, 0.02
+"""What the least memory may differ by chance: so much, or that share."""
+
+COUNTED = {
+    'threads': 'threads',
+    'file descriptors': 'descriptors',
+    'connections to the databases': 'databases',
+    'connections to the broker': 'broker',
+    'connections to Placement': 'placement',
+}
+"""What can be counted, by the names of samples."""
+
+TOLD = {
+    'requests': 'requests',
+    'answered': 'answered with hosts',
+    'refused': 'refused',
+    'placed': 'servers placed',
+    'moved': 'of them, moved',
+    'failed builds': 'of them, not started by computes',
+    TURNED_AWAY: TURNED_AWAY,
+    'deleted': 'servers deleted',
+    'times full': 'times that there was no room',
+    'allocations compared': 'allocations compared',
+}
+"""What is counted, and what it is called."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Something that must not grow: as it was at first, when the daemon was warm, and in
+    the end."""
+
+    what: str
+    start: float
+    warm: float
+    end: float
+    bound: Bound | None
+
+    def texts(self) -> list[str]:
+        """As a table takes it."""
+        figures = (f'{each:,.1f}'.removesuffix('.0') for each in (self.start, self.warm, self.end))
+        return [self.what, *figures, str(self.bound or 'too short to tell')]
+
+
+def memory(samples: Sequence[Sample]) -> Figure:
+    """The least of memory in a part: what is there when garbage has just been collected, which
+    is seldom done, so that memory goes up and down."""
+    start, *parts = _parts(samples, lambda each: each.memory, min)
+    warm, end = parts[WARM], parts[-1]
+    bound = Bound(end - warm, '≤', max(MIB_MORE, SHARE_MORE * warm), 'MiB more')
+    is_telling = samples[-1].seconds >= TELLING
+    return Figure('resident memory, MiB', start, warm, end, bound if is_telling else None)
+
+
+def counted(what: str, name: str, samples: Sequence[Sample]) -> Figure:
+    """The most that there was at any time of the first half, in which pools fill up for good;
+    and what there is most of the time in the end, since there may be one more for a moment."""
+
+    def of(each: Sample) -> float:
+        return float(getattr(each, name))
+
+    start, *most = _parts(samples, of, max)
+    warm, end = max(most[: WARM + 1]), _parts(samples, of, median_low)[-1]
+    return Figure(what, start, warm, end, Bound(end - warm, '≤', 0, 'more'))
+
+
+def _parts(
+    samples: Sequence[Sample],
+    of: Callable[[Sample], float],
+    one: Callable[[Sequence[float]], float],
+) -> list[float]:
+    """The first sample, before any request, and what stands for each part of the time."""
+    length = samples[-1].seconds / PARTS
+    parts: list[list[float]] = [[] for _ in range(PARTS)]
+    for each in samples:
+        parts[min(PARTS - 1, int(each.seconds / length))].append(of(each))
+    return [of(samples[0]), *map(one, parts)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a run; of ``zeros`` there must be none."""
+
+    seconds: float
+    counts: Mapping[str, int]
+    events: Mapping[str, int]
+    samples: Sequence[Sample]
+    figures: Sequence[Figure]
+    zeros: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        seconds: float,
+        counts: Mapping[str, int],
+        events: Mapping[str, int],
+        samples: Sequence[Sample],
+        zeros: Mapping[str, int],
+    ) -> Verdict:
+        """:param zeros: what there must be none of, beside what is counted."""
+        figures = [memory(samples), *(counted(*each, samples) for each in COUNTED.items())]
+        names = (MISMATCHES, WRONG, FAILED)
+        every = {**{name: counts.get(name, 0) for name in names}, **zeros}
+        return cls(seconds, dict(counts), dict(events), samples, figures, every)
+
+    @property
+    def met(self) -> bool:
+        """Whether all is well."""
+        bounds = [each.bound for each in self.figures if each.bound]
+        return all(bound.met for bound in bounds) and not any(self.zeros.values())
+
+    def sheets(self) -> list[Sheet]:
+        """The tables."""
+        minutes = f'{self.seconds / 60:.3g} minutes'
+        wrong = [[name, f'{n:,}', str(Bound(n, '≤', 0))] for name, n in self.zeros.items()]
+        counts = [
+            [what, f'{self.counts.get(name, 0):,}', '']
+            for name, what in TOLD.items()
+            if name not in self.zeros
+        ]
+        return [
+            Sheet(
+                f'The daemon during {minutes}',
+                ('', 'at the start', 'after warm-up', 'at the end', 'bound'),
+                [figure.texts() for figure in self.figures],
+            ),
+            Sheet(f'Requests and answers of {minutes}', ('', 'number', 'bound'), [*counts, *wrong]),
+        ]
+
+    def report(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {**asdict(self), 'met': self.met}

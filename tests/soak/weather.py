@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to the cloud beside requests: operators, failures, and the passing of time."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable
+from random import Random
+
+import sqlalchemy as sa
+
+from tests.builders import a_uuid
+from tests.functional.compute_rows import now
+from tests.functional.daemon import Daemon
+from tests.functional.nova_cloud import Database
+from tests.functional.placement_api import Conflict
+from tests.perf.hosts import FAST
+from tests.soak.machines import Machine, a_compute
+from tests.soak.tenants import Tenant
+from tests.soak.wishes import ZONES
+from tests.soak.world import World
+
+SHOWS = 5.0
+"""Seconds after which a compute shows again that it is up."""
+LASTS = (2.0, 8.0)  # seconds: how short and how long something lasts
+LONG_AGO = datetime.timedelta(hours=1)
+GARBAGE = (
+    '{',
+    '[]',
+    '"text"',
+    '[{"nova_object.name": 1}]',
+    'null',
+    '\x00',
+    '{"a": {"b": [1, {}]}}',
+)
+NOWHERE = 'mysql+pymysql://nova:nothing-there@127.0.0.1:1/nova_cell3'
+BY_CHANCE = 0.5
+"""The chance that something happens in a step."""
+
+
+class Weather:
+    """One who acts, so that nothing of all that crosses something else of it."""
+
+    def __init__(
+        self, world: World, daemon: Daemon, tenant: Tenant, random: Random, hosts: int
+    ) -> None:
+        """:param hosts: about how many there are."""
+        self.world = world
+        self.daemon = daemon
+        self.tenant = tenant
+        self.random = random
+        self.hosts = hosts
+        self._later: list[tuple[float, Callable[[], None]]] = []
+        self._leaving: set[str] = set()
+        self._heard: dict[str, float] = {}
+
+    def act(self) -> None:
+        """Let time pass, undo what has lasted long enough, and let something happen."""
+        self._show_up()
+        moment = time.monotonic()
+        due = [undo for when, undo in self._later if when <= moment]
+        self._later = [each for each in self._later if each[0] > moment]
+        for undo in due:
+            undo()
+        if self.random.random() > BY_CHANCE:
+            return
+        events: dict[Callable[[], None], int] = {
+            self.fall_silent: 14,
+            self.disable: 10,
+            self.change_aggregates: 14,
+            self.break_a_row: 14,
+            self.stray_row: 6,
+            self.another_aggregate: 6,
+            self.add_host: 8,
+            self.remove_host: 8,
+            self.archive: 10,
+            self.hang_up: 6,
+            self.lose_a_cell: 2,
+        }
+        event = self.random.choices(list(events), list(events.values()))[0]
+        event()
+        self.world.events[event.__name__] += 1
+
+    def fall_silent(self) -> None:
+        """A compute is heard of no more for a while."""
+        machine = self._any()
+        if not machine.silent:
+            self._set(machine, {'last_seen_up': now() - LONG_AGO}, silent=True)
+            self._after(lambda: self._set(machine, {'last_seen_up': now()}, silent=False))
+
+    def disable(self) -> None:
+        """An operator disables a compute for a while."""
+        machine = self._any()
+        if machine.disabled:
+            return
+        self._disable(machine)
+
+        def enable() -> None:
+            if machine.name not in self._leaving:
+                values = {'disabled': False, 'disabled_reason': None}
+                self._set(machine, values, disabled=False)
+
+        self._after(enable)
+
+    def change_aggregates(self) -> None:
+        """A host comes into another zone, or into the fast aggregate, or out of it."""
+        machine = self._any()
+        zone = self.random.choice(ZONES)
+        fast = {FAST} if self.random.random() < 0.6 else set()
+        self.world.change_members(machine, frozenset({zone, *fast}))
+
+    def break_a_row(self) -> None:
+        """A column of a compute node cannot be read, until its next report."""
+        machine = self._any()
+        columns = ('stats', 'metrics', 'numa_topology', 'pci_stats', 'supported_instances')
+        machine.report(**{self.random.choice(columns): self.random.choice(GARBAGE)})
+        # What a report does not write stays.
+        self._after(lambda: machine.report(metrics=None, supported_instances=None))
+
+    def stray_row(self) -> None:
+        """A compute node is there without its service, or without its resources, for a while;
+        nor does Placement know of it."""
+        cell = self.random.choice(sorted(self.world.cloud.cells))
+        database = self.world.cloud.cells[cell]
+        compute = a_compute(f'stray-{self.random.getrandbits(32):08x}', cell)
+        unknown = {'free_disk_gb': None} if self.random.random() < 0.5 else {}
+        database.insert('compute_nodes', [{**compute.node_row(), **unknown}])
+        if unknown:
+            version = self.world.cloud.nova.service_version
+            database.insert('services', [compute.service_row(version)])
+
+        def gone() -> None:
+            database.delete('compute_nodes', host=compute.name)
+            database.delete('services', host=compute.name)
+
+        self._after(gone)
+
+    def another_aggregate(self) -> None:
+        """There is one aggregate more for a while, whose metadata no number can be read from."""
+        api, hosts, aggregate = self.world.cloud.api, self._some(3), str(uuid.uuid4())
+        api.insert('aggregates', [{'created_at': now(), 'uuid': aggregate, 'name': aggregate}])
+        [row] = api.rows('aggregates', uuid=aggregate)
+        own = {'created_at': now(), 'aggregate_id': row['id']}
+        api.insert('aggregate_hosts', [{**own, 'host': each} for each in hosts])
+        api.insert('aggregate_metadata', [{**own, 'key': 'ram_weight_multiplier', 'value': 'much'}])
+
+        def gone() -> None:
+            for table in ('aggregate_hosts', 'aggregate_metadata'):
+                api.delete(table, aggregate_id=row['id'])
+            api.delete('aggregates', id=row['id'])
+
+        self._after(gone)
+
+    def add_host(self) -> None:
+        """A compute comes."""
+        if len(self.world.machines) < self.hosts * 1.2:
+            self.world.add_host()
+
+    def remove_host(self) -> None:
+        """A compute goes, as soon as no server is there any more."""
+        machine = self._any()
+        if len(self.world.machines) > self.hosts * 0.8 and machine.name not in self._leaving:
+            self._leaving.add(machine.name)
+            self._disable(machine)
+            self._after(lambda: self._remove(machine))
+
+    def _remove(self, machine: Machine) -> None:
+        while server := self.world.take(self.random, lambda each: each.host == machine.name):
+            self.tenant.delete_it(server)
+        try:
+            if machine.servers:
+                raise Conflict('somebody works at a server')
+            self.world.placement.remove_provider(machine.compute.uuid)
+        except Conflict:
+            self._after(lambda: self._remove(machine))
+            return
+        del self.world.machines[machine.name]
+        self._leaving.discard(machine.name)
+        for name in ('services', 'compute_nodes'):
+            gone = {'deleted': machine.database.table(name).c.id, 'deleted_at': now()}
+            machine.database.update(name, gone, host=machine.name)
+        self.world.cloud.api.delete('aggregate_hosts', host=machine.name)
+        self.world.cloud.api.delete('host_mappings', host=machine.name)
+
+    def archive(self) -> None:
+        """What is deleted leaves the tables."""
+        for database in self.world.cloud.cells.values():
+            for name in ('instances', 'compute_nodes', 'services'):
+                table = database.table(name)
+                done = table.c.deleted != 0
+                if name == 'instances':
+                    done |= table.c.vm_state == 'error'
+                # By their ids, so that no row is locked that others write.
+                with database.engine.begin() as connection:
+                    ids = connection.scalars(sa.select(table.c.id).where(done)).all()
+                    connection.execute(sa.delete(table).where(table.c.id.in_(ids)))
+
+    def hang_up(self) -> None:
+        """An operator sends SIGHUP."""
+        os.kill(self.daemon.pid, signal.SIGHUP)
+
+    def lose_a_cell(self) -> None:
+        """There is a third cell for a while, where nobody answers."""
+        api = self.world.cloud.api
+        cell = a_uuid('cell3')
+        if api.rows('cell_mappings', uuid=cell):
+            return
+        row = {
+            'created_at': now(), 'uuid': cell, 'name': 'cell3', 'disabled': False,
+            'transport_url': 'none:///', 'database_connection': NOWHERE,
+        }  # fmt: skip
+        api.insert('cell_mappings', [row])
+        self.hang_up()
+
+        def gone() -> None:
+            api.delete('cell_mappings', uuid=cell)
+            self.hang_up()
+
+        self._after(gone)
+
+    def _show_up(self) -> None:
+        """A part of the computes write that they are up, and tell which servers they have."""
+        moment = time.monotonic()
+        up = [
+            each
+            for each in self.world.machines.values()
+            if not each.silent and self._heard.get(each.name, -math.inf) <= moment - SHOWS
+        ]
+        self._heard.update((each.name, moment) for each in up)
+        for database in self.world.cloud.cells.values():
+            _heard_of(database, [each.name for each in up if each.database is database])
+        for each in up:
+            told = {'host_name': each.name, 'instance_uuids': sorted(each.servers)}
+            self.tenant.caller.cast('sync_instance_info', told)
+
+    def _disable(self, machine: Machine) -> None:
+        self._set(machine, {'disabled': True, 'disabled_reason': 'soak'}, disabled=True)
+
+    @staticmethod
+    def _set(machine: Machine, values: dict[str, object], **state: bool) -> None:
+        """Write a service's columns; while that is done nobody knows what it is fit for."""
+        since, machine.unfit_since = machine.unfit_since, math.inf
+        vars(machine).update(state)
+        machine.database.update('services', values, host=machine.name)
+        if machine.silent or machine.disabled:
+            machine.unfit_since = since if since < math.inf else time.monotonic()
+
+    def _any(self) -> Machine:
+        return self.world.machines[self._some(1)[0]]
+
+    def _some(self, count: int) -> list[str]:
+        return self.random.sample(sorted(self.world.machines), count)
+
+    def _after(self, undo: Callable[[], None]) -> None:
+        self._later.append((time.monotonic() + self.random.uniform(*LASTS), undo))
+
+
+def _heard_of(database: Database, hosts: list[str]) -> None:
+    services = database.table('services')
+    values = {'last_seen_up': now(), 'report_count': services.c.report_count + 1}
+    with database.engine.begin() as connection:
+        connection.execute(sa.update(services).where(services.c.host.in_(hosts)).values(**values))
