@@ -206,7 +206,7 @@ class SchedulerService:
 
     def stop(self) -> None:
         """Take no more requests, finish those in progress, close."""
-        self._server.leave()
+        self._server.stop()
         self._server.wait()
         for task in self._tasks:
             task.stop()

@@ -32,6 +32,7 @@ _Class = TypeVar('_Class', bound='type[NovaObject]')
 
 _classes: dict[str, type[NovaObject]] = {}
 _accepted: dict[tuple[str, str], object] = {}
+MOST_ACCEPTED = 1000  # versions, far more than there are; what callers make up is not kept
 
 
 class BadObject(ValueError):
@@ -175,6 +176,8 @@ def _accept(name: str, version: str, known: str) -> None:
     known_major, known_minor = (int(part) for part in known.split('.')[:2])
     if major != known_major:
         raise BadObject(f'{name} {version} cannot be read, only {known_major}.x (up to {known})')
+    if len(_accepted) >= MOST_ACCEPTED:
+        return
     token = object()
     first = _accepted.setdefault((name, version), token) is token
     if first and minor > known_minor:

@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import oslo_messaging
 
+from novasched.rpc.callers import Callers
+
 
 class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
-    """oslo.messaging's own, but for one thing.
+    """oslo.messaging's own, but for who sends heartbeats to callers.
 
-    A caller that says for how long it waits is sent heartbeats meanwhile, by a thread that
-    starts before the method is looked up and ends with it: without a method it would stay
-    for ever. So nobody is said to wait for a method that does not exist.
+    That one starts a thread for each call that wants them when it is begun, and never ends it
+    if there is no such method. Here one thread does it for all, also for those not begun.
     """
+
+    def __init__(self, endpoints: Sequence[Any], serializer: Any, callers: Callers) -> None:
+        super().__init__(list(endpoints), serializer, oslo_messaging.DefaultRPCAccessPolicy)
+        self._callers = callers
 
     def dispatch(self, incoming: Any) -> Any:
         """See oslo.messaging's.
@@ -23,22 +28,9 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
         :raises NoSuchMethod: it has no such method.
         :raises UnsupportedVersion: it has none of that version.
         """
-        if not self._has(incoming.message):
-            incoming.client_timeout = None
-        return super().dispatch(incoming)
-
-    def _has(self, message: Mapping[str, Any]) -> bool:
-        method = message.get('method')
-        return isinstance(method, str) and any(
-            hasattr(endpoint, method) and self.access_policy.is_allowed(endpoint, method)
-            for endpoint in self.endpoints
-            if self._serves(endpoint, message)
-        )
-
-    def _serves(self, endpoint: Any, message: Mapping[str, Any]) -> bool:
-        target = getattr(endpoint, 'target', None) or self._default_target
-        version = message.get('version', '1.0')
-        return bool(
-            self._is_namespace(target, message.get('namespace'))
-            and self._is_compatible(target, version)
-        )
+        self._callers.add(incoming)
+        incoming.client_timeout = None
+        try:
+            return super().dispatch(incoming)
+        finally:
+            self._callers.answer(incoming)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import oslo_messaging
@@ -20,6 +20,14 @@ from novasched.rpc.reader import Reader
 
 # Operators search for what this logger writes.
 LOG = logging.getLogger('nova.scheduler.manager')
+
+CASTS = (
+    'update_aggregates',
+    'delete_aggregate',
+    'update_instance_info',
+    'delete_instance_info',
+    'sync_instance_info',
+)
 
 
 class Driver(Protocol):
@@ -51,9 +59,13 @@ class Observer(Protocol):
     def sync_instance_info(self, host: str, instance_uuids: Sequence[str]) -> None:
         """These servers and no others are on the host."""
 
+    def ignored(self) -> Collection[str]:
+        """The casts, by the names of their methods, that need not even be decoded now."""
+
 
 class Indifferent:
-    """The observer of a scheduler that reads all it needs with each request."""
+    """The observer of a scheduler that reads all it needs with each request. It tells the
+    log, if that is to have it."""
 
     def update_aggregates(self, aggregates: Sequence[Aggregate]) -> None:
         LOG.debug('Aggregates changed: %s', [each.value('name') for each in aggregates])
@@ -69,6 +81,9 @@ class Indifferent:
 
     def sync_instance_info(self, host: str, instance_uuids: Sequence[str]) -> None:
         LOG.debug('All instances on %s: %s', host, instance_uuids)
+
+    def ignored(self) -> Collection[str]:
+        return () if LOG.isEnabledFor(logging.DEBUG) else CASTS
 
 
 class SchedulerEndpoint:

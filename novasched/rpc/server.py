@@ -4,33 +4,47 @@
 from __future__ import annotations
 
 import importlib
-import logging
+import threading
+from collections.abc import Callable, Collection
 from typing import Any
 
 import oslo_messaging
 from oslo_config import cfg
 from oslo_messaging import opts
+from oslo_messaging._drivers.amqpdriver import AMQPListener
+from oslo_messaging._drivers.base import PollStyleListenerAdapter
 from oslo_messaging.rpc.server import RPCServer
 
 from novasched import tls
 from novasched.errors import ConfigError
+from novasched.rpc.callers import Callers
 from novasched.rpc.dispatcher import Dispatcher
-from novasched.rpc.endpoint import BaseEndpoint, Driver, Observer, SchedulerEndpoint
+from novasched.rpc.endpoint import (
+    BaseEndpoint,
+    Driver,
+    Indifferent,
+    Observer,
+    SchedulerEndpoint,
+)
 from novasched.rpc.faults import NoValidHost
+from novasched.rpc.intake import Intake
 from novasched.rpc.serializer import Serializer
 
 EXCHANGE = 'nova'
 TOPIC = 'scheduler'
 REMOTE_MODULES = [NoValidHost.__module__]
 
-LOG = logging.getLogger(__name__)
-RABBIT = 'oslo_messaging_rabbit'
 TLS_FILES = {
     tls.AUTHORITY: 'ssl_ca_file',
     tls.CERTIFICATE: 'ssl_cert_file',
     tls.KEY: 'ssl_key_file',
 }
 PING = 'rpc_ping_enabled'
+RABBIT, PREFETCH = 'oslo_messaging_rabbit', 'rabbit_qos_prefetch_count'
+WAITING = 1000
+"""Messages that wait here for a thread unless nova.conf says how many. That is what is decided
+within the minute for which a caller is patient, by Placement's pace; each takes 35 kB. To those
+that wait here heartbeats are sent, to those that the broker has left nobody does."""
 # Options that oslo.messaging declares on the process's global configuration alone, but
 # reads on the transport's: without them it drops every message. (module, group)
 UNDECLARED = (
@@ -69,39 +83,57 @@ def make_target(host: str) -> oslo_messaging.Target:
 
 
 class Server(RPCServer):  # type: ignore[misc]
-    """oslo.messaging's own, but for how it stops.
+    """oslo.messaging's own, but that messages wait for a thread in an :class:`Intake`, and
+    not in a queue without end."""
 
-    That one stops to read and remains a consumer until all in progress is finished. What the
-    broker sends it meanwhile no other scheduler gets, and it is lost: it is read and
-    acknowledged when the connection is closed, and nobody handles it.
-    """
+    def __init__(
+        self, transport: Any, target: oslo_messaging.Target, dispatcher: Any, callers: Callers,
+        ignored: Callable[[], Collection[str]],
+    ) -> None:  # fmt: skip
+        super().__init__(transport, target, dispatcher)
+        self._callers = callers
+        self._ignored = ignored
+        self._in_progress = 0
+        self._changing = threading.Lock()
 
-    def leave(self) -> None:
-        """Leave the queues to others; handle what the broker has sent up to then."""
-        self.stop()
-        listener: Any = getattr(self.listener, '_poll_style_listener', None)
-        connection = getattr(listener, 'conn', None)
-        if connection is None:
-            return  # oslo.messaging's fake transport has no broker
-        broker = connection.connection
+    def has_room(self) -> bool:
+        """Whether a thread is free."""
+        return self._in_progress < int(self.conf.executor_thread_pool_size)
+
+    def _create_listener(self) -> Any:
+        made = super()._create_listener()
+        rabbit = getattr(made, '_poll_style_listener', None)
+        if not isinstance(rabbit, AMQPListener):
+            return made  # oslo.messaging's fake transport has no broker
+        intake = Intake(rabbit.driver, rabbit.conn, self._callers, self.has_room, self._ignored)
+        for consumer in rabbit.conn._consumers:
+            consumer.callback = intake
+        return PollStyleListenerAdapter(intake, made.batch_size, made.batch_timeout)
+
+    def _on_incoming(self, incoming: Any) -> None:
+        with self._changing:
+            self._in_progress += 1
+        super()._on_incoming(incoming)
+
+    def _process_incoming(self, incoming: Any) -> None:
         try:
-            for consumer, tag in list(connection._consumers.items()):
-                consumer.cancel(tag)
-        except (*broker.connection_errors, *broker.channel_errors) as error:
-            LOG.warning('The broker cannot be told that this consumer stops: %s', error)
-        while taken := listener.poll():
-            self._on_incoming(taken)
+            super()._process_incoming(incoming)
+        finally:
+            with self._changing:
+                self._in_progress -= 1
 
 
 def make_server(
     transport: Any, host: str, driver: Driver, observer: Observer | None = None
 ) -> Server:
-    """A server, not started: ``start()``, ``leave()``, then ``wait()`` for what is in
-    progress. It handles each message in a thread of ``[DEFAULT]
-    executor_thread_pool_size``."""
+    """A server, not started: ``start()``, ``stop()``, which leaves the queues and what is not
+    begun to others, then ``wait()`` for what is in progress. It handles each message in a
+    thread of ``[DEFAULT] executor_thread_pool_size``."""
+    observer = observer or Indifferent()
+    callers = Callers()
     endpoints = [SchedulerEndpoint(driver, observer), BaseEndpoint()]
-    dispatcher = Dispatcher(endpoints, Serializer(), oslo_messaging.DefaultRPCAccessPolicy)
-    return Server(transport, make_target(host), dispatcher)
+    dispatcher = Dispatcher(endpoints, Serializer(), callers)
+    return Server(transport, make_target(host), dispatcher, callers, observer.ignored)
 
 
 def _declare_options(conf: cfg.ConfigOpts) -> None:
@@ -111,9 +143,16 @@ def _declare_options(conf: cfg.ConfigOpts) -> None:
         except (ImportError, AttributeError):
             continue  # a release that does not have them
         conf.register_opts(options, name)
+    conf.register_opts(_options(PREFETCH), RABBIT)
+    conf.set_default(PREFETCH, WAITING, RABBIT)
     if conf is not cfg.CONF:
         # The dispatcher asks the global configuration whether to answer pings.
-        ping = [each for _, every in opts.list_opts() for each in every if each.name == PING]
+        ping = _options(PING)
         conf.register_opts(ping)
         cfg.CONF.register_opts(ping)
         cfg.CONF.set_override(PING, conf[PING])
+
+
+def _options(name: str) -> list[cfg.Opt]:
+    """oslo.messaging's own declaration of an option."""
+    return [each for _, every in opts.list_opts() for each in every if each.name == name]

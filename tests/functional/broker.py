@@ -20,16 +20,28 @@ TOPIC = 'scheduler'
 
 def consumers(amqp_url: str, queue: str) -> int:
     """How many consume from a queue; none when there is no such queue."""
-    with _connection(amqp_url) as connection:
+    with connect(amqp_url) as connection:
         try:
             return int(connection.channel().queue_declare(queue, passive=True).consumer_count)
         except NotFound:
             return 0
 
 
+def depth(amqp_url: str, queue: str = TOPIC) -> int:
+    """How many messages nobody has been sent, or somebody has given back."""
+    with connect(amqp_url) as connection:
+        return int(connection.channel().queue_declare(queue, passive=True).message_count)
+
+
+def purge(amqp_url: str, queue: str = TOPIC) -> None:
+    """Throw away what nobody has been sent."""
+    with connect(amqp_url) as connection:
+        connection.channel().queue_purge(queue)
+
+
 def exists(amqp_url: str, queue: str) -> bool:
     """Whether there is such a queue."""
-    with _connection(amqp_url) as connection:
+    with connect(amqp_url) as connection:
         try:
             connection.channel().queue_declare(queue, passive=True)
         except NotFound:
@@ -39,7 +51,7 @@ def exists(amqp_url: str, queue: str) -> bool:
 
 def publish(amqp_url: str, body: bytes, routing_key: str = TOPIC) -> None:
     """Put a message of any content into the queue of the scheduler."""
-    with _connection(amqp_url) as connection:
+    with connect(amqp_url) as connection:
         exchange = Exchange(EXCHANGE, type='topic', durable=False, passive=True)
         Producer(connection.channel(), exchange, auto_declare=False).publish(
             body,
@@ -49,7 +61,8 @@ def publish(amqp_url: str, body: bytes, routing_key: str = TOPIC) -> None:
         )
 
 
-def _connection(amqp_url: str) -> Connection:
+def connect(amqp_url: str) -> Connection:
+    """A connection that the block closes."""
     return Connection(amqp_url.replace('rabbit://', 'amqp://', 1), connect_timeout=10)
 
 
@@ -57,7 +70,7 @@ def _connection(amqp_url: str) -> Connection:
 def copied(amqp_url: str, routing_key: str = TOPIC) -> Iterator[Callable[[], Any]]:
     """A queue of our own that gets what others get with a routing key; what is given returns
     the next body, decoded."""
-    with _connection(amqp_url) as connection:
+    with connect(amqp_url) as connection:
         exchange = Exchange(EXCHANGE, type='topic', durable=False, passive=True)
         name = f'novasched-copy-{secrets.token_hex(4)}'
         queue = Queue(name, exchange, routing_key, durable=False, auto_delete=True)

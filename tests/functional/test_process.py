@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import statistics
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,16 +16,14 @@ import oslo_messaging
 import psutil
 import pytest
 
-from tests.parity.rankings.proxy import Exchange, Proxy
-
 from . import broker
 from .daemon import Daemon, is_reference
+from .gate import WAIT, Gate, gate_before
 from .nova_cloud import NovaCloud
 from .processes import wait_until
 from .steady import Caller, load
 
 SECONDS = int(os.environ.get('NOVASCHED_TEST_SECONDS', '10'))
-WAIT = 30.0
 QUEUE = broker.TOPIC
 SECRET = 'a-word-that-nobody-may-see'
 RELOADED = 'SIGHUP: reloaded'
@@ -135,38 +132,18 @@ class TestReload:
         assert ' DEBUG ' not in daemon.text()[length:]
 
 
-class Gate(Proxy):
-    """A Placement whose answers wait until somebody opens the gate."""
-
-    def __init__(self, upstream: str) -> None:
-        super().__init__(upstream)
-        self.opened = threading.Event()
-        self.waiting = threading.Semaphore(0)
-
-    def keep(self, exchange: Exchange) -> None:
-        """Hold the answer back."""
-        self.waiting.release()
-        assert self.opened.wait(WAIT)
-
-
 @pytest.fixture
 def gate(hosts: NovaCloud) -> Iterator[Gate]:
     """A Placement for one scheduler alone, shut as soon as that runs."""
-    with Gate(hosts.placement_url) as server:
-        server.opened.set()
-        threading.Thread(target=server.serve_forever, kwargs={'poll_interval': 0.05}).start()
+    with gate_before(hosts.placement_url) as server:
         yield server
-        server.opened.set()
-        server.shutdown()
 
 
 @pytest.fixture
 def gated(hosts: NovaCloud, gate: Gate) -> Iterator[Daemon]:
     """A scheduler whose requests take until the gate is opened."""
     with Daemon(hosts, {'placement': {'endpoint': gate.url}}) as running:
-        gate.opened.clear()
-        while gate.waiting.acquire(blocking=False):
-            pass
+        gate.shut()
         yield running
 
 

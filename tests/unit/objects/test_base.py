@@ -13,6 +13,7 @@ from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields
 
 from novasched import objects
+from novasched.objects import base
 from tests.unit.rpc.wire import FLAVOR, a_spec, primitive, without_order
 
 CELL = {'id': 0, 'cpuset': [0, 1], 'memory': 512}
@@ -103,6 +104,21 @@ def test_a_newer_minor_is_warned_about_once(caplog: pytest.LogCaptureFixture) ->
         'NetworkRequestList 1.901 is newer than 1.1, the version known here; what it adds is ignored',
         'NetworkRequest 1.901 is newer than 1.3, the version known here; what it adds is ignored',
     ]
+
+
+def test_versions_without_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many versions somebody makes up, all are read, and neither the memory nor the
+    log is filled with them."""
+    monkeypatch.setattr(base, '_accepted', {})
+    monkeypatch.setattr(base, 'MOST_ACCEPTED', 10)
+    with caplog.at_level(logging.WARNING, logger='novasched.objects'):
+        for minor in range(100, 200):
+            assert objects.decode(primitive('RequestSpec', f'1.{minor}', id=minor)).id == minor
+    assert len(caplog.messages) == 10
+    with pytest.raises(objects.BadObject):
+        objects.decode(primitive('RequestSpec', '2.0'))
 
 
 @pytest.mark.parametrize('version', ['1.0', '1.14', '1.15', '1.15.3'])

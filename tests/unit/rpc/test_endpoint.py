@@ -13,7 +13,7 @@ from novasched.errors import BadRequest
 from novasched.model.request import Request
 from novasched.model.selection import Selection
 from novasched.objects import Instance
-from novasched.rpc.endpoint import BaseEndpoint, SchedulerEndpoint
+from novasched.rpc.endpoint import BaseEndpoint, Indifferent, SchedulerEndpoint
 from tests.unit.rpc.wire import CASTS, CONTEXT, FLAVOR, decoded, primitive
 
 
@@ -44,6 +44,9 @@ class Notebook:
 
     def sync_instance_info(self, host: str, instance_uuids: Any) -> None:
         self.heard.append(('all instances', host, list(instance_uuids)))
+
+    def ignored(self) -> tuple[str, ...]:
+        return ()
 
 
 HERE = 'e2e-cmp1'
@@ -84,6 +87,15 @@ def test_recorded_casts(method: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger='nova.scheduler.manager'):
         getattr(SchedulerEndpoint(Nobody()), method)(CONTEXT, **decoded(CASTS[method]['args']))
     assert [record.levelname for record in caplog.records] == ['DEBUG']
+
+
+@pytest.mark.parametrize(('level', 'ignored'), [('DEBUG', set()), ('INFO', set(CASTS))])
+def test_what_is_not_decoded(
+    level: str, ignored: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A scheduler that needs no announcements spares itself those that it does not log."""
+    with caplog.at_level(level, logger='nova.scheduler.manager'):
+        assert set(Indifferent().ignored()) == ignored
 
 
 @pytest.mark.parametrize(

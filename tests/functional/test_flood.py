@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More requests at once than can be served within the patience of those who ask."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+import pytest
+
+from novasched.rpc.server import WAITING
+
+from . import broker
+from .crowd import HUGE, Crowd, crowd
+from .daemon import Daemon, is_reference
+from .gate import WAIT, Gate, gate_before
+from .nova_cloud import NovaCloud
+from .processes import wait_until
+from .relay import Relay, relay_to
+
+FLOOD = int(os.environ.get('NOVASCHED_TEST_FLOOD', '300'))
+PER_MESSAGE, PER_THREAD = 60_000, 1_000_000
+"""Bytes of memory at the most: a message of nova's that waits, decoded (35 kB in the mean), and
+a request at work with all that it needs for the first time (measured: 0.7 MB)."""
+IMPATIENT = 2  # seconds; the least that a caller can say
+QUIET = {'DEFAULT': {'debug': False, 'service_down_time': 3600}}
+
+pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler holds all it can get')
+
+
+@pytest.fixture(scope='module')
+def hosts(cloud: NovaCloud) -> NovaCloud:
+    """A small cloud with room for everybody."""
+    cloud.reset()
+    for number in range(10):
+        name, cell = f'host-{number}', ('cell1', 'cell2')[number % 2]
+        cloud.add_host(name, cell, vcpus=100_000, ram_mb=50_000_000, disk_gb=1_000_000)
+    return cloud
+
+
+@pytest.fixture
+def callers(hosts: NovaCloud) -> Iterator[Crowd]:
+    """Who ask."""
+    with crowd(hosts.amqp_url) as made:
+        yield made
+
+
+class Memory:
+    """By how much the resident memory of a daemon's worker has grown at the most."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        [self._worker] = psutil.Process(daemon.pid).children()
+        self._before = self._worker.memory_info().rss
+        self.grown = 0
+
+    def look(self) -> None:
+        """Look at it now."""
+        self.grown = max(self.grown, self._worker.memory_info().rss - self._before)
+
+
+@contextmanager
+def watched(*daemons: Daemon) -> Iterator[list[Memory]]:
+    """Their memory, looked at all the time."""
+    found, over = [Memory(daemon) for daemon in daemons], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.2):
+            for each in found:
+                each.look()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        watcher.join()
+
+
+def test_a_flood(hosts: NovaCloud, callers: Crowd) -> None:
+    """Everybody who asks is answered once, or refused once; two daemons share the work, and
+    the memory of neither grows by more than what waits there and what is at work."""
+    with Daemon(hosts, QUIET) as one, Daemon(hosts, QUIET) as other, watched(one, other) as found:
+        impossible = callers.ask(FLOOD // 50, flavor=HUGE)
+        possible = callers.ask(FLOOD - len(impossible))
+        everybody = [*impossible, *possible]
+        callers.listen(lambda: callers.answered(everybody), 30 + FLOOD / 4, 'answer for all')
+    refused = [one.text().count(REFUSAL), other.text().count(REFUSAL)]
+    print(f'{FLOOD} requests: {[each.grown // 2**20 for each in found]} MiB more, {refused}')
+    assert callers.answers == dict.fromkeys(everybody, 1)
+    assert {each for each in everybody if callers.hosts[each] is None} == set(impossible)
+    assert hosts.all_allocations().keys() == set(possible)
+    assert min(refused) > 0
+    most = min(FLOOD, WAITING) * PER_MESSAGE + 64 * PER_THREAD
+    assert max(each.grown for each in found) < most
+
+
+REFUSAL = 'Got no allocation candidates'
+
+
+@pytest.fixture
+def gate(hosts: NovaCloud) -> Iterator[Gate]:
+    """Placement."""
+    with gate_before(hosts.placement_url) as made:
+        yield made
+
+
+@pytest.fixture
+def wire(hosts: NovaCloud) -> Iterator[Relay]:
+    """Between the scheduler and the broker."""
+    with relay_to(hosts.amqp_url) as made:
+        yield made
+
+
+@pytest.fixture
+def slow(hosts: NovaCloud, gate: Gate, wire: Relay) -> Iterator[Daemon]:
+    """A scheduler of one thread, whose requests take until the gate is opened."""
+    options: dict[str, dict[str, Any]] = {
+        'DEFAULT': {
+            **QUIET['DEFAULT'],
+            'executor_thread_pool_size': 1,
+            'transport_url': wire.url,
+        },
+        'placement': {'endpoint': gate.url},
+    }
+    with Daemon(hosts, options) as running:
+        gate.shut()
+        yield running
+        gate.opened.set()
+    broker.purge(hosts.amqp_url)
+
+
+def begun(callers: Crowd, gate: Gate) -> str:
+    """The server of a request that is being scheduled, and lasts until the gate is opened."""
+    [server] = callers.ask(1)
+    assert gate.waiting.acquire(timeout=WAIT)
+    return server
+
+
+def test_most_stays_with_the_broker(
+    hosts: NovaCloud, slow: Daemon, gate: Gate, callers: Crowd
+) -> None:
+    """A scheduler takes so many messages as it can keep from giving up and no more. When it
+    ends, those that it has not begun go to others at once, and that in progress is answered."""
+    depth = lambda: broker.depth(hosts.amqp_url)  # noqa: E731
+    first, rest = begun(callers, gate), max(FLOOD - WAITING, 100)
+    with watched(slow) as [memory]:
+        callers.ask(WAITING + rest)
+        wait_until(lambda: depth() == rest, WAIT, 'end of taking')
+        memory.look()
+    print(f'{WAITING} waiting: {memory.grown // 2**20} MiB more')
+    assert memory.grown < WAITING * PER_MESSAGE
+    os.kill(slow.pid, signal.SIGTERM)
+    wait_until(lambda: depth() == WAITING + rest, WAIT, 'giving back')
+    assert slow.alive()
+    gate.opened.set()
+    callers.listen(lambda: callers.answered([first]), WAIT, 'answer')
+    assert slow.wait() == 0
+
+
+def test_a_crash_loses_what_was_begun(
+    hosts: NovaCloud, slow: Daemon, gate: Gate, callers: Crowd
+) -> None:
+    """What waits in a scheduler that is killed is answered by another one."""
+    lost, others = begun(callers, gate), callers.ask(20)
+    wait_until(lambda: broker.depth(hosts.amqp_url) == 0, WAIT, 'taking')
+    slow.kill()
+    with Daemon(hosts, QUIET):
+        callers.listen(lambda: callers.answered(others), WAIT, 'answers')
+    assert callers.answers == dict.fromkeys(others, 1)
+    assert not callers.answered([lost])
+
+
+def test_a_lost_connection(
+    hosts: NovaCloud, slow: Daemon, gate: Gate, callers: Crowd, wire: Relay
+) -> None:
+    """The broker sends all anew that waits in a scheduler which it has lost; each of them is
+    served once, and what is in progress is finished."""
+    everybody = [begun(callers, gate), *callers.ask(20)]
+    taken = lambda: broker.depth(hosts.amqp_url) == 0  # noqa: E731
+    wait_until(taken, WAIT, 'taking')
+    wire.cut()
+    wait_until(lambda: 'Reconnected to AMQP server' in slow.text(), WAIT, 'connection')
+    wait_until(taken, WAIT, 'taking once more')
+    gate.opened.set()
+    everybody += callers.ask(1)  # comes after all that would come twice
+    callers.listen(lambda: callers.answered(everybody), WAIT, 'answers')
+    assert callers.answers == dict.fromkeys(everybody, 1)
+
+
+def test_those_who_wait_are_told(slow: Daemon, gate: Gate, callers: Crowd) -> None:
+    """Who gives up after two seconds of silence hears of the scheduler for as long as it
+    takes, before its request is begun and after; then it gets its answer."""
+    everybody = [begun(callers, gate), *callers.ask(20, patience=IMPATIENT)]
+    last = everybody[-1]
+    callers.listen(lambda: callers.heartbeats[last] > 2, WAIT, 'heartbeats')
+    gate.opened.set()
+    callers.listen(lambda: callers.answered(everybody), WAIT, 'answers')
+    assert None not in callers.hosts.values()
+
+
+def test_nobody_is_scheduled_who_has_given_up(
+    hosts: NovaCloud, slow: Daemon, gate: Gate, callers: Crowd
+) -> None:
+    """What has waited for longer than its caller does is dropped, with a line in the log that
+    names request and server; others are served in the order in which they came."""
+    first, late, last = begun(callers, gate), callers.ask(2, lifetime=3), callers.ask(2)
+    wait_until(lambda: slow.text().count('is dropped, since its caller') == 2, WAIT, 'lines')
+    for server in late:
+        assert f"for instances ['{server}'] is dropped" in slow.text()
+    gate.opened.set()
+    callers.listen(lambda: callers.answered([first, *last]), WAIT, 'answers')
+    assert list(callers.answers) == [first, *last]
+    assert not hosts.all_allocations().keys() & set(late)
