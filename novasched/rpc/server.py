@@ -72,7 +72,7 @@ def make_transport(conf: cfg.ConfigOpts) -> Any:
         raise ConfigError(option, '(not shown)', 'it cannot be read as a URL') from None
     except oslo_messaging.DriverLoadFailure as error:
         raise ConfigError(option, '(not shown)', f'there is no driver {error.driver}') from None
-    if RABBIT in transport.conf and transport.conf[RABBIT].ssl:
+    if 'ssl' in transport.conf.get(RABBIT, ()) and transport.conf[RABBIT].ssl:
         tls.check_group(transport.conf, RABBIT, TLS_FILES)
     return transport
 
