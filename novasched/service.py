@@ -13,6 +13,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable
+from concurrent import futures
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +96,7 @@ PREFILTERS = (
 """In the order in which they run."""
 MINUTE = 60  # seconds
 TRIM = 10  # seconds between looks for memory that the system can have back
+LAST = 2.0  # seconds that tasks have to end
 TLS_FILES = {tls.AUTHORITY: 'cafile', tls.CERTIFICATE: 'certfile', tls.KEY: 'keyfile'}
 """keystoneauth1's options."""
 THREADS = 64
@@ -133,8 +135,8 @@ def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
     prepare = functools.partial(share, conf)
     filters, weighers = plugins.filters(settings, prepare), plugins.weighers(settings, prepare)
     driver = plugins.driver(settings, prepare)
-    own = _database(conf, 'database')
-    api = _database(conf, 'api_database')
+    own = _database(conf, 'database', settings.cell_timeout)
+    api = _database(conf, 'api_database', settings.cell_timeout)
     cells = Cells(api, conf.database, settings.cell_timeout)
     cells.refresh()
     aggregates = AggregateReader(api)
@@ -210,8 +212,10 @@ class SchedulerService:
         self._server.wait()
         for task in self._tasks:
             task.stop()
-        for task in self._tasks:
-            task.wait()
+        # One that waits for a database which does not answer keeps nobody here.
+        waiting = futures.ThreadPoolExecutor(max(1, len(self._tasks)), 'last')
+        futures.wait([waiting.submit(task.wait) for task in self._tasks], timeout=LAST)
+        waiting.shutdown(wait=False)
         self._transport.cleanup()
         self.application.close()
 
@@ -283,11 +287,11 @@ def run(conf: cfg.ConfigOpts) -> int:
     return Supervisor(Plan(make, conf.scheduler.workers or 1, timeout, reload)).run()
 
 
-def _database(conf: cfg.ConfigOpts, group: str) -> Database:
+def _database(conf: cfg.ConfigOpts, group: str, patience: float) -> Database:
     url = conf[group].connection
     if not url:
         raise ConfigError(f'[{group}] connection', 'not set', 'the URL of a database is needed')
-    return connect(conf[group], url, f'[{group}] connection', wait=True)
+    return connect(conf[group], url, f'[{group}] connection', wait=True, patience=patience)
 
 
 def _network(

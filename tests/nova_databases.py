@@ -37,8 +37,9 @@ def _engine(url):
 class NovaDatabases:
     """Rows to read, and what reads them; ``now`` is the clock, ``group`` tells who is up."""
 
-    def __init__(self, url_of):
-        """``url_of`` gives the URL of an empty database of that name."""
+    def __init__(self, url_of, patience=None):
+        """``url_of`` gives the URL of an empty database of that name; cells may be silent for
+        ``patience`` seconds."""
         conf = cfg.ConfigOpts()
         conf.register_opts(options.database_opts, group='database')
         conf([])
@@ -64,7 +65,7 @@ class NovaDatabases:
                 database_connection=self.urls[name], disabled=False,
             )  # fmt: skip
         self.options = conf.database
-        self.cells = Cells(Database(self.api, 'API database'), self.options)
+        self.cells = Cells(Database(self.api, 'API database'), self.options, patience)
 
     def close(self):
         for engine in (self.api, *self.engines.values()):

@@ -8,8 +8,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import sqlalchemy as sa
+
 from novasched.cells.mirror import Mirror, Row
 from novasched.cells.schema import Database
+from novasched.errors import DatabaseUnavailable
 from novasched.model.host import Aggregate
 from novasched.turns import NOW, Turns
 
@@ -47,7 +50,7 @@ class AggregateReader:
         self._members = Mirror(api, 'aggregate_hosts', ('aggregate_id', 'host'), _plain)
         self._warned: set[tuple[int, str, str]] = set()
         self._state = State()
-        self._stale = False
+        self._stale = self._failing = self._known = False
         self._turns = Turns(self._refresh)
 
     def having(self, key: str, value: str, since: float = NOW) -> Sequence[Aggregate]:
@@ -61,20 +64,35 @@ class AggregateReader:
     def state(self, since: float = NOW) -> State:
         """The aggregates; the same object while nothing about them changes.
 
-        :raises DatabaseUnavailable: the API database does not answer.
+        :raises DatabaseUnavailable: the API database has never answered yet.
         """
         return self._turns.since(since)
 
     def _refresh(self) -> State:
-        mirrors = (self._records, self._metadata, self._members)
-        with self.api.transaction() as connection:
-            for mirror in mirrors:
-                if mirror.refresh(connection):
-                    self._stale = True
-        if self._stale:
+        """What the API database says. While it says nothing, what it has said last: that
+        changes rarely, and servers can go where they went before."""
+        failure = None
+        try:
+            self.api.read(self._read)
+        except DatabaseUnavailable as error:
+            if not self._known:
+                raise
+            failure = error
+        if failure and not self._failing:
+            LOG.warning('Aggregates cannot be read, and stay as they were: %s', failure)
+        if self._failing and not failure:
+            LOG.info('Aggregates can be read again.')
+        self._failing = failure is not None
+        if self._stale and not failure:
             self._state = self._built()
             self._stale = False
+        self._known = True
         return self._state
+
+    def _read(self, connection: sa.Connection) -> None:
+        for mirror in (self._records, self._metadata, self._members):
+            if mirror.refresh(connection):
+                self._stale = True
 
     def _built(self) -> State:
         metadata: dict[int, dict[str, str]] = defaultdict(dict)

@@ -48,6 +48,7 @@ class Computes:
             self._base, 'services', rows.SERVICE, lambda row: row, binary=COMPUTE.binary
         )
         self._silent: frozenset[int] = frozenset()
+        self._stale = False
         self._services: dict[str, Service] = {}
         self._hosts: Mapping[str, Host] = {}
         self._uuids: dict[int, str] = {}
@@ -68,9 +69,7 @@ class Computes:
             # Before the nodes: a server that is seen on its host is in what is read of the
             # host afterwards.
             arrived = self._arrived(awaited) if awaited else {}
-            with self._base.transaction() as connection:
-                self._refresh_services(connection, now)
-                self._new_nodes.update(self._nodes.refresh(connection))
+            self._base.read(lambda connection: self._read(connection, now))
             self._rebuild()
             return State(self._hosts, arrived)
         finally:
@@ -82,13 +81,19 @@ class Computes:
         found = self._base.rows(sa.select(*columns).where(table.c.uuid.in_(awaited)))
         return {row.uuid: rows.place(row) for row in found if rows.has_arrived(row)}
 
-    def _refresh_services(self, connection: sa.Connection, now: datetime) -> None:
-        changed = self._records.refresh(connection)
+    def _read(self, connection: sa.Connection, now: datetime) -> None:
+        """Wherever it ends early, it can be done again."""
+        if self._records.refresh(connection):
+            self._stale = True
         services = self._records.made
         silent = self._group.silent(self._base, connection, COMPUTE, services, now)
-        if not changed and silent == self._silent:
-            return
-        before, self._silent = self._services, silent
+        if self._stale or silent != self._silent:
+            self._judge(services, silent)
+        self._new_nodes.update(self._nodes.refresh(connection))
+
+    def _judge(self, services: Mapping[int, Any], silent: frozenset[int]) -> None:
+        """See which services say or are something else than before."""
+        before, self._silent, self._stale = self._services, silent, False
         self._services = {
             row.host: rows.service(row, up=row.id not in silent) for row in services.values()
         }

@@ -15,20 +15,19 @@ import sqlalchemy as sa
 from oslo_db import exception as db_exc
 
 from novasched.cells.mappings import Cell, Cells
-from novasched.cells.schema import DATABASE_ERRORS, Database, reason
+from novasched.cells.schema import Database
 from novasched.cells.servicegroup import SCHEDULER, Group
 from novasched.errors import DatabaseUnavailable
 
 LOG = logging.getLogger('nova.scheduler.manager')
 SERVICE = ('id', 'host', 'forced_down')
-FAILURES = (DatabaseUnavailable, *DATABASE_ERRORS)
 
 
 class Discovery:
     """Writes ``host_mappings`` and ``compute_nodes.mapped``.
 
-    The cells come with connections of their own and are looked up each time: a new cell's
-    hosts are mapped before SIGHUP lets servers go there. Those of disabled cells are too.
+    The cells are looked up each time: a new cell's hosts are mapped before SIGHUP lets
+    servers go there. Those of disabled cells are too.
     """
 
     def __init__(
@@ -53,8 +52,8 @@ class Discovery:
                 LOG.debug('Hosts are discovered by the scheduler on %s', leader)
                 return
             self.cells.refresh()
-        except FAILURES as error:
-            LOG.error('Unable to discover hosts: %s', reason(error))
+        except DatabaseUnavailable as error:
+            LOG.error('Unable to discover hosts: %s', error)
             return
         mapped = [f'{cell.name}:{host}' for cell in self.cells.all() for host in self._new(cell)]
         if mapped:
@@ -66,13 +65,16 @@ class Discovery:
 
     def _leader(self) -> str | None:
         """The first host, by name, whose scheduler is up and enabled."""
-        with self.own.transaction() as connection:
-            select = self.own.select('services', SERVICE, binary=SCHEDULER.binary, disabled=False)
+        select = self.own.select('services', SERVICE, binary=SCHEDULER.binary, disabled=False)
+
+        def look(connection: sa.Connection) -> list[str]:
             services: Mapping[int, Any] = {row.id: row for row in connection.execute(select)}
             now = self.utcnow()
             silent = self.group.silent(self.own, connection, SCHEDULER, services, now)
-        up = (row.host for row in services.values() if row.id not in silent and not row.forced_down)
-        return min(up, default=None)
+            up = (row for row in services.values() if row.id not in silent)
+            return [row.host for row in up if not row.forced_down]
+
+        return min(self.own.read(look), default=None)
 
     def _new(self, cell: Cell) -> Iterator[str]:
         """Map the hosts of a cell that nobody has mapped; those that were."""
@@ -83,8 +85,8 @@ class Discovery:
                 if host not in known and self._map(cell, host):
                     self._mark(cell.database, node)
                     yield host
-        except FAILURES as error:
-            LOG.error('Unable to discover hosts in cell %s: %s', cell.identity, reason(error))
+        except DatabaseUnavailable as error:
+            LOG.error('Unable to discover hosts in cell %s: %s', cell.identity, error)
 
     def _unmapped(self, base: Database) -> dict[str, int]:
         """Hosts with nodes that are not marked as mapped, and the first such node of each.
@@ -110,8 +112,9 @@ class Discovery:
         table = self.cells.api.table('host_mappings')
         values = {'created_at': self.utcnow(), 'cell_id': cell.id, 'host': host}
         try:
-            with self.cells.api.engine.begin() as connection:
-                connection.execute(sa.insert(table).values(values))
+            self.cells.api.write(
+                lambda connection: connection.execute(sa.insert(table).values(values))
+            )
         except db_exc.DBDuplicateEntry:
             LOG.debug('Host %s has been mapped by somebody else', host)
             return False
@@ -120,5 +123,5 @@ class Discovery:
     def _mark(self, base: Database, node: int) -> None:
         table = base.table('compute_nodes')
         values = {'mapped': 1, 'updated_at': self.utcnow()}
-        with base.engine.begin() as connection:
-            connection.execute(sa.update(table).where(table.c.id == node).values(values))
+        statement = sa.update(table).where(table.c.id == node).values(values)
+        base.write(lambda connection: connection.execute(statement))

@@ -21,6 +21,8 @@ from novasched.errors import ConfigError, DatabaseUnavailable
 from novasched.secrets import learn
 
 TIMEOUTS = ('connect_timeout', 'read_timeout', 'write_timeout')
+CONNECT = 10
+"""Seconds that the driver waits for a connection by itself; no reason to wait longer."""
 LOG = logging.getLogger('nova.objects.cell_mapping')
 
 
@@ -55,7 +57,7 @@ def connect(
         url = checked(_with_parameters(url, group.connection_parameters), name)
         if patience is not None:
             url = _with_patience(url, patience)
-        return Database(engines.create_engine(url, **options), name)
+        return Database(engines.create_engine(url, **options), name, patience)
     except (sa_exc.ArgumentError, sa_exc.NoSuchModuleError, ImportError, ValueError) as error:
         raise ConfigError(name, '(not shown)', f'unusable: {type(error).__name__}') from None
     except (db_exc.DBError, *DATABASE_ERRORS) as error:
@@ -83,8 +85,9 @@ def _with_patience(url: str, seconds: float) -> str:
     parsed = sa.engine.make_url(url)
     if parsed.get_driver_name() not in ('pymysql', 'mysqldb'):
         return url
-    limit = str(max(1, math.ceil(seconds)))
-    missing = {name: limit for name in TIMEOUTS if name not in parsed.query}
+    limit = max(1, math.ceil(seconds))
+    limits = dict.fromkeys(TIMEOUTS, limit) | {'connect_timeout': min(limit, CONNECT)}
+    missing = {name: str(each) for name, each in limits.items() if name not in parsed.query}
     return parsed.update_query_dict(missing).render_as_string(hide_password=False)
 
 
@@ -145,4 +148,4 @@ def _parts(own: str) -> dict[str, object]:
 def dispose(*databases: Database) -> None:
     """Close pooled connections, so that none is shared with a forked process."""
     for database in databases:
-        database.engine.dispose()
+        database.close()

@@ -7,15 +7,18 @@ for the same one.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from datetime import datetime
 
 import sqlalchemy as sa
+from oslo_db import exception as db_exc
 
 from novasched.cells.mappings import Cell
-from novasched.cells.schema import DATABASE_ERRORS, Database, reason
+from novasched.cells.schema import Database
 from novasched.errors import DatabaseUnavailable
 
 LOG = logging.getLogger('nova.servicegroup.drivers.db')
@@ -44,23 +47,23 @@ class Heartbeat:
         :raises DatabaseUnavailable: the database does not answer.
         """
         version = self._deployment_version()
-        try:
-            with self.own.engine.begin() as connection:
-                if not self._update(connection, {'version': version} if version else {}):
-                    connection.execute(sa.insert(self._table).values(self._row(version)))
-        except DATABASE_ERRORS as error:
-            raise DatabaseUnavailable(f'{self.own.name}: {reason(error)}') from None
+
+        def write(connection: sa.Connection) -> None:
+            if not self._update(connection, {'version': version} if version else {}):
+                connection.execute(sa.insert(self._table).values(self._row(version)))
+
+        with contextlib.suppress(db_exc.DBDuplicateEntry):  # another worker has just made it
+            self.own.write(write)
 
     def beat(self) -> None:
         """Count one up and note the time; a failure is logged once until it is over."""
         try:
-            with self.own.engine.begin() as connection:
-                found = self._update(connection, {'report_count': self._table.c.report_count + 1})
-            if not found:
+            count: dict[str, object] = {'report_count': self._table.c.report_count + 1}
+            if not self.own.write(lambda connection: self._update(connection, count)):
                 self.join()
-        except (*DATABASE_ERRORS, DatabaseUnavailable) as error:
+        except DatabaseUnavailable as error:
             if not self._failing:
-                LOG.error('Unable to update the service record: %s', reason(error))
+                LOG.error('Unable to update the service record: %s', error)
             self._failing = True
         else:
             if self._failing:
@@ -111,13 +114,17 @@ class Heartbeat:
         so that one of our own would hold it back, or push it too far. A cell that does not
         answer says nothing, and does not keep us from starting.
         """
-        newest = self._newest_version(self.own)
-        for cell in self.cells():
-            try:
-                newest = max(newest, self._newest_version(cell.database))
-            except DatabaseUnavailable as error:
-                LOG.warning('Failed to get service versions for cell %s: %s', cell.uuid, error)
-        return newest
+        cells = self.cells()
+        # At once, so that several which do not answer are waited for together.
+        with futures.ThreadPoolExecutor(max(1, len(cells)), 'version') as pool:
+            return max([self._newest_version(self.own), *pool.map(self._newest_in, cells)])
+
+    def _newest_in(self, cell: Cell) -> int:
+        try:
+            return self._newest_version(cell.database)
+        except DatabaseUnavailable as error:
+            LOG.warning('Failed to get service versions for cell %s: %s', cell.uuid, error)
+            return 0
 
     @staticmethod
     def _newest_version(database: Database) -> int:

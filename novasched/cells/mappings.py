@@ -49,13 +49,18 @@ class Cells:
     """The cells; known until :meth:`refresh`, as an operator expects of SIGHUP."""
 
     def __init__(
-        self, api: Database, options: cfg.ConfigOpts.GroupAttr, patience: float | None = None
+        self,
+        api: Database,
+        options: cfg.ConfigOpts.GroupAttr,
+        patience: float | None = None,
+        others: Cells | None = None,
     ) -> None:
         """The options are those of ``[database]``; a cell's server may be silent for
-        ``patience`` seconds while it is asked."""
+        ``patience`` seconds while it is asked. Databases that ``others`` know are shared."""
         self.api = api
         self._options = options
         self._patience = patience
+        self._others = others
         self._mapped = Mapped()
 
     def refresh(self) -> None:
@@ -73,7 +78,7 @@ class Cells:
         :raises DatabaseUnavailable: the API database does not answer.
         """
         wanted = ('id', 'uuid', 'name', 'disabled', 'database_connection')
-        known = self._mapped.databases
+        known = {**self._mapped.databases, **self._shared}
         databases: dict[tuple[str, str], Database] = {}
         cells = {}
         by_id = self.api.table('cell_mappings').c.id
@@ -96,7 +101,8 @@ class Cells:
     def use(self, mapped: Mapped) -> None:
         """Let these be the cells. Whoever still uses a database that is gone may go on."""
         before, self._mapped = self._mapped, mapped
-        dispose(*(base for key, base in before.databases.items() if key not in mapped.databases))
+        used = {*mapped.databases.values(), *self._shared.values()}
+        dispose(*(base for base in before.databases.values() if base not in used))
         cells = mapped.cells
         LOG.debug('Found %d cells: %s', len(cells), ', '.join(cells))
         disabled = [cell.identity for cell in cells.values() if cell.disabled]
@@ -111,8 +117,13 @@ class Cells:
         return self._mapped.enabled()
 
     def separate(self) -> Cells:
-        """The same mappings, yet to be read, with connections of their own to the cells."""
-        return Cells(self.api, self._options, self._patience)
+        """The same mappings, yet to be read. Databases that are known here are shared, and
+        with them what is known of those that do not answer."""
+        return Cells(self.api, self._options, self._patience, self)
+
+    @property
+    def _shared(self) -> Mapping[tuple[str, str], Database]:
+        return self._others._mapped.databases if self._others else {}
 
     def close(self) -> None:
         """Close every connection to the cells."""

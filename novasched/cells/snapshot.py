@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from novasched.cells.aggregates import AggregateReader
+from novasched.cells.aggregates import AggregateReader, State
 from novasched.cells.computes import Computes
 from novasched.cells.mappings import Cell, Cells
 from novasched.cells.servers import servers
@@ -220,7 +220,7 @@ class HostReader:
         answers = self._gather(
             cells, lambda cell: computes[cell].refresh(now, self.in_flight.awaited(cell.uuid))
         )
-        members = aggregates.result().by_host
+        members = self._members(aggregates, began)
         joined = {}
         for cell, state in answers:
             self.in_flight.seen(state.arrived, began)
@@ -228,6 +228,19 @@ class HostReader:
         self._last = self._assembled({uuid: each.hosts for uuid, each in joined.items()}, began)
         self._join = joined
         return self._last
+
+    def _members(self, reading: futures.Future[State], began: float) -> Members:
+        """The aggregates, or what was known of them if their time is over, too."""
+        try:
+            left = max(0.0, began + self.settings.cell_timeout - time.monotonic())
+            return reading.result(timeout=left).by_host
+        except futures.TimeoutError:
+            self.aggregates.api.give_up(self._silence)
+            return reading.result().by_host  # which ends now, one way or the other
+
+    @property
+    def _silence(self) -> str:
+        return f'no answer within {self.settings.cell_timeout:g} s'
 
     def _joined(self, cell: str, bare: Mapping[str, Host], members: Members) -> Joined:
         """A cell's hosts with their aggregates; those of the last turn where nothing of them
@@ -278,7 +291,8 @@ class HostReader:
     def _gather(
         self, cells: Sequence[Cell], ask: Callable[[Cell], Answer]
     ) -> list[tuple[Cell, Answer]]:
-        """Ask every cell at once; those that fail or are late are logged and left out."""
+        """Ask every cell at once; those that fail or are late are logged and left out. Who
+        is late is not waited for again, until it has answered somebody."""
         asked = [(cell, self._pool.submit(ask, cell)) for cell in cells]
         deadline = time.monotonic() + self.settings.cell_timeout
         answers = []
@@ -288,6 +302,8 @@ class HostReader:
                 answers.append((cell, future.result(timeout=left)))
             except (futures.TimeoutError, TimeoutError):
                 LOG.warning('Timeout getting computes for cell %s', cell.uuid)
+                if not (future.cancel() or future.done()):
+                    cell.database.give_up(self._silence)
             except DatabaseUnavailable as error:
                 LOG.warning('Failed to get computes for cell %s: %s', cell.uuid, error)
         return answers

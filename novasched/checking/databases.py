@@ -122,8 +122,7 @@ def _look(group: cfg.ConfigOpts.GroupAttr, url: str, name: str, look: Look) -> F
     try:
         database = connect(group, url, name)
         try:
-            with database.transaction():
-                pass
+            database.read(lambda connection: None)
             return Finding(AREA, Level.OK, name, f'{_server(database)}, {look(database)}')
         finally:
             dispose(database)
@@ -163,8 +162,7 @@ def _look_at_cell(mapping: bool, database: Database) -> str:
         _may_write(database, 'that a host is mapped', change)
     table = database.table('compute_nodes')
     count = sa.select(sa.func.count()).select_from(table).where(table.c.deleted == 0)
-    with database.transaction() as connection:
-        hosts = connection.execute(count).scalar_one()
+    hosts = database.read(lambda connection: connection.execute(count).scalar_one())
     return f'{_schema(database)}, {hosts} compute nodes'
 
 

@@ -12,7 +12,12 @@ from typing import Any
 
 from novasched.cycle import Cycle
 from novasched.drivers import Parts
-from novasched.errors import InstancesUnread, NoValidHost, PlacementUnavailable
+from novasched.errors import (
+    DatabaseUnavailable,
+    InstancesUnread,
+    NoValidHost,
+    PlacementUnavailable,
+)
 from novasched.filters import CANDIDATES
 from novasched.inflight import InFlight
 from novasched.model.request import Request
@@ -42,7 +47,8 @@ class FilterScheduler:
         """See :class:`novasched.drivers.Driver`.
 
         The seed of every draw is logged, so that a decision can be repeated. While
-        Placement fails no host is valid: callers understand that answer alone.
+        Placement or a database fails that the request cannot do without, no host is valid:
+        callers understand that answer alone.
         """
         request = replace(request, arrived=time.monotonic())
         seed = secrets.randbits(32)
@@ -51,6 +57,9 @@ class FilterScheduler:
             return self._answer(request, seed)
         except PlacementUnavailable as error:
             LOG.error('Cannot schedule, since Placement fails: %s', error)
+            raise NoValidHost() from error
+        except DatabaseUnavailable as error:
+            LOG.error('Cannot schedule, since a database fails: %s', error)
             raise NoValidHost() from error
 
     def _answer(self, request: Request, seed: int) -> list[list[Selection]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -291,6 +292,18 @@ class MariaDB(_Private):
     def _user() -> list[str]:
         # As root the server wants to be told that this is meant.
         return ['--user=root'] if os.geteuid() == 0 else []
+
+    def freeze(self) -> None:
+        """Let it keep its connections and say nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None, 'not started'
+        os.kill(self._process.pid, number)
 
 
 class Memcached(_Private):

@@ -20,8 +20,11 @@ from .daemon import Daemon
 from .nova_cloud import NovaCloud
 from .nova_release import ENVIRONMENT, NovaRelease
 from .processes import free_port, wait_until
+from .tunnel import Tunnel
 
 PATIENCE = 30
+SHORT = 5
+"""Seconds, for [novasched] cell_timeout."""
 
 TEMPLATES = [
     'mysql://u:p@h/db',
@@ -212,10 +215,98 @@ def test_a_cell_that_is_frozen(cells: NovaCloud, client: NovaClient) -> None:
         url = f'mysql+pymysql://nova:secret@127.0.0.1:{frozen.getsockname()[1]}/away'
         set_mapping(cells, 'cell1', database_connection=url)
         discovery = {'discover_hosts_in_cells_interval': 1, 'workers': 1}
-        quick = {'novasched': {'cell_timeout': 1}, 'scheduler': discovery}
+        quick = {'novasched': {'cell_timeout': SHORT}, 'scheduler': discovery}
         with Daemon(cells, quick) as daemon:
             assert reached(client) == {'host-2'}
-            left_out = f'Timeout getting computes for cell {cells.cell_uuids["cell1"]}'
-            assert left_out in daemon.text()
+            assert f' computes for cell {cells.cell_uuids["cell1"]}' in daemon.text()
             assert daemon.stop() == 0
             assert 'Traceback' not in daemon.text()
+
+
+def lines(daemon: Daemon, text: str) -> int:
+    """How often the log says so."""
+    return daemon.text().count(text)
+
+
+def test_a_cell_that_falls_silent(cells: NovaCloud, client: NovaClient) -> None:
+    """One request waits for it. The others leave it out at once, each with a warning, until
+    it has answered a probe."""
+    both = {'host-1', 'host-2'}
+    failed = f'Failed to get computes for cell {cells.cell_uuids["cell1"]}: cell cell1: '
+    with Tunnel(cells.cells['cell1'].url) as tunnel:
+        set_mapping(cells, 'cell1', database_connection=tunnel.url)
+        with Daemon(cells, {'novasched': {'cell_timeout': SHORT}}) as daemon:
+            assert reached(client) == both
+            tunnel.shut()
+            assert reached(client) == {'host-2'}
+            waited, left_out = lines(daemon, 'Timeout getting'), lines(daemon, failed)
+            assert reached(client) == {'host-2'}
+            assert lines(daemon, 'Timeout getting') == waited
+            assert lines(daemon, failed) > left_out
+            assert lines(daemon, 'cell cell1 is left alone until it answers') == 1
+            tunnel.open()
+            wait_until(lambda: reached(client) == both, PATIENCE, 'use of the cell')
+            assert lines(daemon, 'cell cell1 is asked again') == 1
+            assert 'Traceback' not in daemon.text()
+
+
+def test_a_cell_that_refuses(cells: NovaCloud, client: NovaClient) -> None:
+    """Its hosts are there for the very next request that finds it back."""
+    with Tunnel(cells.cells['cell1'].url) as tunnel:
+        set_mapping(cells, 'cell1', database_connection=tunnel.url)
+        with Daemon(cells) as daemon:
+            assert reached(client) == {'host-1', 'host-2'}
+            tunnel.refuse()
+            assert reached(client) == {'host-2'}
+            tunnel.accept()
+            assert reached(client) == {'host-1', 'host-2'}
+            assert 'Traceback' not in daemon.text()
+
+
+def test_without_the_api_database(cells: NovaCloud, client: NovaClient) -> None:
+    """What aggregates were known goes on to count, with one warning, whether the database
+    refuses or is silent. Who asks for a host by name is refused, as nobody knows its cell."""
+    cells.add_aggregate('a', ['host-1'], zone='z1')
+
+    def host(**asked: object) -> str:
+        [[found]] = client.select_destinations(new_uuids(), Flavor(), **asked)
+        name: str = found['service_host']
+        return name
+
+    def works() -> None:
+        assert [host(zone='z1'), host(zone='nova')] == ['host-1', 'host-2']
+
+    with Tunnel(cells.api.url) as tunnel:
+        quick = {'novasched': {'cell_timeout': SHORT}, 'api_database': {'connection': tunnel.url}}
+        with Daemon(cells, quick) as daemon:
+            works()
+            tunnel.refuse()
+            works()
+            works()
+            with pytest.raises(Refused) as refusal:
+                host(force_hosts=['host-2'])
+            assert refusal.value.no_valid_host
+            assert lines(daemon, 'Cannot schedule, since a database fails: [api_database]') == 1
+            assert lines(daemon, 'Aggregates cannot be read, and stay as they were') == 1
+            tunnel.accept()
+            assert host(force_hosts=['host-2']) == 'host-2'
+            assert lines(daemon, 'Aggregates can be read again') == 1
+            tunnel.shut()
+            works()
+            works()
+            assert lines(daemon, '[api_database] connection is left alone until') == 1
+            tunnel.open()
+            wait_until(lambda: lines(daemon, 'connection is asked again') == 1, PATIENCE, 'probe')
+            assert host(force_hosts=['host-2']) == 'host-2'
+            assert 'Traceback' not in daemon.text()
+
+
+def test_the_end_while_a_database_is_silent(cells: NovaCloud, client: NovaClient) -> None:
+    """Nothing that waits for it keeps the daemon alive."""
+    with Tunnel(cells.cell0.url) as tunnel:
+        patient = {'novasched': {'cell_timeout': 1000}, 'database': {'connection': tunnel.url}}
+        with Daemon(cells, patient) as daemon:
+            assert reached(client) == {'host-1', 'host-2'}
+            tunnel.shut()
+            assert tunnel.held.wait(PATIENCE), 'no heartbeat'
+            assert daemon.stop() == 0

@@ -21,7 +21,7 @@ from .daemon import Daemon, is_reference
 from .gate import WAIT, Gate, gate_before
 from .nova_cloud import NovaCloud
 from .processes import wait_until
-from .relay import Relay, relay_to
+from .tunnel import Tunnel
 
 FLOOD = int(os.environ.get('NOVASCHED_TEST_FLOOD', '300'))
 PER_MESSAGE, PER_THREAD = 60_000, 1_000_000
@@ -111,14 +111,14 @@ def gate(hosts: NovaCloud) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def wire(hosts: NovaCloud) -> Iterator[Relay]:
+def wire(hosts: NovaCloud) -> Iterator[Tunnel]:
     """Between the scheduler and the broker."""
-    with relay_to(hosts.amqp_url) as made:
+    with Tunnel(hosts.amqp_url) as made:
         yield made
 
 
 @pytest.fixture
-def slow(hosts: NovaCloud, gate: Gate, wire: Relay) -> Iterator[Daemon]:
+def slow(hosts: NovaCloud, gate: Gate, wire: Tunnel) -> Iterator[Daemon]:
     """A scheduler of one thread, whose requests take until the gate is opened."""
     options: dict[str, dict[str, Any]] = {
         'DEFAULT': {
@@ -177,7 +177,7 @@ def test_a_crash_loses_what_was_begun(
 
 
 def test_a_lost_connection(
-    hosts: NovaCloud, slow: Daemon, gate: Gate, callers: Crowd, wire: Relay
+    hosts: NovaCloud, slow: Daemon, gate: Gate, callers: Crowd, wire: Tunnel
 ) -> None:
     """The broker sends all anew that waits in a scheduler which it has lost; each of them is
     served once, and what is in progress is finished."""

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+import sqlalchemy as sa
 
+from novasched.errors import DatabaseUnavailable
+from novasched.sandbox import databases as tables
 from tests.builders import a_uuid
 
 
@@ -33,3 +36,33 @@ def test_metadata_that_is_no_number(cloud, caplog, metadata, told):
     for _ in range(2):
         aggregates.all()
     assert caplog.messages == [f'Could not decode {each} of aggregate 1' for each in told]
+
+
+def test_the_api_database_fails(cloud, caplog):
+    """What was read last counts, with one warning until that is over."""
+    caplog.set_level('INFO')
+    cloud.add_aggregate(1, ['h1'], zone='a')
+    aggregates = cloud.reader().aggregates
+    assert [each.id for each in aggregates.all()] == [1]
+    rename = 'ALTER TABLE {} RENAME TO {}'.format
+    with cloud.api.begin() as connection:
+        connection.execute(sa.text(rename('aggregate_hosts', 'lost')))
+    cloud.add_aggregate(2, [], zone='b')
+    for _ in range(2):
+        assert [each.id for each in aggregates.all()] == [1]
+    with cloud.api.begin() as connection:
+        connection.execute(sa.text(rename('lost', 'aggregate_hosts')))
+    assert [each.id for each in aggregates.all()] == [1, 2]
+    assert caplog.messages == [
+        'Aggregates cannot be read, and stay as they were: API database: no such table: '
+        'aggregate_hosts',
+        'Aggregates can be read again.',
+    ]
+
+
+def test_the_api_database_has_never_answered(cloud):
+    """Nothing is known, so that nothing can be said."""
+    aggregates = cloud.reader().aggregates
+    tables.aggregates.drop(cloud.api)
+    with pytest.raises(DatabaseUnavailable):
+        aggregates.all()

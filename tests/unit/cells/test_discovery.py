@@ -268,4 +268,4 @@ def test_a_database_that_cannot_be_written(cloud, schedulers, caplog):
     assert (mappings(cloud), marked(cloud)) == ({}, {'h1': 0})
     [line] = said(caplog, 'INFO', 'ERROR')
     assert line.startswith('Unable to discover hosts in cell ')
-    assert line.endswith('(cell1): read-only')
+    assert line.endswith('(cell1): API database: read-only')

@@ -59,6 +59,8 @@ def test_a_template_that_cannot_be_filled_stays(template, own, why, caplog):
          {'connect_timeout': '3', 'read_timeout': '3', 'write_timeout': '3'}),
         ('mysql+pymysql://u:p%40@h/db?read_timeout=7&ssl_cipher=AES', 0.1,
          {'connect_timeout': '1', 'read_timeout': '7', 'write_timeout': '1', 'ssl_cipher': 'AES'}),
+        ('mysql+pymysql://u:p%40@h/db', 60.0,
+         {'connect_timeout': '10', 'read_timeout': '60', 'write_timeout': '60'}),
         ('mysql+pymysql://u:p%40@h/db', None, {}),
         ('sqlite:///db', 2.5, {}),
     ],

@@ -108,6 +108,6 @@ def test_a_failure_is_logged_once(pulse, caplog):
     tables.services.create(pulse.engine)
     pulse.heart.beat()
     assert [record.getMessage() for record in caplog.records if 'servicegroup' in record.name] == [
-        'Unable to update the service record: no such table: services',
+        'Unable to update the service record: [database] connection: no such table: services',
         'Recovered from being unable to report status.',
     ]

@@ -87,3 +87,18 @@ def test_a_url_that_cannot_be_used(cloud, reader, url, caplog):
     assert hosts(reader) == ['h2']
     [line] = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
     assert line.startswith('A cell is left out: cell cell1 = (not shown): unusable: ')
+
+
+def test_two_who_look_by_themselves(cloud):
+    """They share the databases that both know, so that one's silence is known to both, and
+    one's look at the mappings closes nothing that the other has."""
+    cloud.cells.refresh()
+    closed = disposals(cloud.cells)
+    others = cloud.cells.separate()
+    others.refresh()
+    assert [cell.database for cell in others.all()] == [x.database for x in cloud.cells.all()]
+    change(cloud, 'cell1', database_connection=cloud.urls['cell2'])
+    others.refresh()
+    assert closed == []
+    cloud.cells.refresh()
+    assert closed == ['cell1']

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 
+import pytest
 import sqlalchemy as sa
+from oslo_db import exception as db_exc
+from pymysql import err
+from sqlalchemy import exc as sa_exc
 
 from novasched.cells.schema import Database
+from novasched.errors import DatabaseUnavailable
 
 
 def test_threads_share_a_table(cloud):
@@ -23,3 +28,103 @@ def test_threads_share_a_table(cloud):
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(database.table, ['services'] * 2)
     assert first is second is database.table('services')
+
+
+@pytest.fixture
+def database(cloud):
+    with closing(Database(cloud.engines['cell1'], 'cell1', patience=60)) as made:
+        yield made
+
+
+class Troubled:
+    """Work in a transaction, which fails in these ways before it succeeds."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+        self.begun = 0
+
+    def __call__(self, connection):
+        self.begun += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return connection.execute(sa.select(sa.literal('done'))).scalar_one()
+
+
+def mysql(*arguments):
+    """An error as SQLAlchemy raises it."""
+    return sa_exc.OperationalError('SELECT 1', {}, err.OperationalError(*arguments))
+
+
+LOST = db_exc.DBConnectionError(mysql(2013, 'Lost connection'))
+KILLED = mysql(1317, 'Query execution was interrupted')
+STOPS = mysql(1053, 'Server shutdown in progress')
+FULL = mysql(1040, 'Too many connections')
+DEADLOCK = db_exc.DBDeadlock(mysql(1213, 'Deadlock found'))
+
+
+@pytest.mark.parametrize(
+    ('errors', 'begun', 'why'),
+    [
+        ([], 1, None),
+        ([LOST], 2, None),
+        ([KILLED], 2, None),
+        ([STOPS], 2, None),
+        ([LOST, LOST], 2, 'Lost connection'),
+        ([FULL], 1, 'Too many connections'),
+        ([DEADLOCK], 1, 'Deadlock found'),
+    ],
+)
+def test_what_is_read_again(database, errors, begun, why):
+    """Once more, and only what a new connection may help."""
+    check(database.read, Troubled(*errors), begun, why)
+
+
+@pytest.mark.parametrize(
+    ('errors', 'begun', 'why'),
+    [
+        ([], 1, None),
+        ([DEADLOCK, DEADLOCK], 3, None),
+        ([DEADLOCK] * 3, 3, 'Deadlock found'),
+        ([LOST], 1, 'Lost connection'),
+    ],
+)
+def test_what_is_written_again(database, errors, begun, why):
+    """What is lost may have been written, so that only deadlocks are tried again."""
+    check(database.write, Troubled(*errors), begun, why)
+
+
+def check(ask, work, begun, why):
+    if why is None:
+        assert ask(work) == 'done'
+    else:
+        with pytest.raises(DatabaseUnavailable, match=f'^cell1: .*{why}'):
+            ask(work)
+    assert work.begun == begun
+
+
+def test_what_has_been_given_up(database):
+    """Nobody asks it, and each is told why; what has begun may end."""
+    work = Troubled()
+
+    def give_up(connection):
+        database.give_up('no answer within 60 s')
+        return database.read(work)
+
+    assert database.read(give_up) == 'done'
+    with pytest.raises(DatabaseUnavailable, match=r'^cell1: no answer within 60 s$'):
+        database.read(work)
+    assert work.begun == 1
+
+
+def test_it_is_asked_again(database, caplog):
+    """Once it has answered; the log has both, once."""
+    caplog.set_level('INFO', 'novasched')
+    for _ in range(2):
+        database.give_up('no answer')
+    for thread in threading.enumerate():
+        if thread.name == 'breaker':
+            thread.join(timeout=10)
+    assert database.read(Troubled()) == 'done'
+    assert caplog.messages == [
+        'cell1 is left alone until it answers: no answer', 'cell1 is asked again',
+    ]  # fmt: skip

@@ -3,7 +3,9 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
+from oslo_db import exception as db_exc
 
+from novasched.cells.servicegroup import DatabaseGroup
 from novasched.errors import DatabaseUnavailable, NoValidHost
 from novasched.model.request import Destination
 from novasched.sandbox import databases as tables
@@ -279,3 +281,43 @@ def test_a_renewal_that_fails(cloud):
     with pytest.raises(DatabaseUnavailable):
         reader.renew()
     assert names(reader.read(None, a_request(), instances=False).hosts) == ['h1']
+
+
+def test_without_the_api_database(cloud):
+    """Hosts stay in the aggregates that are known; nobody knows which cell a host is in."""
+    cloud.add_host('h1')
+    cloud.add_aggregate(1, ['h1'], ssd='true')
+    reader = cloud.reader()
+    reader.read(None, a_request(), instances=False)
+    tables.api.drop_all(cloud.api)
+    (host,) = reader.read(None, a_request(), instances=False).hosts.values()
+    assert host.metadata('ssd') == {'true'}
+    with pytest.raises(DatabaseUnavailable):
+        reader.aimed(a_request(force_hosts=('h1',)))
+
+
+class Interrupted(DatabaseGroup):
+    """Tells of services, but for once."""
+
+    cut = False
+
+    def silent(self, *asked):
+        if self.cut:
+            self.cut = False
+            raise db_exc.DBConnectionError(OSError('cut'))
+        return super().silent(*asked)
+
+
+def test_a_reading_that_is_cut(cloud):
+    """It is done once more, and what the first half has seen is not forgotten."""
+    cloud.add_host('h1')
+    with cloud.api.begin() as connection:
+        connection.execute(sa.text("DELETE FROM cell_mappings WHERE name = 'cell2'"))
+    cloud.group = Interrupted(60)
+    reader = cloud.reader()
+    reader.read(None, a_request(), instances=False)
+    cloud.change(cloud.engines['cell1'], tables.services, disabled=True)
+    cloud.group.cut = True
+    (host,) = reader.read(None, a_request(), instances=False).hosts.values()
+    assert host.service.disabled
+    assert not cloud.group.cut

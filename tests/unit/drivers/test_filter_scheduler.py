@@ -5,7 +5,12 @@ import pytest
 
 from novasched.drivers import Parts
 from novasched.drivers.filter_scheduler import FilterScheduler
-from novasched.errors import InstancesUnread, NoValidHost
+from novasched.errors import (
+    DatabaseUnavailable,
+    InstancesUnread,
+    NoValidHost,
+    PlacementUnavailable,
+)
 from novasched.filters import Filter
 from novasched.filters.pci_passthrough import PciPassthroughFilter
 from novasched.model.pci import PciRequest, Pool
@@ -83,3 +88,30 @@ def test_a_request_that_is_answered_anew_starts_once():
     )
     FilterScheduler(replace(parts, notices=audience)).select_destinations(a_request())
     assert [phase for phase, *_ in audience.heard] == ['start', 'end']
+
+
+class Failing(StillHosts):
+    """Hosts that cannot be looked up."""
+
+    def __init__(self, error):
+        super().__init__([])
+        self.error = error
+
+    def aimed(self, request):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ('error', 'told'),
+    [
+        (PlacementUnavailable('away'), 'Cannot schedule, since Placement fails: away'),
+        (DatabaseUnavailable('db: away'), 'Cannot schedule, since a database fails: db: away'),
+    ],
+)
+def test_what_a_request_cannot_do_without(error, told, caplog):
+    """No host is valid, which callers understand; the log tells the operator why."""
+    driver = FilterScheduler(Parts(Settings(), [], CountingPlacement({}), Failing(error)))
+    with pytest.raises(NoValidHost) as refusal:
+        driver.select_destinations(a_request())
+    assert refusal.value.reason == ''
+    assert told in caplog.messages
