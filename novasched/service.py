@@ -17,10 +17,8 @@ from concurrent import futures
 from dataclasses import dataclass
 from typing import Any
 
-import requests
 from keystoneauth1 import adapter, loading
 from keystoneauth1 import exceptions as ks_exc
-from keystoneauth1.session import TCPKeepAliveAdapter
 from oslo_config import cfg
 from oslo_utils import timeutils
 
@@ -35,6 +33,7 @@ from novasched.cells.schema import Database
 from novasched.cells.servicegroup import service_group
 from novasched.cells.snapshot import HostReader
 from novasched.conf.shared import share
+from novasched.connections import connections
 from novasched.drivers import Driver, Parts
 from novasched.errors import (
     ConfigError,
@@ -95,8 +94,9 @@ PREFILTERS = (
 )
 """In the order in which they run."""
 MINUTE = 60  # seconds
+LAST_WORDS = 2  # seconds, of those that a worker has to end, that are left for its log
 TRIM = 10  # seconds between looks for memory that the system can have back
-LAST = 2.0  # seconds that tasks have to end
+TASKS = 2.0  # seconds that tasks have to end
 TLS_FILES = {tls.AUTHORITY: 'cafile', tls.CERTIFICATE: 'certfile', tls.KEY: 'keyfile'}
 """keystoneauth1's options."""
 THREADS = 64
@@ -116,9 +116,11 @@ class Application:
     own: Database
     notices: Notices
 
-    def close(self) -> None:
-        """Tell what is left to tell, close every connection to the databases."""
+    def close(self, seconds: float = 0.0) -> None:
+        """Tell what is left to tell, close every connection to the databases; within so many
+        seconds undo in Placement what is still to be undone."""
         self.notices.close()
+        self.placement.close(seconds)
         self.hosts.close()
         self.discovery.close()
         self.cells.close()
@@ -208,16 +210,17 @@ class SchedulerService:
 
     def stop(self) -> None:
         """Take no more requests, finish those in progress, close."""
+        until = time.monotonic() + (int(self.conf.graceful_shutdown_timeout) or MINUTE) - LAST_WORDS
         self._server.stop()
         self._server.wait()
         for task in self._tasks:
             task.stop()
         # One that waits for a database which does not answer keeps nobody here.
         waiting = futures.ThreadPoolExecutor(max(1, len(self._tasks)), 'last')
-        futures.wait([waiting.submit(task.wait) for task in self._tasks], timeout=LAST)
+        futures.wait([waiting.submit(task.wait) for task in self._tasks], timeout=TASKS)
         waiting.shutdown(wait=False)
         self._transport.cleanup()
-        self.application.close()
+        self.application.close(max(0.0, until - time.monotonic()))
 
     def reload(self) -> None:
         """Look at nova.conf and the cell mappings anew, and at all that the cells say.
@@ -311,14 +314,6 @@ def _network(
     return Neutron(http, placement)
 
 
-def _connections() -> requests.Session:
-    """Connections that are kept open, so many as there are threads to use them."""
-    pool = requests.Session()
-    for scheme in ('http://', 'https://'):
-        pool.mount(scheme, TCPKeepAliveAdapter(pool_maxsize=THREADS))
-    return pool
-
-
 def http_adapter(conf: cfg.ConfigOpts, group: str) -> adapter.Adapter:
     """The keystoneauth1 adapter that a group of nova.conf describes.
 
@@ -328,7 +323,7 @@ def http_adapter(conf: cfg.ConfigOpts, group: str) -> adapter.Adapter:
     try:
         auth = loading.load_auth_from_conf_options(conf, group)
         session = loading.load_session_from_conf_options(
-            conf, group, auth=auth, session=_connections()
+            conf, group, auth=auth, session=connections(THREADS)
         )
         return loading.load_adapter_from_conf_options(conf, group, session=session, auth=auth)
     except (ks_exc.ClientException, ValueError) as error:

@@ -26,6 +26,7 @@ from novasched.conf.written import (
     secret_values,
     within,
 )
+from novasched.connections import TIMEOUT
 from novasched.errors import ConfigError
 from novasched.model import ratios
 from novasched.model.settings import Settings
@@ -56,6 +57,7 @@ def register(conf: cfg.ConfigOpts) -> None:
         loading.register_adapter_conf_options(conf, group)
         conf.set_default('service_type', service_type, group=group)
         conf.set_default('valid_interfaces', ['internal', 'public'], group=group)
+        conf.set_default('timeout', TIMEOUT, group=group)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
@@ -71,7 +73,11 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
             *loading.get_session_conf_options(),
             *loading.get_adapter_conf_options(),
         ]
-        shown = {'service_type': service_type, 'valid_interfaces': ['internal', 'public']}
+        shown = {
+            'service_type': service_type,
+            'valid_interfaces': ['internal', 'public'],
+            'timeout': TIMEOUT,
+        }
         for each in known:
             if each.dest in shown:
                 each.default = shown[each.dest]

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import msgspec
 
+from novasched.errors import PlacementUnavailable
+
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
     """Placement's allocation request (microversion 1.36), decoded as far as needed.
@@ -25,13 +27,22 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         return Candidate(own, self.mappings.copy())
 
     def resources(self) -> dict[str, dict[str, int]]:
-        """What is taken: provider UUID to resource class to amount."""
+        """What is taken: provider UUID to resource class to amount.
+
+        :raises PlacementUnavailable: Placement wrote something else.
+        """
         decode = msgspec.json.Decoder(_Resources).decode
-        return {rp: decode(text).resources for rp, text in self.allocations.items()}
+        try:
+            return {rp: decode(text).resources for rp, text in self.allocations.items()}
+        except (ValueError, RecursionError) as error:
+            raise PlacementUnavailable(f'a candidate cannot be read: {error}') from None
 
     def providers_by_group(self) -> dict[str, list[str]]:
         """Request group suffix ('' is the unsuffixed group) to provider UUIDs."""
-        return msgspec.json.decode(self.mappings, type=dict[str, list[str]])
+        try:
+            return msgspec.json.decode(self.mappings, type=dict[str, list[str]])
+        except (ValueError, RecursionError) as error:
+            raise PlacementUnavailable(f'a candidate cannot be read: {error}') from None
 
     def body(self) -> str:
         """The JSON text that conductor keeps to claim an alternate with."""

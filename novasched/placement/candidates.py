@@ -29,7 +29,10 @@ def parse(body: bytes) -> list[Candidate]:
 
     :raises ValueError: the body is not such an answer.
     """
-    return _decode(body).allocation_requests
+    try:
+        return _decode(body).allocation_requests
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
 
 
 def by_provider(candidates: Iterable[Candidate]) -> Candidates:

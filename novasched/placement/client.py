@@ -9,18 +9,19 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import msgspec
 from keystoneauth1 import adapter
 
-from novasched.errors import PlacementUnauthorized, PlacementUnavailable
+from novasched.errors import PlacementUnavailable
 from novasched.model.candidate import Candidate
 from novasched.model.request import Request
 from novasched.model.settings import Settings
 from novasched.placement import query
-from novasched.placement.api import READ_MICROVERSION, Api, detail
+from novasched.placement.api import PROBE, READ_MICROVERSION, Api, decode, detail
 from novasched.placement.candidates import Candidates, by_provider, parse
-from novasched.placement.claims import Claim, Claims
+from novasched.placement.claims import Allocations, Claim, Claims
 from novasched.turns import Company, Turns
 
 # Operators search for what these loggers of nova's write.
@@ -30,6 +31,10 @@ UTILS = logging.getLogger('nova.scheduler.utils')
 
 PATIENCE, MOST = 0.02, 0.06
 """Seconds that a query waits for one request that is about to ask the same, and for all."""
+
+
+class _Aggregates(msgspec.Struct):
+    aggregates: list[str]
 
 
 class PlacementClient:
@@ -43,15 +48,18 @@ class PlacementClient:
         self._lock = threading.Lock()
         self._company = Company(PATIENCE, MOST)
 
+    def close(self, seconds: float = 0.0) -> None:
+        """Ask no more, after so many seconds at the most for what is still to be undone."""
+        self._claims.close(seconds)
+        self._api.close()
+
     def check(self) -> None:
         """See that Placement is there and knows us.
 
         :raises PlacementUnauthorized: it does not accept the credentials.
         :raises PlacementUnavailable: it cannot be reached.
         """
-        response = self._api.call('GET', '/resource_providers?limit=1&name=novasched')
-        if response.status_code in (401, 403):
-            raise PlacementUnauthorized(f'Placement answers {response.status_code}')
+        self._api.call('GET', PROBE, patience=0)
 
     def aggregates(self, provider: str) -> frozenset[str]:
         """The aggregates of a provider; none also where there is no such provider.
@@ -59,24 +67,19 @@ class PlacementClient:
         :raises PlacementUnavailable: Placement does not answer.
         """
         path = f'/resource_providers/{provider}/aggregates'
-        response = self._api.call('GET', path, microversion=READ_MICROVERSION)
-        if response.status_code == 404:
+        answer = self._api.call('GET', path, microversion=READ_MICROVERSION)
+        if answer.status_code == 404:
             return frozenset()
-        if response.status_code != 200:
-            raise PlacementUnavailable(f'Placement answers {response.status_code}')
-        return frozenset(response.json()['aggregates'])
+        return frozenset(decode(answer, _Aggregates).aggregates)
 
-    def allocations(self, consumer: str) -> dict[str, dict[str, int]]:
+    def allocations(self, consumer: str) -> Mapping[str, Mapping[str, int]]:
         """What a server has: provider UUID to resource class to amount.
 
         :raises PlacementUnavailable: Placement does not answer.
         """
         path = f'/allocations/{consumer}'
-        response = self._api.call('GET', path, microversion=READ_MICROVERSION)
-        if response.status_code != 200:
-            raise PlacementUnavailable(f'Placement answers {response.status_code}')
-        held = response.json()['allocations']
-        return {provider: each['resources'] for provider, each in held.items()}
+        answer = self._api.call('GET', path, microversion=READ_MICROVERSION)
+        return decode(answer, Allocations).resources
 
     def expect(self, moment: float) -> None:
         """See :class:`novasched.ports.Placement`."""
@@ -113,18 +116,18 @@ class PlacementClient:
                     del self._queries[what.string]
 
     def _get(self, what: query.Query, trace_id: str | None) -> Sequence[Candidate]:
-        response = self._api.call('GET', f'/allocation_candidates?{what.string}', trace_id)
-        if response.status_code == 400:
+        answer = self._api.call('GET', f'/allocation_candidates?{what.string}', trace_id)
+        if answer.status_code == 400:
             # The query is at fault: an extra spec may name what Placement does not know.
-            LOG.warning('Placement refuses the query %s: %s', what.string, detail(response))
+            LOG.warning('Placement refuses the query %s: %s', what.string, detail(answer))
             return []
-        if response.status_code != 200:
+        if answer.status_code != 200:
             raise PlacementUnavailable(
                 f'Failed to retrieve allocation candidates from placement API for {what.string}: '
-                f'{response.status_code} {detail(response)}'
+                f'{answer.status_code} {detail(answer)}'
             )
         try:
-            return parse(response.content)
+            return parse(answer.content)
         except ValueError as error:
             raise PlacementUnavailable(
                 f'Placement sent no allocation candidates: {error}'

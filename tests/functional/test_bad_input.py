@@ -101,6 +101,7 @@ def test_placement_unreachable(small_cloud: NovaCloud, client: NovaClient) -> No
 @pytest.fixture(scope='module')
 def daemon(small_cloud: NovaCloud) -> Iterator[Daemon]:
     """A scheduler that is well configured."""
+    small_cloud.refresh_services()
     with Daemon(small_cloud) as running:
         yield running
 

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever Placement does, each request is answered or refused, and what is refused holds
+nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from .client import NovaClient, Refused, new_uuids
+from .compute_rows import Flavor
+from .daemon import Daemon
+from .keystone import PASSWORD, Keystone
+from .nova_cloud import NovaCloud
+from .placement_api import Allocations
+from .processes import wait_until
+from .proxy import (
+    Fault,
+    Proxy,
+    Rule,
+    answer,
+    dropped,
+    garbage,
+    half,
+    hang,
+    hang_after,
+    huge,
+    lost,
+)
+
+SMALL = Flavor()
+TIMEOUT = 4
+SOON = 60.0
+CANDIDATES = '/allocation_candidates'
+
+
+@pytest.fixture(scope='module')
+def hosts(cloud: NovaCloud) -> NovaCloud:
+    """Three hosts."""
+    cloud.reset()
+    for number in range(3):
+        cloud.add_host(f'host-{number}')
+    return cloud
+
+
+@pytest.fixture(scope='module')
+def faulty(cloud: NovaCloud) -> Iterator[Proxy]:
+    """What stands between the daemon and Placement."""
+    with Proxy(cloud.placement_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope='module')
+def scheduler(hosts: NovaCloud, faulty: Proxy) -> Iterator[Daemon]:
+    """A daemon that knows Placement by the proxy."""
+    behind = {'placement': {'endpoint': faulty.url, 'timeout': TIMEOUT}}
+    with Daemon(hosts, behind) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def proxy(
+    scheduler: Daemon, faulty: Proxy, hosts: NovaCloud, client: NovaClient
+) -> Iterator[Proxy]:
+    """The proxy for one test, at the end of which all is well again and no host is taken."""
+    hosts.refresh_services()
+    faulty.asked.clear()
+    yield faulty
+    faulty.faults = None
+    faulty.release()
+    wait_until(lambda: bool(placed(client)), SOON, 'answer of the daemon')
+    for server in hosts.placement.all_allocations():
+        hosts.placement.release(server)
+
+
+def placed(client: NovaClient, *servers: str) -> list[str]:
+    """The hosts of servers; none if they are refused, by what a conductor understands."""
+    try:
+        found = client.select_destinations([*servers] or new_uuids(), SMALL)
+    except Refused as refused:
+        if not refused.no_valid_host:
+            raise
+        return []
+    return [selections[0]['service_host'] for selections in found]
+
+
+def held_by(hosts: list[str], servers: list[str]) -> Allocations:
+    """What the servers hold if these are their hosts, or they were refused."""
+    return {server: {host: SMALL.resources()} for server, host in zip(servers, hosts, strict=False)}
+
+
+def first(method: str, path: str, *faults: Fault) -> Rule:
+    """A rule: what happens to the first requests of that kind, in turn."""
+    left, lock = list(faults), threading.Lock()
+
+    def rule(asked: str, whole: str, body: bytes) -> Fault | None:
+        if asked != method or not whole.startswith(path):
+            return None
+        with lock:
+            return left.pop(0) if left else None
+
+    return rule
+
+
+def every(method: str, path: str, fault: Fault) -> Rule:
+    """A rule: what happens to all requests of that kind."""
+    return lambda asked, whole, body: fault if asked == method and whole.startswith(path) else None
+
+
+@pytest.mark.parametrize(
+    ('fault', 'count', 'answered'),
+    [
+        pytest.param(lost(), 1, True, id='lost'),
+        pytest.param(dropped(), 1, True, id='dropped'),
+        pytest.param(half(), 1, True, id='half'),
+        pytest.param(answer(500, work=True), 1, True, id='500 after the work'),
+        pytest.param(answer(500), 1, False, id='500'),
+        pytest.param(answer(502, work=True), 1, True, id='502 after the work'),
+        pytest.param(answer(503), 3, True, id='503 for a moment'),
+        pytest.param(Fault(status=200, body=b'<html>'), 1, True, id='a page after the work'),
+        pytest.param(garbage(work=False), 1, False, id='a page'),
+        pytest.param(answer(403), 1, False, id='403'),
+        pytest.param(answer(406), 1, False, id='406'),
+    ],
+)
+@pytest.mark.parametrize(
+    ('method', 'servers'), [pytest.param('PUT', 1, id='PUT'), pytest.param('POST', 2, id='POST')]
+)
+def test_a_claim(
+    proxy: Proxy,
+    hosts: NovaCloud,
+    client: NovaClient,
+    method: str,
+    servers: int,
+    fault: Fault,
+    count: int,
+    answered: bool,
+) -> None:
+    """Servers have what the answer says, whether it is a host or none."""
+    uuids = new_uuids(servers)
+    proxy.faults = first(method, '/allocations', *[fault] * count)
+    chosen = placed(client, *uuids)
+    assert bool(chosen) is answered
+    assert hosts.all_allocations() == held_by(chosen, uuids)
+
+
+@pytest.mark.parametrize('fault', [hang_after(), hang()], ids=['done', 'done late'])
+def test_a_claim_that_hangs(
+    proxy: Proxy, hosts: NovaCloud, client: NovaClient, fault: Fault
+) -> None:
+    """It is refused in time. What comes of it is given back, whenever that is."""
+    proxy.faults = first('PUT', '/allocations', fault)
+    assert placed(client) == []
+    proxy.wait_for_hanging()
+    proxy.release()
+    seen = [each for each in proxy.asked if each.startswith('PUT')]
+    assert len(seen) == 1
+    wait_until(
+        lambda: (
+            len([each for each in proxy.asked if each.startswith('PUT')]) > 1
+            and not hosts.all_allocations()
+        ),
+        SOON,
+        'end of the allocation',
+    )
+
+
+def test_the_give_back_fails(
+    proxy: Proxy, hosts: NovaCloud, client: NovaClient, scheduler: Daemon
+) -> None:
+    """A server that cannot be claimed for leaves nothing of the others, in the end."""
+    rest = first('DELETE', '/allocations', *[answer(500)] * 2)
+    puts = iter([None, answer(500)])
+
+    def rule(method: str, path: str, body: bytes) -> Fault | None:
+        if method == 'POST' and path == '/allocations':
+            return answer(409, _problem('no room'))
+        return next(puts, None) if method == 'PUT' else rest(method, path, body)
+
+    proxy.faults = rule
+    first_one, second = new_uuids(2)
+    assert placed(client, first_one, second) == []
+    wait_until(lambda: not hosts.all_allocations(), SOON, 'end of the allocation')
+    assert f'Unable to delete allocation for instance {first_one}' in scheduler.text()
+
+
+def test_silence(proxy: Proxy, client: NovaClient, scheduler: Daemon) -> None:
+    """One request waits in vain; the next do not wait, until a probe is answered."""
+    proxy.faults = lambda method, path, body: hang()
+    assert placed(client) == []
+    asked = [each for each in proxy.asked if CANDIDATES in each]
+    for _ in range(3):
+        assert placed(client) == []
+    assert [each for each in proxy.asked if CANDIDATES in each] == asked
+    assert 'Placement is left alone until it answers again' in scheduler.text()
+    proxy.faults = None
+    proxy.release()
+    wait_until(lambda: bool(placed(client)), SOON, 'answer of the daemon')
+    assert 'Placement answers again' in scheduler.text()
+
+
+@pytest.mark.parametrize(
+    'faults', [[answer(503)] * 3, [dropped()] * 3, [half()] * 2], ids=['503', 'dropped', 'half']
+)
+def test_a_short_failure(proxy: Proxy, client: NovaClient, faults: list[Fault]) -> None:
+    """It costs no server."""
+    proxy.faults = first('GET', CANDIDATES, *faults)
+    assert placed(client)
+
+
+def test_a_restart(proxy: Proxy, client: NovaClient, scheduler: Daemon) -> None:
+    """Nor does a Placement that is away for a moment."""
+    [server] = new_uuids()
+    with ThreadPoolExecutor(1) as pool:
+        with proxy.down():
+            asking = pool.submit(placed, client, server)
+            wait_until(lambda: f"instances ('{server}'" in scheduler.text(), SOON, 'request')
+        assert asking.result()
+
+
+@pytest.mark.parametrize(
+    ('fault', 'said'),
+    [
+        pytest.param(answer(200, b'<html>'), 'Placement sent no allocation candidates', id='page'),
+        pytest.param(answer(200, b'[]'), 'Placement sent no allocation candidates', id='list'),
+        pytest.param(
+            answer(200, b'[' * 1_000_000), 'Placement sent no allocation candidates', id='deep'
+        ),
+        pytest.param(
+            answer(200, b'{"allocation_requests": [{"allocations": {"a": 5}}]}'), '', id='amounts'
+        ),
+        pytest.param(answer(500, b'\xff'), 'Placement answers 500', id='500'),
+        pytest.param(answer(403, b''), 'see the credentials', id='403'),
+        pytest.param(answer(401, b''), 'see the credentials', id='401'),
+        pytest.param(answer(406), r'Placement is to be upgraded', id='406'),
+        pytest.param(huge(100 << 20), 'the answer has more than 64 MiB', id='huge'),
+    ],
+)
+def test_candidates(
+    proxy: Proxy, client: NovaClient, scheduler: Daemon, fault: Fault, said: str
+) -> None:
+    """What is no list of candidates is refused, and the log says what it was."""
+    proxy.faults = every('GET', CANDIDATES, fault)
+    before = len(scheduler.text())
+    assert placed(client) == []
+    log = scheduler.text()[before:]
+    assert said in log
+    assert 'Traceback' not in log
+
+
+def test_memory(proxy: Proxy, client: NovaClient, scheduler: Daemon) -> None:
+    """Answers that are too large cost no more than the largest that is read."""
+    proxy.faults = every('GET', CANDIDATES, huge(2 << 30))
+    [worker] = psutil.Process(scheduler.pid).children()
+    for _ in range(3):
+        assert placed(client) == []
+    assert _peak(worker.pid) < 400 << 20
+
+
+def _problem(detail: str, code: str | None = None) -> bytes:
+    return json.dumps({'errors': [{'status': 409, 'detail': detail, 'code': code or ''}]}).encode()
+
+
+def _peak(pid: int) -> int:
+    """The most resident memory that a process ever had, in bytes."""
+    with open(f'/proc/{pid}/status') as status:
+        [line] = [each for each in status if each.startswith('VmHWM')]
+    return int(line.split()[1]) << 10
+
+
+@pytest.mark.parametrize(
+    'fault',
+    [
+        pytest.param(answer(409, _problem('no room', 'placement.undefined_code')), id='capacity'),
+        pytest.param(answer(409, _problem('?', 'placement.no_such_code')), id='unknown code'),
+        pytest.param(answer(409, _problem('no room')), id='no code'),
+        pytest.param(answer(409, b'conflict'), id='no JSON'),
+        pytest.param(answer(400, _problem('no such class')), id='400'),
+    ],
+)
+def test_the_next_host(
+    proxy: Proxy, hosts: NovaCloud, client: NovaClient, scheduler: Daemon, fault: Fault
+) -> None:
+    """A candidate that is refused leaves the others."""
+    [server] = new_uuids()
+    proxy.faults = first('PUT', '/allocations', fault, fault)
+    chosen = placed(client, server)
+    assert len([each for each in proxy.asked if each.startswith('PUT')]) == 3
+    assert hosts.all_allocations() == held_by(chosen, [server])
+    if fault.status == 400:
+        said = (
+            rf"WARNING nova.scheduler.client.report .*Claim refused for \['{server}'\]: 400 no such"
+        )
+        assert re.search(said, scheduler.text())
+
+
+def test_the_same_host_again(proxy: Proxy, client: NovaClient) -> None:
+    """Writers that collide try again."""
+    busy = answer(409, _problem('busy', 'placement.concurrent_update'))
+    bodies: list[bytes] = []
+
+    def rule(method: str, path: str, body: bytes) -> Fault | None:
+        if method != 'PUT':
+            return None
+        bodies.append(body)
+        return busy if len(bodies) <= 2 else None
+
+    proxy.faults = rule
+    assert placed(client)
+    assert len(bodies) == 3
+    assert len(set(bodies)) == 1
+
+
+def test_the_end_of_the_process(
+    cloud: NovaCloud, hosts: NovaCloud, client: NovaClient, proxy: Proxy, scheduler: Daemon
+) -> None:
+    """What is still to be given back is given back before."""
+    behind = {'placement': {'endpoint': proxy.url, 'timeout': TIMEOUT}}
+    scheduler.stop()
+    with Daemon(hosts, behind) as daemon:
+        proxy.faults = every('PUT', '/allocations', hang_after())
+        assert placed(client) == []
+        assert hosts.all_allocations()
+        proxy.faults = None
+        proxy.release()
+        assert daemon.stop() == 0
+        assert hosts.all_allocations() == {}
+    scheduler.start()
+
+
+def expiring(keystone: Keystone, method: str) -> Rule:
+    """A rule: the token expires just before the first request of a kind."""
+    given = keystone.given
+
+    def rule(asked: str, path: str, body: bytes) -> Fault | None:
+        if asked == method and keystone.given == given:
+            keystone.expired = True
+        return answer(401) if keystone.expired else None
+
+    return rule
+
+
+@pytest.mark.usefixtures('hosts')
+def test_a_token_expires(
+    cloud: NovaCloud, faulty: Proxy, client: NovaClient, scheduler: Daemon
+) -> None:
+    """A new one is asked for, once, and the request goes on."""
+    scheduler.stop()
+    with Keystone() as keystone:
+        named = {'endpoint_override': faulty.url, **keystone.options()}
+        with Daemon(cloud, {'placement': named}) as daemon:
+            faulty.faults = lambda *_: answer(401) if keystone.expired else None
+            assert placed(client)
+            for method in ('GET', 'PUT'):
+                given = keystone.given
+                faulty.faults = expiring(keystone, method)
+                assert placed(client)
+                assert keystone.given == given + 1
+            assert PASSWORD not in daemon.text()
+    faulty.faults = None
+    scheduler.start()

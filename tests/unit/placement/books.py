@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Placement that is as simple as can be, of which everything may fail: allocations of
+consumers with their generations, behind the interface of a keystoneauth1 adapter."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from types import SimpleNamespace
+
+import requests
+import urllib3
+from keystoneauth1 import exceptions as ks_exc
+
+CONFLICT = 'placement.concurrent_update'
+
+
+def problem(status, detail, code=None):
+    """An answer that says no."""
+    error = {'status': status, 'detail': detail}
+    if code:
+        error['code'] = code
+    return status, {'errors': [error]}
+
+
+class Books:
+    """``faults`` are what happens to the next requests, in turn; None is nothing bad.
+
+    A fault is a name of OUTCOMES, behind ``after``, ``before`` or ``late`` if that matters:
+    whether the work is done, is not, or is done at the next request but one.
+    """
+
+    connect_retries = status_code_retries = None
+    connect_retry_delay = status_code_retry_delay = None
+
+    def __init__(self):
+        self.held = {}  # consumer: [generation, {provider: {class: amount}}]
+        self.faults = deque()
+        self.asked = []
+        self.late = deque()
+        self._lock = threading.Lock()
+
+    def resources(self):
+        """What each consumer holds."""
+        return {consumer: what for consumer, (_, what) in self.held.items()}
+
+    def catch_up(self):
+        """Do what was left undone."""
+        while self.late:
+            self.late.popleft()()
+
+    def request(self, path, method, data=None, **_):
+        """As keystoneauth1's adapter does."""
+        with self._lock:
+            self.asked.append(f'{method} {path}')
+            when, _, fault = ((self.faults and self.faults.popleft()) or 'after -').partition(' ')
+            body = json.loads(data) if data else None
+            status, content = 200, {}
+            if when == 'after':
+                status, content = self._work(method, path, body)
+            elif len(self.late) > 1:
+                self.late.popleft()()
+            if when == 'late':
+                self.late.append(lambda: self._work(method, path, body))
+            if fault in ERRORS:
+                try:
+                    raise ERRORS[fault][0]
+                except Exception:  # keystoneauth1's errors keep requests' as their context
+                    raise ERRORS[fault][1] from None
+            if fault in ANSWERS:
+                status, content = ANSWERS[fault]
+        text = content if isinstance(content, bytes) else json.dumps(content).encode()
+        return SimpleNamespace(status_code=status, content=text, reason='because')
+
+    def _work(self, method, path, body):
+        consumer = path.rpartition('/')[2]
+        if not path.startswith('/allocations'):
+            return 200, {'resource_providers': []}
+        if method == 'GET':
+            if consumer not in self.held:
+                return 200, {'allocations': {}}
+            generation, what = self.held[consumer]
+            held = {rp: {'resources': amounts, 'generation': 7} for rp, amounts in what.items()}
+            return 200, {'allocations': held, 'consumer_generation': generation}
+        if method == 'DELETE':
+            return (204, b'') if self.held.pop(consumer, None) else problem(404, 'nothing')
+        return self._write({consumer: body} if method == 'PUT' else body)
+
+    def _write(self, bodies):
+        for consumer, body in bodies.items():
+            now = self.held.get(consumer, [None])[0]
+            if body['consumer_generation'] != now:
+                text = f'consumer generation conflict - {body["consumer_generation"]}, {now}'
+                return problem(409, text, CONFLICT)
+        for consumer, body in bodies.items():
+            what = {rp: each['resources'] for rp, each in body['allocations'].items()}
+            if what:
+                self.held[consumer] = [(body['consumer_generation'] or 0) + 1, what]
+            else:
+                self.held.pop(consumer, None)
+        return 204, b''
+
+
+REFUSED = urllib3.exceptions.NewConnectionError(None, 'refused')
+ERRORS = {
+    'reset': (requests.ConnectionError('reset'), ks_exc.ConnectFailure('reset')),
+    'refused': (
+        requests.ConnectionError(urllib3.exceptions.MaxRetryError(None, '/', REFUSED)),
+        ks_exc.ConnectFailure('refused'),
+    ),
+    'timeout': (requests.ReadTimeout('slow'), ks_exc.ConnectTimeout('slow')),
+    'unreachable': (requests.ConnectTimeout('away'), ks_exc.ConnectTimeout('away')),
+    'half': (
+        requests.exceptions.ChunkedEncodingError('half'),
+        ks_exc.UnknownConnectionError('half', None),
+    ),
+}
+ANSWERS = {
+    'garbage': (200, b'<html>It works!'),
+    'list': (200, []),
+    'page': (200, b''),
+    '500': problem(500, 'a bug'),
+    '502': (502, b'<html>'),
+    '503': (503, b'<html>'),
+    '504': (504, b'<html>'),
+    '400': problem(400, 'no such resource class'),
+    '401': (401, b'<html>'),
+    '403': problem(403, 'policy'),
+    '404': (404, b'no such page'),
+    '406': problem(406, 'Unacceptable version header: 1.36'),
+    'contended': problem(409, 'another thread', CONFLICT),
+    'full': problem(409, 'Unable to allocate inventory', 'placement.undefined_code'),
+    'unknown code': problem(409, 'no', 'placement.no_such_code'),
+    'no code': problem(409, 'no'),
+    'no error': (409, {'errors': []}),
+    'no JSON': (409, b'conflict'),
+    'wrong type': (409, {'errors': [{'detail': 5, 'code': []}]}),
+    'deep': (409, b'[' * 100_000),
+}
+REFUSALS = (
+    '400', '401', '403', '404', '406', 'contended', 'full', 'unknown code', 'no code', 'no error',
+    'no JSON', 'wrong type', 'deep', 'refused', 'unreachable',
+)  # fmt: skip
+"""Those that are true only before the work."""
+EITHER = ('reset', 'timeout', 'half', 'garbage', 'list', 'page', '500', '502', '503', '504')
+FAULTS = (
+    *(f'before {each}' for each in (*REFUSALS, *EITHER)),
+    *(f'after {each}' for each in (*EITHER, '-')),
+    *(f'late {each}' for each in ('reset', 'timeout', 'half', '500', '502', '504')),
+)
