@@ -101,7 +101,11 @@ class NovaCloud:
         database_url: str,
         placement_url: str,
         cells: Sequence[str] = ('cell1', 'cell2'),
+        elsewhere: Mapping[str, str] | None = None,
     ) -> None:
+        """:param elsewhere: cells whose databases are on servers of their own, with the
+        URLs of these.
+        """
         self.nova = nova
         self.directory = directory
         self.amqp_url = amqp_url
@@ -109,8 +113,9 @@ class NovaCloud:
         self.placement = PlacementApi(placement_url)
         self.computes: dict[str, Compute] = {}
         self._server = database_url
+        self._elsewhere = elsewhere or {}
         self._prefix = f'novasched_{secrets.token_hex(4)}'
-        self._databases: list[str] = []
+        self._databases: list[tuple[str, str]] = []
         self._servers = 0
         try:
             self._make(schemas, cells)
@@ -137,16 +142,20 @@ class NovaCloud:
         self.api = Database(api, (*API_TABLES, 'cell_mappings'))
         self.cell0 = Database(cell0, CELL_TABLES)
         self.cells = {
-            cell: Database(f'{self._server}/{self._prefix}_{cell}', CELL_TABLES) for cell in cells
+            cell: Database(f'{self._server_of(cell)}/{self._prefix}_{cell}', CELL_TABLES)
+            for cell in cells
         }
         mappings = self.api.rows('cell_mappings')
         self.cell_uuids = {row['name']: row['uuid'] for row in mappings}
         self._cell_ids = {row['name']: row['id'] for row in mappings}
 
     def _database(self, suffix: str) -> str:
-        name = f'{self._prefix}_{suffix}'
-        self._databases.append(name)
-        return create_database(self._server, name)
+        name, server = f'{self._prefix}_{suffix}', self._server_of(suffix)
+        self._databases.append((server, name))
+        return create_database(server, name)
+
+    def _server_of(self, suffix: str) -> str:
+        return self._elsewhere.get(suffix, self._server)
 
     def _manage_config(self, name: str, api: str, main: str, amqp: str | None = None) -> Path:
         config = {
@@ -158,13 +167,17 @@ class NovaCloud:
 
     def close(self) -> None:
         """Drop the databases."""
+        self.disconnect()
+        for server, name in self._databases:
+            drop_database(server, name)
+
+    def disconnect(self) -> None:
+        """Let go of pooled connections, which may have been cut."""
         for database in (getattr(self, 'api', None), getattr(self, 'cell0', None)):
             if database is not None:
                 database.engine.dispose()
         for database in getattr(self, 'cells', {}).values():
             database.engine.dispose()
-        for name in self._databases:
-            drop_database(self._server, name)
 
     def config(self, host: str, overrides: Config | None = None) -> Path:
         """A nova.conf for a scheduler (or a client) of this name; overrides win."""

@@ -77,6 +77,16 @@ class _Private:
         if self._process is not None:
             self._process.kill()
 
+    def freeze(self) -> None:
+        """Let it do nothing: connections stay, and nothing is answered."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def close(self) -> None:
         """End it and forget its data: nothing of it is worth an orderly end."""
         self.kill()
@@ -139,6 +149,13 @@ class RabbitMQ(_Private):
         """End the broker as a crash would; its data stays."""
         super().kill()
         self._end_epmd()
+
+    def control(self, *arguments: str) -> None:
+        """rabbitmqctl."""
+        command = [program('rabbitmq-server', 'rabbitmqctl'), *arguments]
+        done = subprocess.run(command, env=self._environment(), capture_output=True, text=True)
+        if done.returncode:
+            raise Failed(f'{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}')
 
     def _end_epmd(self) -> None:
         if self._epmd is not None:
@@ -292,18 +309,6 @@ class MariaDB(_Private):
     def _user() -> list[str]:
         # As root the server wants to be told that this is meant.
         return ['--user=root'] if os.geteuid() == 0 else []
-
-    def freeze(self) -> None:
-        """Let it keep its connections and say nothing."""
-        self._signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: int) -> None:
-        assert self._process is not None, 'not started'
-        os.kill(self._process.pid, number)
 
 
 class Memcached(_Private):

@@ -38,6 +38,16 @@ class Answer:
     error: str | None = None
 
 
+def arguments_for(server: str) -> dict[str, Any]:
+    """Those of a call for one server of 512 MB."""
+    return {
+        'spec_obj': a_spec(instance_uuid=server, num_instances=1, project_id=PROJECT),
+        'instance_uuids': [server],
+        'return_objects': True,
+        'return_alternates': False,
+    }
+
+
 class Caller:
     """oslo.messaging's own client, with arguments that go out as they are. Any number of
     threads may call."""
@@ -63,18 +73,12 @@ class Caller:
         """Tell every scheduler, and wait for none."""
         self._client.prepare(fanout=True).cast(CONTEXT, method, **arguments)
 
-    def place(self, **how: Any) -> Answer:
-        """Ask for a server of 512 MB."""
-        [server] = new_uuids()
-        arguments = {
-            'spec_obj': a_spec(instance_uuid=server, num_instances=1, project_id=PROJECT),
-            'instance_uuids': [server],
-            'return_objects': True,
-            'return_alternates': False,
-        }
+    def place(self, uuid: str | None = None, **how: Any) -> Answer:
+        """Ask for a server of 512 MB, a new one unless it is named."""
+        server = uuid or new_uuids()[0]
         asked = time.monotonic()
         try:
-            [[chosen]] = self.call('select_destinations', arguments, **how)
+            [[chosen]] = self.call('select_destinations', arguments_for(server), **how)
         except oslo_messaging.MessagingException as error:
             return Answer(asked, time.monotonic() - asked, server, error=repr(error))
         host = chosen['nova_object.data']['service_host']
@@ -97,12 +101,13 @@ class Load:
 
 
 @contextmanager
-def load(caller: Caller, clients: int, **how: Any) -> Iterator[Load]:
-    """So many clients at work; at the end of the block all have got their last answers."""
+def load(caller: Caller, clients: int, *, pause: float = 0, **how: Any) -> Iterator[Load]:
+    """So many clients at work, which rest so many seconds before each request; at the end of
+    the block all have got their last answers."""
     found, over = Load(), threading.Event()
 
     def ask() -> None:
-        while not over.is_set():
+        while not over.wait(pause):
             found.answers.append(caller.place(**how))
 
     with ThreadPoolExecutor(clients) as pool:

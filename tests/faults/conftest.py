@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One data centre for all faults, and the table of what became of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.functional import conftest as functional
+from tests.functional.nova_release import NovaRelease
+from tests.perf.tables import rst, show
+
+from . import site as sites
+from .results import Result, sheet
+from .site import Site
+
+directory, nova = functional.directory, functional.nova
+
+RESULTS = pytest.StashKey[list[Result]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What to run, and what to keep of it."""
+    group = parser.getgroup('faults')
+    group.addoption('--quick', action='store_true', help='only the faults that run often')
+    group.addoption('--table', type=Path, help='where to write the table of the faults')
+    group.addoption('--at-once', type=int, default=5000, help='requests that come at once')
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """There are no results yet."""
+    config.stash[RESULTS] = []
+    config.addinivalue_line('markers', 'long: not part of the quick half')
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """``--quick`` leaves out what is marked as long."""
+    if config.getoption('--quick'):
+        config.hook.pytest_deselected(items=[each for each in items if is_long(each)])
+        items[:] = [each for each in items if not is_long(each)]
+
+
+def is_long(item: pytest.Item) -> bool:
+    """Whether it is marked so."""
+    return item.get_closest_marker('long') is not None
+
+
+def pytest_terminal_summary(config: pytest.Config) -> None:
+    """The table."""
+    results = config.stash[RESULTS]
+    if results:
+        print()
+        show([sheet(results)])
+    if results and (path := config.getoption('--table')):
+        path.write_text(rst([sheet(results)]))
+
+
+@pytest.fixture(scope='session')
+def results(pytestconfig: pytest.Config) -> list[Result]:
+    """Where a test leaves its line of the table."""
+    return pytestconfig.stash[RESULTS]
+
+
+@pytest.fixture(scope='session')
+def site(nova: NovaRelease, directory: Path) -> Iterator[Site]:
+    """Servers, a cloud with hosts, and no scheduler."""
+    with sites.site(nova, directory) as made:
+        yield made

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a fault is, and what becomes of requests under it.
+
+Each request that is sent ends in one of four ways:
+
+answered
+    its caller has a host;
+refused
+    its caller was told why not: by a scheduler, or by its own library that nobody got it;
+gone
+    its caller waited its whole time in vain, and the broker ended meanwhile, or no scheduler
+    had its queue there again. It forgets the messages in it, since the queues of RPC are not
+    durable, and drops those for which it has no queue: no scheduler can answer what it never
+    got, or over a reply queue that is no more;
+lost
+    its caller waited its whole time in vain, although the broker lived. That is a
+    scheduler's fault: it took the request and did not answer, or it did not take it.
+
+An allocation is left over if no answer names its server and host. One that is there for a
+request that is gone is the caller's to remove, as for any other RPC that timed out: nova
+does so when the server, which is in error, is deleted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.functional import broker
+from tests.functional.broker import TOPIC
+from tests.functional.nova_release import Config
+from tests.functional.processes import Failed, wait_until
+from tests.functional.steady import Answer, Load, load
+
+from .site import Site
+
+CALLERS = 4
+PAUSE = 0.05  # seconds that a caller rests before each request
+PATIENCE = 20  # seconds that a caller waits
+IN_A_ROW = 10  # answers without a refusal between them: then all is well again
+RECOVERY = 90  # seconds until then, at the most
+WORDS = 200  # characters of a refusal that are shown with a test that fails
+BEFORE = 10  # answers before the fault
+
+Happens = Callable[[Site], AbstractContextManager[None]]
+
+
+def _nothing(_site: Site) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that happens in data centres: it begins, lasts for some seconds, and ends."""
+
+    name: str
+    happens: Happens
+    seconds: float = 3
+    quick: bool = True  # part of the half that runs often
+    varied: bool = False  # also with more workers, and with more schedulers
+    forgets: bool = False  # messages that are in the broker
+    patience: int = PATIENCE
+    config: Callable[[Site], Config] = _nothing
+    environment: Callable[[Site], Mapping[str, str]] = _nothing
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(name: str, **how: object) -> Callable[[Callable[[Site], Iterator[None]]], Fault]:
+    """Decorator of a generator that lets a fault begin, yields, and ends it."""
+
+    def made(happens: Callable[[Site], Iterator[None]]) -> Fault:
+        assert name not in FAULTS
+        FAULTS[name] = Fault(name, contextmanager(happens), **how)  # type: ignore[arg-type]
+        return FAULTS[name]
+
+    return made
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the requests."""
+
+    sent: int
+    answered: int
+    refused: int
+    gone: int
+    lost: int
+    left_over: int  # allocations that no answer names, ...
+    of_gone: int  # ... and how many of them are for requests that are gone
+    missing: int  # answers without an allocation
+    recovery: float | None  # seconds from the fault's end to the first of the good answers
+    why: Mapping[str, int] = field(default_factory=dict)  # refusals by their first words
+
+    @property
+    def unexcused(self) -> int:
+        """Allocations left over for which there is no excuse."""
+        return self.left_over - self.of_gone
+
+
+def is_timeout(answer: Answer) -> bool:
+    """Whether the caller waited in vain."""
+    return str(answer.error).startswith('MessagingTimeout')
+
+
+def run(site: Site, fault: Fault) -> Outcome:
+    """A steady load, and the fault under it."""
+    recovery = None
+    with load(site.caller, CALLERS, pause=PAUSE, timeout=fault.patience) as found:
+        wait_until(lambda: _in_a_row(found, BEFORE) is not None, RECOVERY, 'answers before')
+        begun = time.monotonic()
+        with fault.happens(site):
+            time.sleep(fault.seconds)  # the time that has to pass
+        ended = back = time.monotonic()
+        if fault.forgets:
+            wait_until(lambda: broker.consumers(site.rabbitmq.url, TOPIC) > 0, RECOVERY, 'consumer')
+            back = time.monotonic()
+        try:
+            wait_until(
+                lambda: _in_a_row(found, IN_A_ROW, ended) is not None, RECOVERY, 'good answers'
+            )
+        except Failed as error:
+            print(error)
+        else:
+            recovery = (_in_a_row(found, IN_A_ROW, ended) or ended) - ended
+    site.cloud.disconnect()
+    return judge(site, found, (begun, back) if fault.forgets else None, recovery)
+
+
+def judge(
+    site: Site,
+    found: Load,
+    forgot: tuple[float, float] | None,
+    recovery: float | None,
+) -> Outcome:
+    """Count.
+
+    :param forgot: when the broker ended, if it did, and when a scheduler had its queue there
+        again.
+    """
+    answered = {each.server: each.host for each in found.answers if not each.error}
+    waited = [each for each in found.answers if is_timeout(each)]
+    gone = {
+        each.server
+        for each in waited
+        if forgot and each.asked < forgot[1] and each.asked + each.taken > forgot[0]
+    }
+    sent = {each.server for each in found.answers}
+    held = {
+        (server, host)
+        for server, hosts in site.cloud.all_allocations().items()
+        for host in hosts
+        if server in sent
+    }
+    over = held - set(answered.items())
+    why: dict[str, int] = {}
+    for each in found.failures():
+        words = str(each.error).partition('\\n')[0][:WORDS]
+        why[words] = why.get(words, 0) + 1
+    return Outcome(
+        sent=len(found.answers),
+        answered=len(answered),
+        refused=len(found.answers) - len(answered) - len(waited),
+        gone=len(gone),
+        lost=len(waited) - len(gone),
+        left_over=len(over),
+        of_gone=len([server for server, _ in over if server in gone]),
+        missing=len(set(answered.items()) - held),
+        recovery=recovery,
+        why=why,
+    )
+
+
+def _in_a_row(found: Load, count: int, since: float = 0.0) -> float | None:
+    """When the first of so many answers came of which none between is a refusal, among those
+    that came after a moment; None if there are not so many yet."""
+    row: list[float] = []
+    for each in sorted(found.answers, key=lambda x: x.asked + x.taken):
+        came = each.asked + each.taken
+        if came < since:
+            continue
+        # Who waited in vain had its trouble earlier.
+        if each.error and not is_timeout(each):
+            row.clear()
+        elif not each.error:
+            row.append(came)
+        if len(row) == count:
+            return row[0]
+    return None

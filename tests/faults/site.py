@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data centre: each server of its own, so that each can fail alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.functional import servers
+from tests.functional.compute_rows import Compute
+from tests.functional.daemon import Daemon
+from tests.functional.keystone import Keystone
+from tests.functional.nova_cloud import NovaCloud
+from tests.functional.nova_release import Config, NovaRelease, Schemas
+from tests.functional.placement_api import PlacementProcess
+from tests.functional.proxy import Proxy
+from tests.functional.steady import Caller
+
+from .clock import Clock
+
+HOSTS = 20
+CELL_TIMEOUT = 3
+LOGGER = 'oslo_messaging._drivers.amqpdriver'
+REPLY = 'received reply msg_id: %s'
+
+
+class Replies(logging.Filter):
+    """How many replies came for each call, those included for which nobody waits any more:
+    oslo.messaging's client tells of each. What it tells goes no further, since it would drown
+    what a failed test shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Count one."""
+        if record.msg == REPLY:
+            self.counts[record.getMessage()] += 1
+        return record.levelno > logging.DEBUG
+
+    def several(self) -> list[str]:
+        """The calls that were answered more than once."""
+        return [call for call, count in self.counts.items() if count > 1]
+
+
+@contextmanager
+def counted_replies() -> Iterator[Replies]:
+    """What the clients of this process get from now on."""
+    replies, logger = Replies(), logging.getLogger(LOGGER)
+    before = logger.level
+    logger.setLevel(logging.DEBUG)
+    logger.addFilter(replies)
+    try:
+        yield replies
+    finally:
+        logger.removeFilter(replies)
+        logger.setLevel(before)
+
+
+@dataclass
+class Site:
+    """What faults happen to. The second cell has a database server of its own; all else is on
+    the first. Schedulers reach Placement through the proxy."""
+
+    cloud: NovaCloud
+    rabbitmq: servers.RabbitMQ
+    mariadb: servers.MariaDB
+    second: servers.MariaDB
+    placement: PlacementProcess
+    proxy: Proxy
+    keystone: Keystone
+    clock: Clock
+    caller: Caller
+    replies: Replies
+    daemons: Sequence[Daemon] = ()
+
+    def config(self, overrides: Config | None = None) -> Config:
+        """What schedulers have in nova.conf here; overrides win."""
+        base: dict[str, dict[str, object]] = {
+            # Nobody reports for the computes, which shall be up all the time.
+            'DEFAULT': {'service_down_time': 1_000_000},
+            'placement': {'endpoint': self.proxy.url},
+            'novasched': {'cell_timeout': CELL_TIMEOUT},
+        }
+        for section, options in (overrides or {}).items():
+            base[section] = {**base.get(section, {}), **options}
+        return base
+
+    @contextmanager
+    def running(
+        self,
+        daemons: int = 1,
+        overrides: Config | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Iterator[Site]:
+        """So many schedulers share the queue, until the end of the block."""
+        config = self.config(overrides)
+        with ExitStack() as stack:
+            self.daemons = [
+                stack.enter_context(Daemon(self.cloud, config, environment=environment))
+                for _ in range(daemons)
+            ]
+            try:
+                yield self
+            finally:
+                self.daemons = ()
+
+    def workers(self) -> list[psutil.Process]:
+        """The processes that take requests."""
+        return [
+            worker for daemon in self.daemons for worker in psutil.Process(daemon.pid).children()
+        ]
+
+    @contextmanager
+    def frozen_workers(self) -> Iterator[None]:
+        """They do nothing for a while."""
+        frozen = self.workers()
+        for each in frozen:
+            os.kill(each.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for each in frozen:
+                os.kill(each.pid, signal.SIGCONT)
+
+
+class Crew:
+    """Schedulers that stay from one fault to the next, as they do in data centres: while the
+    same ones are wanted, and no test fails."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._stack = ExitStack()
+        self._wanted: object = None
+
+    @contextmanager
+    def of(self, *wanted: Any) -> Iterator[None]:
+        """Those that :meth:`Site.running` starts; they stay after the block."""
+        if wanted != self._wanted:
+            self.dismiss()
+            self._stack.enter_context(self._site.running(*wanted))
+            self._wanted = wanted
+        try:
+            yield
+        except BaseException:
+            self.dismiss()
+            raise
+
+    def dismiss(self) -> None:
+        """End them."""
+        self._wanted = None
+        self._stack.close()
+
+
+def hosts() -> list[Compute]:
+    """Hosts without end in both cells."""
+    return [
+        Compute(
+            f'host-{number}', ('cell1', 'cell2')[number % 2],
+            vcpus=1_000_000, ram_mb=500_000_000, disk_gb=10_000_000,
+        )
+        for number in range(HOSTS)
+    ]  # fmt: skip
+
+
+@contextmanager
+def site(nova: NovaRelease, directory: Path) -> Iterator[Site]:
+    """All of it, started, with hosts but without a scheduler."""
+    with ExitStack() as stack:
+
+        def start(server: Any) -> Any:
+            stack.callback(server.close)
+            server.start()
+            return server
+
+        rabbitmq, mariadb, second = (
+            start(each()) for each in (servers.RabbitMQ, servers.MariaDB, servers.MariaDB)
+        )
+        name = f'novasched_{secrets.token_hex(4)}_placement'
+        placement = PlacementProcess(servers.create_database(mariadb.url, name), directory)
+        stack.callback(placement.close)
+        placement.start()
+        proxy = stack.enter_context(Proxy(placement.url))
+        cloud = NovaCloud(
+            nova,
+            Schemas(nova, directory),
+            directory,
+            amqp_url=rabbitmq.url,
+            database_url=mariadb.url,
+            placement_url=placement.url,
+            elsewhere={'cell2': second.url},
+        )
+        stack.callback(cloud.disconnect)
+        cloud.add_hosts(hosts())
+        caller = Caller(cloud.config('caller'))
+        stack.callback(caller.close)
+        yield Site(
+            cloud=cloud,
+            rabbitmq=rabbitmq,
+            mariadb=mariadb,
+            second=second,
+            placement=placement,
+            proxy=proxy,
+            keystone=stack.enter_context(Keystone()),
+            clock=Clock(directory / 'clock'),
+            caller=caller,
+            replies=stack.enter_context(counted_replies()),
+        )

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More requests than can be answered at once, and requests that nobody waits for any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from tests.functional.daemon import is_reference
+
+from .crowd import Reply, crowd
+from .fault import Fault, Outcome, run
+from .results import Result
+from .site import Site
+
+PATIENCE = 1800  # seconds: nova's long_rpc_timeout
+GIVEN_UP = 500
+EXPIRATION = 1.0
+TAKEN = 128
+"""Twice the threads that a scheduler has."""
+
+pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler promises less')
+
+
+def host_of(reply: Reply) -> str | None:
+    """The host that a reply names, if it does."""
+    if reply['failure']:
+        return None
+    [[chosen]] = reply['result']
+    host: str = chosen['nova_object.data']['service_host']
+    return host
+
+
+def held(site: Site, servers: Sequence[str]) -> set[tuple[str, str]]:
+    """Servers and the hosts on which they have allocations."""
+    every = site.cloud.all_allocations()
+    return {(server, host) for server in servers for host in every.get(server, ())}
+
+
+def counted(
+    site: Site, servers: Sequence[str], replies: Mapping[str, Sequence[Reply]], seconds: float
+) -> Outcome:
+    """What became of a crowd's requests."""
+    answered = {
+        (server, host) for server, [reply, *_] in replies.items() if (host := host_of(reply))
+    }
+    have = held(site, servers)
+    return Outcome(
+        sent=len(servers),
+        answered=len(answered),
+        refused=len(replies) - len(answered),
+        gone=0,
+        lost=len(servers) - len(replies),
+        left_over=len(have - answered),
+        of_gone=0,
+        missing=len(answered - have),
+        recovery=seconds,
+    )
+
+
+@pytest.mark.long
+def test_all_at_once(site: Site, results: list[Result], pytestconfig: pytest.Config) -> None:
+    """Each request of a great many is answered once, before its caller gives up."""
+    count = pytestconfig.getoption('--at-once')
+    with site.running(), crowd(site.rabbitmq.url) as callers:
+        begun = time.monotonic()
+        servers = callers.ask(count)
+        replies = callers.replies(count, PATIENCE)
+        outcome = counted(site, servers, replies, time.monotonic() - begun)
+        results.append(Result(f'{count:,} requests at once', 'one', outcome))
+        assert [outcome.lost, outcome.refused, outcome.left_over, outcome.missing] == [0] * 4
+        assert {len(each) for each in replies.values()} == {1}
+
+
+def test_given_up(site: Site, results: list[Result]) -> None:
+    """A scheduler that was held up finds a queue full of calls that have expired: those who
+    call now are answered. For those who have given up nothing is claimed, but for the few
+    whose calls the scheduler had taken before: a call does not say when it expires."""
+    expired: list[str] = []
+
+    with site.running(), crowd(site.rabbitmq.url) as callers:
+
+        @contextmanager
+        def held_up(_site: Site) -> Iterator[None]:
+            with site.frozen_workers():
+                expired.extend(callers.ask(GIVEN_UP, EXPIRATION))
+                yield
+
+        outcome = run(site, Fault('queue full of expired calls', held_up, seconds=3))
+        outcome = replace(outcome, left_over=outcome.left_over + len(held(site, expired)))
+        results.append(Result('queue full of expired calls', 'one', outcome))
+        assert outcome.recovery is not None
+        assert [outcome.lost, outcome.missing] == [0, 0]
+        assert outcome.left_over <= TAKEN

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler that is killed, in every step of a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+
+from tests.functional import proxy
+from tests.functional.daemon import is_reference
+
+from .fault import is_timeout
+from .site import Site
+
+PATIENCE = 4  # seconds that the caller waits for an answer that cannot come
+
+pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler promises less')
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a scheduler hangs when it is killed, and how many allocations are left."""
+
+    name: str
+    method: str
+    what: Callable[[], proxy.Fault]
+    left: int
+
+    def rule(self, method: str, path: str, _body: bytes) -> proxy.Fault | None:
+        """What the proxy does."""
+        asked = path.startswith(('/allocation_candidates', '/allocations'))
+        return self.what() if asked and method == self.method else None
+
+
+STEPS = (
+    Step('before the query is answered', 'GET', proxy.hang_after, 0),
+    Step('before the claim is made', 'PUT', lambda: proxy.hang(work=False), 0),
+    Step('before the claim is answered', 'PUT', proxy.hang_after, 1),
+)
+
+
+def killed(site: Site, step: Step) -> str:
+    """Let the first scheduler die in a step; the server that was asked for."""
+    site.proxy.faults = step.rule
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(site.caller.place, server=site.daemons[0].host, timeout=PATIENCE)
+        site.proxy.wait_for_hanging()
+        site.daemons[0].kill()
+        site.proxy.faults = None
+        site.proxy.release()
+        answer = asked.result()
+    assert is_timeout(answer)
+    return answer.server
+
+
+@pytest.mark.parametrize(
+    'step',
+    [
+        pytest.param(step, id=step.name, marks=() if step.left else pytest.mark.long)
+        for step in STEPS
+    ],
+)
+def test_killed_in(step: Step, site: Site) -> None:
+    """At the most the allocation of the one server in hand is left. Its caller asks again,
+    and another scheduler answers: then the server has what was answered, and no more."""
+    with site.running(2):
+        server = killed(site, step)
+        assert len(site.cloud.allocations(server)) == step.left
+        again = site.caller.place(server, server=site.daemons[1].host)
+        assert again.error is None
+        assert site.cloud.allocations(server).keys() == {again.host}
+
+
+@pytest.mark.long
+def test_another_host_is_better_by_then(site: Site) -> None:
+    """What is left stays beside what is answered then, as if the server were evacuated."""
+    with site.running(2):
+        server = killed(site, STEPS[-1])
+        [left] = site.cloud.allocations(server)
+        cell = site.cloud.cells[site.cloud.computes[left].cell]
+        [before] = cell.rows('compute_nodes', host=left)
+        cell.update('compute_nodes', {'free_ram_mb': 1024}, host=left)
+        try:
+            again = site.caller.place(server, server=site.daemons[1].host)
+        finally:
+            cell.update('compute_nodes', {'free_ram_mb': before['free_ram_mb']}, host=left)
+        assert again.host not in (None, left)
+        assert site.cloud.allocations(server).keys() == {left, again.host}
+
+
+@pytest.mark.long
+def test_killed_after(site: Site) -> None:
+    """What was answered stays."""
+    with site.running() as running:
+        answer = site.caller.place()
+        running.daemons[0].kill()
+        assert site.cloud.allocations(answer.server).keys() == {answer.host}
