@@ -16,7 +16,8 @@ lost
     its caller waited its whole time in vain, although the broker lived. That is a
     scheduler's fault: it took the request and did not answer, or it did not take it.
 
-An allocation is left over if no answer names its server and host. One that is there for a
+An allocation is left over if no answer names its server and host, half a minute after the
+load. One that is there for a
 request that is gone is the caller's to remove, as for any other RPC that timed out: nova
 does so when the server, which is in error, is deleted.
 """
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,7 @@ PAUSE = 0.05  # seconds that a caller rests before each request
 PATIENCE = 20  # seconds that a caller waits
 IN_A_ROW = 10  # answers without a refusal between them: then all is well again
 RECOVERY = 90  # seconds until then, at the most
+SETTLED = 30  # seconds until what is to be given back is
 WORDS = 200  # characters of a refusal that are shown with a test that fails
 BEFORE = 10  # answers before the fault
 
@@ -128,7 +130,13 @@ def run(site: Site, fault: Fault) -> Outcome:
         else:
             recovery = (_in_a_row(found, IN_A_ROW, ended) or ended) - ended
     site.cloud.disconnect()
-    return judge(site, found, (begun, back) if fault.forgets else None, recovery)
+    forgot = (begun, back) if fault.forgets else None
+    # Schedulers give back what was left to them, once Placement lets them.
+    with suppress(Failed):
+        wait_until(
+            lambda: not judge(site, found, forgot, recovery).unexcused, SETTLED, 'order', pause=0.5
+        )
+    return judge(site, found, forgot, recovery)
 
 
 def judge(
