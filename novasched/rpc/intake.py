@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
 
+from amqp.spec import Basic
 from oslo_messaging._drivers.amqpdriver import AMQPIncomingMessage, AMQPListener
 from oslo_messaging._drivers.common import Timeout
 
@@ -21,6 +22,8 @@ LOG = logging.getLogger('nova.scheduler.manager')
 
 IDLE = 1.0  # seconds after which a listener looks whether it is to stop
 FULL = 0.02  # and, when messages wait, whether there is a thread for the next
+HELD_UP = 2.5  # seconds without a look that no listener takes unless it is kept from it
+LONGEST = 5.0  # seconds in which the broker is to say that it has messages back
 MILLISECONDS = 1000
 
 
@@ -56,9 +59,15 @@ class Intake(AMQPListener):  # type: ignore[misc]
         self._waiting: deque[Call] = deque()
         self._lost: dict[str, Moments] = {}
         self._tags = conn._new_tags
+        self._looked = math.inf
+        self._returning = False
+        broker = conn.connection.connection  # oslo.messaging's is around kombu's
+        self._errors = (*broker.connection_errors, *broker.channel_errors)
 
     def __call__(self, message: Any) -> None:
         """A message has come."""
+        if self._returning:
+            return  # it is the broker's again, and what it was to be acknowledged by is no more
         self._forget_lost()
         if message.get('_msg_id') is None and message.get('method') in self._ignored():
             message.acknowledge()
@@ -80,6 +89,7 @@ class Intake(AMQPListener):  # type: ignore[misc]
     ) -> list[Any]:
         """The next message, as soon as there is a thread for it; none at the end."""
         while not self._shutdown.is_set():
+            self._look_up()
             if (incoming := self._next()) is not None:
                 return [incoming]
             # Only the socket can be waited for, so whether there is room is asked often.
@@ -94,15 +104,40 @@ class Intake(AMQPListener):  # type: ignore[misc]
         self._shutdown.set()
         self.conn.stop_consuming()
         self._shutoff.wait()
-        broker = self.conn.connection
         try:
             for consumer, tag in list(self.conn._consumers.items()):
                 consumer.cancel(tag)
-            if self.conn.channel is not None:
-                self.conn.channel.basic_recover(requeue=True)
-        except (*broker.connection_errors, *broker.channel_errors) as error:
+        except self._errors as error:
             # It notices by itself when the connection is closed at last.
             LOG.warning('The broker cannot be told that this consumer stops: %s', error)
+        self._give_back()
+
+    def _look_up(self) -> None:
+        """After a time in which this process was kept from its work, give back what has come.
+
+        It may have expired meanwhile. The broker, which knows, drops that, and sends the rest
+        once more.
+        """
+        now = time.monotonic()
+        if now - self._looked > HELD_UP:
+            self._give_back()
+            now = time.monotonic()
+        self._looked = now
+
+    def _give_back(self) -> None:
+        """Let the broker have all that is not begun; nothing of it comes after this unless it
+        is sent anew."""
+        channel = self.conn.channel
+        self._returning = True
+        try:
+            if channel is not None:
+                channel.basic_recover(requeue=True)
+                if hasattr(channel, 'wait'):  # kombu's in-memory transport has no broker
+                    channel.wait(Basic.RecoverOk, timeout=LONGEST)
+        except self._errors as error:
+            LOG.warning('What waits goes back to the broker with the connection: %s', error)
+        finally:
+            self._returning = False
         self._forget()
 
     def _next(self) -> Any:
