@@ -26,6 +26,7 @@ from novasched.model.selection import Selection
 from novasched.pipeline import Pipeline
 from novasched.ports import Candidates, Hosts, Notices, Placement, Silence
 from novasched.prefilters import Prefilter
+from novasched.records.account import ALTERNATES, CLAIM, UNRECORDED, Unrecorded
 
 LOG = logging.getLogger('nova.scheduler.manager')
 CLAIMS = logging.getLogger('nova.scheduler.utils')
@@ -74,6 +75,7 @@ class Cycle:
         pipeline: Pipeline,
         in_flight: InFlight,
         notices: Notices | None = None,
+        account: Unrecorded = UNRECORDED,
     ) -> None:
         self.prefilters = prefilters
         self.placement = placement
@@ -81,6 +83,7 @@ class Cycle:
         self.pipeline = pipeline
         self.in_flight = in_flight
         self.notices = notices or Silence()
+        self.account = account
         self.settings = pipeline.settings
 
     def select_destinations(self, request: Request, random: Random) -> list[list[Selection]]:
@@ -95,6 +98,7 @@ class Cycle:
             for prefilter in self.prefilters:
                 request = prefilter(request)
             request = self.hosts.aimed(request)
+            self.account.asked(request)
             candidates = self._candidates(request)
         self.notices.started(request)
         progress = self._begun(request, candidates)
@@ -102,13 +106,16 @@ class Cycle:
             progress = self._placed_together(progress, random, undo) or self._placed_in_turn(
                 progress, random, undo
             )
+            self.account.did(CLAIM)
             answer = self._with_alternates(progress, random)
+            self.account.did(ALTERNATES)
             undo.pop_all()
         self.notices.ended(progress.request, [each.flight for each in progress.placed])
         return answer
 
     def _candidates(self, request: Request) -> Candidates:
         candidates = self.placement.candidates(request)
+        self.account.offered(candidates)
         if not candidates:
             LOG.info(
                 'Got no allocation candidates from the Placement API. This could be due to '
@@ -123,6 +130,7 @@ class Cycle:
         images = self.pipeline.reads_images(request)
         fleet = self.hosts.read(candidates, request, instances, images)
         uuids = [uuid for uuid in candidates or fleet.hosts if uuid in fleet.hosts]
+        self.account.read(fleet, uuids, candidates)
         return Progress(
             request,
             fleet,
@@ -149,6 +157,7 @@ class Cycle:
                 wanted = [(x.request, x.candidate) for x in progress.placed if x.candidate]
                 claims = self.placement.claim_together(wanted)
                 if claims is None:
+                    self.account.again()
                     return None
                 for claim in claims:
                     undo.callback(self.placement.give_back, claim)
@@ -169,6 +178,7 @@ class Cycle:
                     progress = progress.with_one_more(placed, ranked)
                     break
                 progress.in_flight.drop(placed.flight)
+                self.account.refused(placed.host, len(progress.placed))
             else:
                 LOG.debug('Unable to successfully claim against any host.')
                 raise _not_enough(progress)
@@ -176,8 +186,10 @@ class Cycle:
 
     def _rank(self, progress: Progress, request: Request, random: Random) -> list[Host]:
         """The hosts for the server in hand, best first, less what is in flight to them."""
-        hosts = progress.in_flight.view(progress.fleet, progress.uuids)
-        ranked = self.pipeline.rank(hosts, request, len(progress.placed), random)
+        index = len(progress.placed)
+        look = self.account.look(request, index)
+        hosts = progress.in_flight.view(progress.fleet, progress.uuids, look)
+        ranked = self.pipeline.rank(hosts, request, index, random, look)
         if not ranked:
             raise _not_enough(progress)
         return ranked
@@ -207,6 +219,7 @@ class Cycle:
             with progress.in_flight.deciding():
                 now = progress.in_flight.view(progress.fleet, [host.uuid])
                 if now[0] is not host and not self.pipeline.rank(now, request, index, Random(0)):
+                    self.account.unfit(host, index)
                     continue
                 choice = self._choose(now[0], request, progress, undo)
             yield choice

@@ -22,6 +22,7 @@ from novasched.model.candidate import Candidate
 from novasched.model.host import Fleet, Host
 from novasched.model.request import Request
 from novasched.model.settings import Settings
+from novasched.records.account import UNSEEN, Unseen
 
 PATIENCE = 5.0
 """Seconds for which a decision waits for another one. One that takes longer is a plugin's
@@ -86,7 +87,7 @@ class InFlight:
             if mine:
                 self._decision.release()
 
-    def view(self, fleet: Fleet, uuids: Sequence[str]) -> list[Host]:
+    def view(self, fleet: Fleet, uuids: Sequence[str], look: Unseen = UNSEEN) -> list[Host]:
         """Those of the hosts, less what is in flight to them and not shown by them."""
         with self._lock:
             self._forget_old()
@@ -98,6 +99,7 @@ class InFlight:
         if not taken:
             return [fleet.hosts[uuid] for uuid in uuids]
         left = {uuid: self._after(fleet.hosts[uuid], taken[uuid]) for uuid in taken}
+        look.deducted(taken, uuids)
         return [left.get(uuid) or fleet.hosts[uuid] for uuid in uuids]
 
     def add(

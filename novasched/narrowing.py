@@ -12,25 +12,36 @@ from collections import Counter
 from collections.abc import Sequence
 
 from novasched.model.host import Host
-from novasched.model.request import Request
+from novasched.model.request import Destination, Request
+from novasched.records.account import UNSEEN, Unseen
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
+WHY = {
+    'requested_destination': 'not the host that the server is to move to',
+    'ignore_hosts': 'the request rules it out',
+    'force_hosts': 'not the host that the request forces',
+    'force_nodes': 'not the node that the request forces',
+}
+"""The fields of a request that narrow, with what each has against the hosts that it drops."""
 
 
-def narrow(hosts: Sequence[Host], request: Request) -> Sequence[Host]:
+def narrow(hosts: Sequence[Host], request: Request, look: Unseen = UNSEEN) -> Sequence[Host]:
     """The hosts that the request leaves to be filtered."""
-    hosts = _at_destination(hosts, request)
+    wanted = request.requested_destination
+    if wanted is not None and wanted.host is not None:
+        hosts = _told(look, 'requested_destination', hosts, _at_destination(hosts, wanted))
     if request.ignore_hosts:
-        hosts = _without_ignored(hosts, request.ignore_hosts)
+        kept = _without_ignored(hosts, request.ignore_hosts)
+        hosts = _told(look, 'ignore_hosts', hosts, kept)
     if hosts and request.force_hosts:
-        wanted = {name.lower() for name in request.force_hosts}
-        kept = [h for h in hosts if h.host.lower() in wanted]
+        names = {name.lower() for name in request.force_hosts}
+        kept = [h for h in hosts if h.host.lower() in names]
         _log_forced('host', [h.host for h in kept], request.force_hosts)
-        hosts = kept
+        hosts = _told(look, 'force_hosts', hosts, kept)
     if hosts and request.force_nodes:
         kept = [h for h in hosts if h.nodename in request.force_nodes]
         _log_forced('node', [h.nodename for h in kept], request.force_nodes)
-        hosts = kept
+        hosts = _told(look, 'force_nodes', hosts, kept)
     return hosts
 
 
@@ -39,10 +50,15 @@ def skips_filters(request: Request) -> bool:
     return bool(request.force_hosts or request.force_nodes) and not request.is_checked
 
 
-def _at_destination(hosts: Sequence[Host], request: Request) -> Sequence[Host]:
-    wanted = request.requested_destination
-    if wanted is None or wanted.host is None:
-        return hosts
+def _told(look: Unseen, field: str, hosts: Sequence[Host], kept: Sequence[Host]) -> Sequence[Host]:
+    """The hosts that a field of the request leaves, after its look has heard of the others."""
+    left = set(map(id, kept))
+    rejected = {id(host): WHY[field] for host in hosts if id(host) not in left}
+    look.passed(field, hosts, rejected, len(hosts))
+    return kept
+
+
+def _at_destination(hosts: Sequence[Host], wanted: Destination) -> Sequence[Host]:
     kept = [h for h in hosts if h.host == wanted.host and wanted.node in (None, '', h.nodename)]
     if kept:
         LOG.info('Host filter only checking host %s and node %s', wanted.host, wanted.node)

@@ -19,8 +19,11 @@ from novasched.model.host import Host
 from novasched.model.request import Request
 from novasched.model.settings import Settings
 from novasched.narrowing import narrow, skips_filters
+from novasched.records.account import FILTERS as FILTERING
+from novasched.records.account import UNSEEN, Unseen
+from novasched.records.account import WEIGHERS as WEIGHING
 from novasched.weighers import Weigher
-from novasched.weighing import Weighing
+from novasched.weighing import Weighing, Weights
 
 FILTERS = logging.getLogger('nova.filters')
 REASONS = 3
@@ -63,20 +66,28 @@ class Pipeline:
         return type(self)(self.settings, filters, weighers, remembers=True)
 
     def rank(
-        self, hosts: Sequence[Host], request: Request, index: int, random: Random
+        self,
+        hosts: Sequence[Host],
+        request: Request,
+        index: int,
+        random: Random,
+        look: Unseen = UNSEEN,
     ) -> list[Host]:
         """The hosts that can take the server in hand, the one to try first in front.
 
         :param index: how many servers of this request are placed already.
+        :param look: hears of the hosts that cannot, and of what the others weigh.
         """
-        left = narrow(hosts, request)
+        left = narrow(hosts, request, look)
         # Where all hosts are ignored the log blames no filter.
         if not skips_filters(request) and (left or not request.ignore_hosts):
-            left = self._filter(left, request, index)
+            left = self._filter(left, request, index, look)
+        look.did(FILTERING)
         MANAGER.debug('Filtered %s', left)
         if not left:
             return []
-        ranked = self._draw(self._weigh(left, request), random)
+        ranked = self._draw(self._weigh(left, request), random, look)
+        look.did(WEIGHING)
         if self.remembers:
             self._ranked = ranked
         return ranked
@@ -92,7 +103,9 @@ class Pipeline:
                     limits.update(each.limits(host, request))
         return limits
 
-    def _filter(self, hosts: Sequence[Host], request: Request, index: int) -> Sequence[Host]:
+    def _filter(
+        self, hosts: Sequence[Host], request: Request, index: int, look: Unseen
+    ) -> Sequence[Host]:
         FILTERS.debug('Starting with %d host(s)', len(hosts))
         changed = self._changed(hosts)
         results: list[str] = []
@@ -101,11 +114,12 @@ class Pipeline:
                 continue
             started = len(hosts)
             rejected: dict[int, str] = {}
+            judged = changed if each.once_per_host else hosts
             if _runs(each, request):
-                judged = changed if each.once_per_host else hosts
                 rejected = _rejected(each, judged, request)
                 if rejected:
                     hosts, changed = _without(hosts, rejected), _without(changed, rejected)
+            look.passed(each.name, judged, rejected, started)
             results.append(f'{each.name}: (start: {started}, end: {len(hosts)})')
             if not hosts:
                 FILTERS.info('Filter %s returned 0 hosts', each.name)
@@ -129,9 +143,9 @@ class Pipeline:
 
     def _weigh(self, hosts: Sequence[Host], request: Request) -> _Weighed:
         """The hosts with their weights, best first."""
-        return _Weighed(hosts, self._weighing.weights(hosts, request))
+        return _Weighed(hosts, self._weighing.weigh(hosts, request))
 
-    def _draw(self, weighed: _Weighed, random: Random) -> list[Host]:
+    def _draw(self, weighed: _Weighed, random: Random, look: Unseen) -> list[Host]:
         """Break ties and draw the first host, as the operator has it."""
         order = weighed.order
         if self.settings.shuffle_best_same_weighed_hosts:
@@ -141,6 +155,7 @@ class Pipeline:
         MANAGER.debug('Weighed %s', weighed)
         drawn = random.randrange(min(self.settings.host_subset_size, len(order)))
         order.insert(0, order.pop(drawn))
+        look.ranked(weighed.hosts, order, weighed.weights)
         return [weighed.hosts[i] for i in order]
 
 
@@ -195,17 +210,18 @@ class _Weighed:
     """Hosts, their weights, and their order: the best first, and as they came where they
     weigh the same. Becomes text only when the log wants it."""
 
-    def __init__(self, hosts: Sequence[Host], weights: Sequence[float]) -> None:
+    def __init__(self, hosts: Sequence[Host], weights: Weights) -> None:
         self.hosts = hosts
         self.weights = weights
-        self.order = sorted(range(len(hosts)), key=weights.__getitem__, reverse=True)
+        self.order = sorted(range(len(hosts)), key=weights.sums.__getitem__, reverse=True)
 
     def __iter__(self) -> Iterator[tuple[float, Host]]:
-        return ((self.weights[i], self.hosts[i]) for i in self.order)
+        return ((self.weights.sums[i], self.hosts[i]) for i in self.order)
 
     def ties(self) -> int:
         """How many hosts weigh as much as the best."""
-        return self.weights.count(self.weights[self.order[0]])
+        sums = self.weights.sums
+        return sums.count(sums[self.order[0]])
 
     def __str__(self) -> str:
         texts = (f'WeighedHost [host: {host}, weight: {weight}]' for weight, host in self)

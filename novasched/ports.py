@@ -10,6 +10,7 @@ from novasched.inflight import Flight
 from novasched.model.candidate import Candidate
 from novasched.model.host import Fleet
 from novasched.model.request import Request
+from novasched.records.account import Account
 
 Candidates = Mapping[str, Sequence[Candidate]]
 """Provider UUID to the candidates that take something from it, in Placement's order."""
@@ -78,6 +79,34 @@ class Notices(Protocol):
 
     def close(self) -> None:
         """No more is told."""
+
+
+class Records(Protocol):
+    """Who keeps accounts of decisions (``recorder/keeper.py``); nothing here raises, or takes
+    time."""
+
+    def opened(self, request: Request, seed: int) -> Account | None:
+        """The account of a request that is going to be decided; None if none is wanted."""
+
+    def closed(self, account: Account) -> None:
+        """It has been decided."""
+
+    def close(self) -> None:
+        """No more is kept."""
+
+
+class Forgetful:
+    """Implements :class:`Records` for nobody."""
+
+    def opened(self, request: Request, seed: int) -> Account | None:
+        """Keep none."""
+        return None
+
+    def closed(self, account: Account) -> None:
+        """There is none."""
+
+    def close(self) -> None:
+        """Keep none."""
 
 
 class Silence:

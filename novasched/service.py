@@ -69,6 +69,9 @@ from novasched.processes import (
     share_modules,
     trim_heaps,
 )
+from novasched.recorder.inquiry import Inquirer
+from novasched.recorder.keeper import Keeper
+from novasched.recorder.store import Store
 from novasched.rpc.server import TOPIC, make_server, make_transport
 from novasched.secrets import hide
 from novasched.supervisor import Plan, Supervisor
@@ -115,11 +118,13 @@ class Application:
     discovery: Discovery
     own: Database
     notices: Notices
+    records: Keeper
 
     def close(self, seconds: float = 0.0) -> None:
-        """Tell what is left to tell, close every connection to the databases; within so many
+        """Tell and keep what is left, close every connection to the databases; within so many
         seconds undo in Placement what is still to be undone."""
         self.notices.close()
+        self.records.close()
         self.placement.close(seconds)
         self.hosts.close()
         self.discovery.close()
@@ -150,7 +155,10 @@ def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
     sources = Sources(aggregates, hosts, _network(conf, settings, placement))
     prefilters = [each(settings, sources) for each in PREFILTERS]
     notices = make_notices(conf, settings, configuration.host(conf)) or Silence()
-    parts = Parts(settings, prefilters, placement, hosts, filters, weighers, in_flight, notices)
+    records = _records(conf, settings, aggregates)
+    parts = Parts(
+        settings, prefilters, placement, hosts, filters, weighers, in_flight, notices, records
+    )
     return Application(
         driver=driver(parts),
         placement=placement,
@@ -160,6 +168,7 @@ def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
         discovery=Discovery(cells.separate(), own, group, host, utcnow),
         own=own,
         notices=notices,
+        records=records,
     )
 
 
@@ -295,6 +304,13 @@ def _database(conf: cfg.ConfigOpts, group: str, patience: float) -> Database:
     if not url:
         raise ConfigError(f'[{group}] connection', 'not set', 'the URL of a database is needed')
     return connect(conf[group], url, f'[{group}] connection', wait=True, patience=patience)
+
+
+def _records(conf: cfg.ConfigOpts, settings: Settings, aggregates: AggregateReader) -> Keeper:
+    """Who keeps the records of decisions, and asks Placement about refusals."""
+    path = configuration.decisions_file(conf)
+    store = Store(path, settings.decisions_stored) if path else None
+    return Keeper(settings, store, Inquirer(settings, http_adapter(conf, 'placement'), aggregates))
 
 
 def _network(

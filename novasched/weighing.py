@@ -9,16 +9,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from operator import add, mul
 
 from novasched.errors import blaming
 from novasched.model.host import Host
 from novasched.model.request import Request
+from novasched.records.record import Share
 from novasched.weighers import Weigher
 
 LOG = logging.getLogger('nova.scheduler.utils')
 FEW = 8
 """Where more than one host in so many has changed or gone, all are weighed anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of hosts, the columns that they are the sums of, and the row of each host
+    in these; without, they are in the same order."""
+
+    sums: Sequence[float]
+    columns: Sequence[Column] = ()
+    rows: Sequence[int] | None = None
+
+    def shares(self, place: int) -> list[Share]:
+        """What each weigher adds to the weight of one host."""
+        row = place if self.rows is None else self.rows[place]
+        return [column.share(row) for column in self.columns]
 
 
 class Weighing:
@@ -34,12 +51,17 @@ class Weighing:
         self._rows: dict[str, int] = {}
         self._columns: list[Column] = []
 
-    def weights(self, hosts: Sequence[Host], request: Request) -> list[float]:
+    def weights(self, hosts: Sequence[Host], request: Request) -> Sequence[float]:
         """The weight of each host, in their order. A host alone is not weighed."""
+        return self.weigh(hosts, request).sums
+
+    def weigh(self, hosts: Sequence[Host], request: Request) -> Weights:
+        """The same, with what it is made of, which is there until the next hosts are weighed."""
         if len(hosts) < 2:
-            return [0.0] * len(hosts)
+            return Weights([0.0] * len(hosts))
         if not self.remembers or request.count < 2:
-            return _sums(_columns(self.weighers, hosts, request), len(hosts))
+            columns = _columns(self.weighers, hosts, request)
+            return Weights(_sums(columns, len(hosts)), columns)
         rows = [self._rows.get(host.uuid, -1) for host in hosts]
         if -1 in rows or not self._follow(hosts, rows, request):
             self._hosts = list(hosts)
@@ -47,7 +69,7 @@ class Weighing:
             self._columns = _columns(self.weighers, hosts, request)
             rows = list(self._rows.values())
         sums = _sums(self._columns, len(self._hosts))
-        return [sums[row] for row in rows]
+        return Weights([sums[row] for row in rows], self._columns, rows)
 
     def _follow(self, hosts: Sequence[Host], rows: Sequence[int], request: Request) -> bool:
         """Bring the columns up to date; False where that is no less work than new ones."""
@@ -104,6 +126,12 @@ class Column:
             for row in changed:
                 (share,) = normalised([self.raw[row]], low, high)
                 self.added[row] = share * self.scales[row]
+
+    def share(self, row: int) -> Share:
+        """What it adds to the weight of one host."""
+        raw = self.raw[row]
+        (place,) = normalised([raw], *self.bounds)
+        return Share(self.weigher.name, raw, place, self.scales[row], self.added[row])
 
     def _bounds(self, raw: Sequence[float]) -> tuple[float, float]:
         low, high = self.weigher.minval, self.weigher.maxval

@@ -81,7 +81,7 @@ class StillHosts:
         instances: bool,
         images: bool = False,
     ) -> Fleet:
-        return Fleet(self.hosts)
+        return Fleet(self.hosts, total=len(self.hosts))
 
 
 @dataclass

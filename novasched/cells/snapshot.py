@@ -158,7 +158,7 @@ class HostReader:
         if instances:
             chosen = hosts if uuids is None else {x: hosts[x] for x in uuids if x in hosts}
             hosts = self._with_servers(chosen, images)
-        return replace(known.fleet, hosts=hosts)
+        return replace(known.fleet, hosts=hosts, total=len(known.fleet.hosts))
 
     def _of_cell(self, uuid: str, known: Snapshot) -> Mapping[str, Host]:
         """The hosts of one cell. A server may move within a cell that is disabled, which is

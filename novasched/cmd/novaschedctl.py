@@ -14,11 +14,12 @@ from typing import NoReturn
 
 from novasched.checking import command as check
 from novasched.errors import NovaschedError
+from novasched.explaining import command as explain
 from novasched.sandbox import command as sandbox
 from novasched.shadow import command as shadow
 
 NAME = 'novaschedctl'
-COMMANDS = {'check': check, 'sandbox': sandbox, 'shadow': shadow}
+COMMANDS = {'check': check, 'explain': explain, 'sandbox': sandbox, 'shadow': shadow}
 FAILED, INTERRUPTED = 1, 130
 
 

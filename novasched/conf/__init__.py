@@ -172,6 +172,12 @@ def host(conf: cfg.ConfigOpts) -> str:
     return conf.host or socket.gethostname()
 
 
+def decisions_file(conf: cfg.ConfigOpts) -> str | None:
+    """``[novasched] decisions_file``; None where nova.conf has none."""
+    path: str | None = conf.novasched.decisions_file
+    return path or None
+
+
 def _read(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> Any:
     section = conf if group == 'DEFAULT' else conf[group]
     try:

@@ -57,6 +57,8 @@ def _metric(kind: type[cfg.Opt], name: str, help: str) -> tuple[str, cfg.Opt]:
 OPTIONS: list[tuple[str, cfg.Opt]] = [
     ('DEFAULT', cfg.StrOpt('host', sample_default='<current hostname>', help=(
         'Name under which this scheduler listens and appears in the services table.'))),
+    ('DEFAULT', cfg.StrOpt('state_path', help=(
+        "Folder of nova's own files."))),
     ('DEFAULT', _opt(cfg.StrOpt, 'default_availability_zone',
         'Zone of the hosts that no aggregate puts into one.')),
     ('DEFAULT', _opt(cfg.IntOpt, 'service_down_time',
@@ -203,4 +205,20 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
     ('novasched', _opt(cfg.FloatOpt, 'in_flight_timeout',
         'For so many seconds a server counts on the host that was chosen for it, unless the '
         'host shows it earlier; 0 believes what hosts report, as nova-scheduler does.', min=0)),
+    ('novasched', _opt(cfg.IntOpt, 'decisions_kept',
+        'So many of the newest decision records are kept in the memory of each worker; 0 '
+        'keeps none, neither there nor in the file.', min=0)),
+    ('novasched', cfg.StrOpt('decisions_file', help=(
+        'SQLite file in which decision records are kept for novaschedctl explain, on a local '
+        'file system, such as $state_path/decisions.sqlite. None is written unless this is set.'))),
+    ('novasched', _opt(cfg.IntOpt, 'decisions_stored',
+        'So many of the newest decision records are kept in the file.', min=1)),
+    ('novasched', _opt(cfg.BoolOpt, 'decisions_hash_ids',
+        'Show a hash in place of the ids of projects and users in decision records.')),
+    ('novasched', _opt(cfg.IntOpt, 'decisions_questions',
+        'How often Placement is asked again, with one constraint less each time, after it '
+        'offered nothing, to find out why; 0 asks never. No request waits for that.', min=0)),
+    ('novasched', _opt(cfg.StrOpt, 'fault_detail',
+        "What NoValidHost tells users: none: what nova's does; counts: also how many hosts "
+        'dropped out for which reason.', choices=['none', 'counts'])),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from novasched.inflight import InFlight
 from novasched.model.request import Request
 from novasched.model.selection import Selection
 from novasched.model.settings import Settings
-from novasched.ports import Hosts, Notices, Placement
+from novasched.ports import Hosts, Notices, Placement, Records
 from novasched.prefilters import Prefilter
 from novasched.weighers import Weigher
 
@@ -20,7 +20,8 @@ from novasched.weighers import Weigher
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What a driver is made of: the ports, the plugins that the operator enabled, what
-    is in flight for all drivers that go by that, and whom to tell."""
+    is in flight for all drivers that go by that, whom to tell, and who keeps
+    accounts."""
 
     settings: Settings
     prefilters: Sequence[Prefilter]
@@ -30,6 +31,7 @@ class Parts:
     weighers: Sequence[Weigher] = ()
     in_flight: InFlight | None = None
     notices: Notices | None = None
+    records: Records | None = None
 
 
 class Driver(Protocol):

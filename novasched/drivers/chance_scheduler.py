@@ -19,6 +19,9 @@ from novasched.model.host import Host
 from novasched.model.request import Request
 from novasched.narrowing import narrow
 from novasched.pipeline import Pipeline
+from novasched.records.account import UNSEEN, Unseen
+
+STAGE, NOT_LIVE = 'chance_scheduler', 'disabled, or has not been heard from in a while'
 
 
 class ChanceScheduler(FilterScheduler):
@@ -32,7 +35,12 @@ class Lottery(Pipeline):
     """Draws where others rank."""
 
     def rank(
-        self, hosts: Sequence[Host], request: Request, index: int, random: Random
+        self,
+        hosts: Sequence[Host],
+        request: Request,
+        index: int,
+        random: Random,
+        look: Unseen = UNSEEN,
     ) -> list[Host]:
         """Live hosts in random order, behind the others those that another server of the
         request was placed on; the same for everyone who asks with the same seed.
@@ -40,9 +48,12 @@ class Lottery(Pipeline):
         :raises NoValidHost: there are none, for nova's two reasons.
         """
         live = [host for host in hosts if host.service.up and not host.service.disabled]
+        alive = set(map(id, live))
+        dead = {id(host): NOT_LIVE for host in hosts if id(host) not in alive}
+        look.passed(STAGE, hosts, dead, len(hosts))
         if not live:
             raise NoValidHost('Is the appropriate service running?')
-        left = narrow(live, request)
+        left = narrow(live, request, look)
         if not left:
             raise NoValidHost('Could not find another compute')
         siblings = frozenset(request.instance_uuids or ())

@@ -6,6 +6,8 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -23,7 +25,12 @@ from novasched.inflight import InFlight
 from novasched.model.request import Request
 from novasched.model.selection import Selection
 from novasched.pipeline import Pipeline
-from novasched.ports import Candidates, Notices, Placement, Silence
+from novasched.ports import Candidates, Forgetful, Notices, Placement, Silence
+from novasched.records import story
+from novasched.records.account import UNRECORDED, Unrecorded
+
+COUNTS = 'counts'
+"""The value of ``[novasched] fault_detail`` with which refusals say why."""
 
 LOG = logging.getLogger('nova.scheduler.manager')
 
@@ -37,6 +44,8 @@ class FilterScheduler:
         self.hosts = parts.hosts
         self.in_flight = parts.in_flight or InFlight(parts.settings)
         self.notices = parts.notices or Silence()
+        self.records = parts.records or Forgetful()
+        self.fault_detail = parts.settings.fault_detail
         self.pipeline = self.make_pipeline(parts)
 
     def make_pipeline(self, parts: Parts) -> Pipeline:
@@ -53,28 +62,49 @@ class FilterScheduler:
         request = replace(request, arrived=time.monotonic())
         seed = secrets.randbits(32)
         LOG.debug('Seed of the draws for instances %s: %d', request.instance_uuids, seed)
-        try:
-            return self._answer(request, seed)
-        except PlacementUnavailable as error:
-            LOG.error('Cannot schedule, since Placement fails: %s', error)
-            raise NoValidHost() from error
-        except DatabaseUnavailable as error:
-            LOG.error('Cannot schedule, since a database fails: %s', error)
-            raise NoValidHost() from error
+        with self._recorded(request, seed) as account:
+            try:
+                answer = self._answer(request, seed, account)
+            except PlacementUnavailable as error:
+                LOG.error('Cannot schedule, since Placement fails: %s', error)
+                raise NoValidHost() from error
+            except DatabaseUnavailable as error:
+                LOG.error('Cannot schedule, since a database fails: %s', error)
+                raise NoValidHost() from error
+            account.chose(answer)
+        return answer
 
-    def _answer(self, request: Request, seed: int) -> list[list[Selection]]:
+    @contextmanager
+    def _recorded(self, request: Request, seed: int) -> Iterator[Unrecorded]:
+        """The account of a request, which is kept when the request has been decided."""
+        account = self.records.opened(request, seed)
+        if account is None:
+            yield UNRECORDED
+            return
+        try:
+            yield account
+        except Exception as error:
+            account.failed(error)
+            if isinstance(error, NoValidHost) and self.fault_detail == COUNTS:
+                raise NoValidHost(story.detailed(error.reason, account)) from error
+            raise
+        finally:
+            self.records.closed(account)
+
+    def _answer(self, request: Request, seed: int, account: Unrecorded) -> list[list[Selection]]:
         """One cycle; another one if the first finds out what it should have read."""
         try:
-            return self._cycle(self.notices).select_destinations(request, Random(seed))
+            return self._cycle(self.notices, account).select_destinations(request, Random(seed))
         except InstancesUnread as error:
             LOG.debug('Once more, with the servers on each host: %s', error)
-        return self._cycle(Again(self.notices)).select_destinations(request, Random(seed))
+        again = Again(self.notices)
+        return self._cycle(again, account).select_destinations(request, Random(seed))
 
-    def _cycle(self, notices: Notices) -> Cycle:
+    def _cycle(self, notices: Notices, account: Unrecorded) -> Cycle:
         memory: dict[str, Any] = {}
         line = self.pipeline.for_request(memory)
         offer = Offer(self.placement, memory)
-        return Cycle(self.prefilters, offer, self.hosts, line, self.in_flight, notices)
+        return Cycle(self.prefilters, offer, self.hosts, line, self.in_flight, notices, account)
 
 
 class Again:
@@ -101,6 +131,6 @@ class Offer:
 
     def candidates(self, request: Request) -> Candidates:
         """See :class:`novasched.ports.Placement`."""
-        found = dict(self._placement.candidates(request))
+        found = self._placement.candidates(request)
         self._memory[CANDIDATES] = found
         return found

@@ -158,10 +158,12 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Hosts by compute node UUID, and when it was begun to read them (monotonic seconds)."""
+    """Hosts by compute node UUID, and when it was begun to read them (monotonic seconds).
+    ``total`` counts those too that are left out; 0 where nobody has counted."""
 
     hosts: Mapping[str, Host]
     read_at: float = -math.inf
+    total: int = 0
 
 
 ATTRIBUTES = frozenset(each.name for each in fields(Host)) - {'numa', 'pci'}

@@ -96,3 +96,8 @@ class Settings:
     # [novasched]
     cell_timeout: float = 60.0  # seconds
     in_flight_timeout: float = 60.0  # seconds
+    decisions_kept: int = 500
+    decisions_stored: int = 10_000
+    decisions_hash_ids: bool = False
+    decisions_questions: int = 12
+    fault_detail: str = 'none'

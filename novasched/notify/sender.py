@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +13,7 @@ from oslo_config import cfg
 from oslo_messaging import opts
 from oslo_utils import timeutils
 
+from novasched.backlog import Backlog
 from novasched.errors import ConfigError
 from novasched.inflight import Flight
 from novasched.model.request import Origin, Request
@@ -30,8 +29,6 @@ EVENT = 'scheduler.select_destinations'
 START, END = 'start', 'end'
 ROOM = 1000
 """So many notifications wait while the bus does not take them; more are dropped."""
-LAST_WORDS = 10.0
-"""Seconds that a process that ends gives them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +55,7 @@ class Sender:
 
     def __init__(self, tell: Callable[[Notice], None]) -> None:
         self._tell = tell
-        self._waiting: queue.Queue[Notice | None] = queue.Queue(ROOM)
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._backlog: Backlog[Notice] = Backlog(tell, 'notices', _words, ROOM)
 
     def started(self, request: Request) -> None:
         """See :class:`novasched.ports.Notices`."""
@@ -73,28 +68,16 @@ class Sender:
             self._note(Notice(END, request.origin, request, flights))
 
     def close(self) -> None:
-        """Tell what is left, for as long as :data:`LAST_WORDS`."""
-        if self._thread is not None:
-            self._note(None)
-            self._thread.join(LAST_WORDS)
+        """Tell what is left, for as long as :data:`novasched.backlog.LAST_WORDS`."""
+        self._backlog.close()
 
-    def _note(self, notice: Notice | None) -> None:
-        with self._lock:
-            if self._thread is None:
-                # Not earlier: a thread does not survive a fork.
-                self._thread = threading.Thread(target=self._run, name='notices', daemon=True)
-                self._thread.start()
-        try:
-            self._waiting.put_nowait(notice)
-        except queue.Full:
+    def _note(self, notice: Notice) -> None:
+        if not self._backlog.add(notice):
             LOG.warning('A notification is dropped, since %d wait for the message bus', ROOM)
 
-    def _run(self) -> None:
-        while (notice := self._waiting.get()) is not None:
-            try:
-                self._tell(notice)
-            except Exception:  # A request that cannot be told of must not silence the others.
-                LOG.exception('Cannot tell of %s.%s', EVENT, notice.phase)
+
+def _words(notice: Notice) -> str:
+    return f'tell of {EVENT}.{notice.phase}'
 
 
 @dataclass(frozen=True, slots=True)

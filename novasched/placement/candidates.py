@@ -35,10 +35,17 @@ def parse(body: bytes) -> list[Candidate]:
         raise ValueError(str(error)) from None
 
 
-def by_provider(candidates: Iterable[Candidate]) -> Candidates:
+class Index(dict[str, list[Candidate]]):
+    """Candidates by provider, and how many there are: one may stand at several providers."""
+
+    count = 0
+
+
+def by_provider(candidates: Iterable[Candidate]) -> Index:
     """Index candidates by each provider that they take something from."""
-    index: dict[str, list[Candidate]] = {}
+    index = Index()
     for candidate in candidates:
+        index.count += 1
         for provider in candidate.allocations:
             index.setdefault(provider, []).append(candidate)
     return index

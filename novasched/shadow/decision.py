@@ -18,6 +18,7 @@ from novasched.model.host import Host
 from novasched.model.request import Request
 from novasched.pipeline import Pipeline
 from novasched.ports import Candidates, Placement
+from novasched.records.account import UNSEEN, Unseen
 
 ALONE = 0.0
 """Seconds for which one decision counts for the next: each is made for itself."""
@@ -115,8 +116,13 @@ class _Watched(Pipeline):
         self.looks: list[Look] = []
 
     def rank(
-        self, hosts: Sequence[Host], request: Request, index: int, random: Random
+        self,
+        hosts: Sequence[Host],
+        request: Request,
+        index: int,
+        random: Random,
+        look: Unseen = UNSEEN,
     ) -> list[Host]:
         """See :meth:`novasched.pipeline.Pipeline.rank`."""
         self.looks.append(Look(tuple(hosts), request, index))
-        return super().rank(hosts, request, index, random)
+        return super().rank(hosts, request, index, random, look)

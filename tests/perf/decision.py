@@ -160,8 +160,8 @@ def measure(kind: str, hosts: int) -> Cost:
 
 def _decision(kind: str, hosts: int) -> Callable[[], object]:
     """A call that decides one request; an answer that is no answer ends the run."""
-    request = _request(KINDS[kind])
-    driver = _driver(hosts, KINDS[kind])
+    request = large_request(KINDS[kind])
+    driver = large_driver(hosts, KINDS[kind])
     wanted = request.count
 
     def decide() -> None:
@@ -171,14 +171,14 @@ def _decision(kind: str, hosts: int) -> Callable[[], object]:
     return decide
 
 
-def _request(kind: Kind) -> Request:
+def large_request(kind: Kind) -> Request:
     """A request as it is once it has been read from the wire."""
     arguments = kind.arguments([a_uuid(f'server{number}') for number in range(kind.count)])
     arguments['spec_obj'] = Serializer().deserialize_entity(CALLER, arguments['spec_obj'])
     return decode.request(versions.read(arguments), CALLER)
 
 
-def _driver(count: int, kind: Kind) -> Driver:
+def large_driver(count: int, kind: Kind) -> Driver:
     """The default driver over a large cloud."""
     stub: Any = StubPlacement(large_cloud(count), kind)
     known = sources(*AGGREGATES.values(), version=NEW)

@@ -15,13 +15,13 @@ ROOT = Path(novasched.__file__).parent
 
 LAYERS = [
     {'cmd'},
-    {'sandbox', 'checking', 'shadow'},
+    {'sandbox', 'checking', 'shadow', 'explaining'},
     {'service'},
     {'notify.sender'},
-    {'rpc', 'cells', 'network', 'placement.client', 'plugins', 'conf'},
+    {'rpc', 'cells', 'network', 'placement.client', 'plugins', 'conf', 'recorder'},
     {'placement.claims'},
     {'placement.api', 'placement.undoing'},
-    {'connections', 'turns', 'breaker', 'supervisor', 'meditation'},
+    {'connections', 'turns', 'breaker', 'supervisor', 'meditation', 'backlog'},
     {'notify'},
     {'objects', 'processes', 'compat', 'tls'},
     {'drivers'},
@@ -33,8 +33,9 @@ LAYERS = [
     {'filters', 'weighers', 'prefilters'},
     {'fitting'},
     {'numa', 'pci'},
-    {'placement.query', 'placement.candidates'},
+    {'placement.query', 'placement.candidates', 'placement.relaxing'},
     {'placement.pinning', 'placement.features'},
+    {'records'},
     {'model'},
     {'errors', 'logs'},
     {'secrets'},
@@ -43,8 +44,8 @@ LAYERS = [
 
 PURE = {
     'model', 'cycle', 'pipeline', 'narrowing', 'weighing', 'filters', 'weighers', 'prefilters',
-    'placement.query', 'placement.candidates', 'placement.pinning',
-    'placement.features', 'notify', 'errors', 'secrets', 'fitting', 'numa', 'pci',
+    'placement.query', 'placement.candidates', 'placement.relaxing', 'placement.pinning',
+    'placement.features', 'records', 'notify', 'errors', 'secrets', 'fitting', 'numa', 'pci',
 }  # fmt: skip
 IMPURE_MODULES = {
     'keystoneauth1', 'requests', 'socket', 'sqlalchemy', 'subprocess', 'threading', 'time',

@@ -34,12 +34,6 @@ WHY_DOLLAR = 'a $ in it names no option; a $ that is meant as such is written $$
 Read = Callable[[str], cfg.ConfigOpts]
 
 
-@pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No secret is known before a test."""
-    monkeypatch.setattr(secrets.KNOWN, 'secrets', secrets.Secrets())
-
-
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
     """Load a nova.conf."""

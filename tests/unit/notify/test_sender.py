@@ -66,7 +66,7 @@ def test_requests_of_unknown_origin_are_not_told():
     notices = Sender(Crowd())
     notices.started(a_request())
     notices.ended(a_request(), [])
-    assert notices._thread is None
+    assert notices._backlog.idle
     notices.close()
 
 

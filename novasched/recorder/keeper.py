@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the accounts of decisions, which no request waits for."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from novasched.backlog import Backlog
+from novasched.errors import NovaschedError
+from novasched.model.request import Request
+from novasched.model.settings import Settings
+from novasched.recorder.store import Store
+from novasched.records.account import Account
+from novasched.records.record import Inquiry, Record, from_json, to_json
+
+LOG = logging.getLogger(__name__)
+ROOM = 256
+"""So many accounts wait to be kept; more are dropped."""
+
+QUESTIONS = 8
+"""So many refusals wait for Placement to be asked why; more are not asked about."""
+
+Ask = Callable[[Request], Inquiry]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request that Placement has nothing for, and its record."""
+
+    request: Request
+    record: Record
+
+
+class Keeper:
+    """Implements :class:`novasched.ports.Records`.
+
+    :param store: the file, if there is one.
+    :param ask: finds out why Placement offers nothing.
+    :param clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store | None = None,
+        ask: Ask | None = None,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.settings = settings
+        self._kept: deque[bytes] = deque(maxlen=settings.decisions_kept)
+        self._store = store if settings.decisions_kept else None
+        self._ask = ask
+        self._clock, self._timer = clock, timer
+        self._accounts: Backlog[Account | Record] = Backlog(
+            self._keep, 'records', lambda _: 'keep a decision record', ROOM
+        )
+        self._questions: Backlog[Refused] = Backlog(
+            self._inquire, 'inquiries', lambda _: 'ask Placement why it offers nothing', QUESTIONS
+        )
+        self._writes = True
+
+    def opened(self, request: Request, seed: int) -> Account | None:
+        """See :class:`novasched.ports.Records`."""
+        if not self.settings.decisions_kept and self.settings.fault_detail == 'none':
+            return None
+        return Account(request, seed, self._timer, detailed=self._store is not None)
+
+    def closed(self, account: Account) -> None:
+        """See :class:`novasched.ports.Records`."""
+        if self.settings.decisions_kept and not self._accounts.add(account):
+            LOG.warning('A decision record is dropped, since %d wait to be kept', ROOM)
+
+    def close(self) -> None:
+        """Keep what is left. Accounts lead to questions, and their answers to records."""
+        for backlog in (self._accounts, self._questions, self._accounts):
+            backlog.close()
+
+    def newest(self) -> list[Record]:
+        """What is kept in memory, the newest first."""
+        return [from_json(text) for text in reversed(tuple(self._kept))]
+
+    def _keep(self, account: Account | Record) -> None:
+        if isinstance(account, Record):  # one that Placement has been asked about since
+            self._replace(account)
+            self._write(account, None)
+            return
+        took = sum(account.steps.values())
+        id, hashed = uuid.uuid4().hex, self.settings.decisions_hash_ids
+        record = account.record(id, self._clock() - took, hashed)
+        self._kept.append(to_json(record))
+        self._write(record, account)
+        offer = record.offer
+        unoffered = offer and offer.asked and not offer.candidates
+        asks = self._store and self._ask and self.settings.decisions_questions
+        if unoffered and account.narrowed and asks:
+            self._questions.add(Refused(replace(account.narrowed, origin=None), record))
+
+    def _replace(self, record: Record) -> None:
+        for place, text in enumerate(self._kept):
+            if record.id.encode() in text:
+                self._kept[place] = to_json(record)
+
+    def _inquire(self, refused: Refused) -> None:
+        assert self._ask is not None
+        try:
+            found = self._ask(refused.request)
+        except NovaschedError as error:
+            LOG.debug('Placement cannot be asked why it offers nothing: %s', error)
+            return
+        self._accounts.add(replace(refused.record, inquiry=found))
+
+    def _write(self, record: Record, account: Account | None) -> None:
+        """Into the file. It is told once that this fails, until it does not any more."""
+        if self._store is None:
+            return
+        try:
+            self._store.write(record, None if account is None else account.causes())
+        except (sqlite3.Error, OSError, NovaschedError) as error:
+            if self._writes:
+                LOG.warning('Decision records are kept in memory alone: %s', error)
+            self._writes = False
+        else:
+            self._writes = True

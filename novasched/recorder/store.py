@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of decision records: SQLite, written by every worker and read by the command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from novasched.errors import NovaschedError
+from novasched.records.causes import Causes
+from novasched.records.causes import from_json as causes_from_json
+from novasched.records.record import Record, from_json, to_json
+
+VERSION = 1
+PATIENCE = 5.0
+"""Seconds for which one writer waits for another."""
+
+DETAILED = 100
+"""Of so many of the newest decisions the reason against each single host is kept."""
+
+SLACK = 100
+"""Old records are removed when there are so many too many."""
+
+SCHEMA = f"""
+begin immediate;
+create table if not exists decisions (
+    number integer primary key, id text unique not null, request_id text,
+    global_request_id text, record text not null, causes text);
+create table if not exists servers (uuid text not null, number integer not null);
+create index if not exists servers_uuid on servers (uuid);
+create index if not exists servers_number on servers (number);
+create index if not exists decisions_request_id on decisions (request_id);
+create index if not exists decisions_global_request_id on decisions (global_request_id);
+pragma user_version = {VERSION};
+commit;
+"""
+
+
+class Unreadable(NovaschedError):
+    """For the operator: there is no file of decision records, or it is damaged."""
+
+
+class Store:
+    """Writes records; one thread of a process does."""
+
+    def __init__(self, path: str, stored: int) -> None:
+        self.path, self.stored = path, stored
+        self._connection: sqlite3.Connection | None = None
+
+    def write(self, record: Record, causes: Causes | None = None) -> None:
+        """Keep a record, in place of an earlier form of it.
+
+        :raises sqlite3.Error: it cannot be kept.
+        :raises OSError: nor can the file be made.
+        """
+        connection = self._connection or self._open()
+        try:
+            with connection:
+                self._write(connection, record, causes)
+        except sqlite3.Error:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; the next write opens it again."""
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _write(self, connection: sqlite3.Connection, record: Record, causes: Causes | None) -> None:
+        text = to_json(record).decode()
+        done = connection.execute('update decisions set record = ? where id = ?', (text, record.id))
+        if done.rowcount:
+            return
+        number = (
+            connection.execute(
+                'insert into decisions (id, request_id, global_request_id, record, causes) '
+                'values (?, ?, ?, ?, ?)',
+                (
+                    record.id,
+                    record.request_id,
+                    record.global_request_id,
+                    text,
+                    None if causes is None else msgspec.json.encode(causes).decode(),
+                ),
+            ).lastrowid
+            or 0
+        )
+        connection.executemany(
+            'insert into servers values (?, ?)', [(uuid, number) for uuid in record.asked.servers]
+        )
+        connection.execute(
+            'update decisions set causes = null where number = ?', (number - DETAILED,)
+        )
+        if number % SLACK == 0:
+            for table in ('decisions', 'servers'):
+                connection.execute(
+                    f'delete from {table} where number <= ?', (number - self.stored,)
+                )
+
+    def _open(self) -> sqlite3.Connection:
+        # Its journals get the same permissions.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(self.path, timeout=PATIENCE, check_same_thread=False)
+        try:
+            connection.execute('pragma journal_mode = wal')
+            connection.execute('pragma synchronous = normal')
+            _check(connection, self.path, empty=True)
+            connection.executescript(SCHEMA)
+        except (sqlite3.Error, Unreadable):
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+
+class Archive:
+    """Reads the records in a file.
+
+    :raises Unreadable: there is no such file, or it cannot be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        if not Path(path).is_file():
+            raise Unreadable(f'{path}: there is no such file; no decision has been recorded there')
+        with self._reading():
+            self._connection = sqlite3.connect(
+                f'{Path(path).absolute().as_uri()}?mode=ro', uri=True, timeout=PATIENCE
+            )
+            _check(self._connection, path)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def of(self, name: str) -> list[Record]:
+        """The decisions on a server or of a request, by UUID or request id, newest first."""
+        return self._records(
+            'select record from decisions where request_id = :name or global_request_id = :name '
+            'or number in (select number from servers where uuid = :name) '
+            'order by number desc',
+            {'name': name},
+        )
+
+    def last(self) -> list[Record]:
+        """The newest decision, if there is any."""
+        return self._records('select record from decisions order by number desc limit 1', {})
+
+    def causes(self, record: Record) -> Causes | None:
+        """Why not, host by host; None if that is not kept any more."""
+        with self._reading():
+            found = self._connection.execute(
+                'select causes from decisions where id = ?', (record.id,)
+            ).fetchone()
+            return causes_from_json(found[0]) if found and found[0] else None
+
+    def _records(self, select: str, values: dict[str, str]) -> list[Record]:
+        with self._reading():
+            return [from_json(text) for (text,) in self._connection.execute(select, values)]
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise Unreadable(f'{self.path}: cannot be read: {error}') from None
+        except (sqlite3.DatabaseError, ValueError) as error:
+            why = f'damaged, or no file of decision records: {error}'
+            raise Unreadable(f'{self.path}: {why}') from None
+
+
+def _check(connection: sqlite3.Connection, path: str, empty: bool = False) -> None:
+    """See that the file is of this release's form.
+
+    :raises Unreadable: it is of another one.
+    """
+    (version,) = connection.execute('pragma user_version').fetchone()
+    if version != VERSION and not (empty and version == 0):
+        raise Unreadable(f'{path}: of form {version}, not {VERSION}')

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of one request, kept while it is decided.
+
+What is called here runs between the steps of a decision: it notes names, reasons and
+numbers, and leaves what takes time to :meth:`Account.record`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Protocol, TypeAlias
+
+from novasched.errors import NoValidHost, NovaschedError
+from novasched.model.candidate import Candidate
+from novasched.model.host import Fleet, Host
+from novasched.model.request import Request
+from novasched.model.selection import Selection
+from novasched.records import summary
+from novasched.records.causes import Causes, Dropped, Names
+from novasched.records.reasons import counted, grouped, told
+from novasched.records.record import Look, Offer, Record, Result, Share, Stage, Weighed
+
+PREFILTERS, PLACEMENT, HOSTS = 'prefilters', 'placement', 'hosts'
+FILTERS, WEIGHERS, CLAIM, ALTERNATES = 'filters', 'weighers', 'claim', 'alternates'
+STEPS = (PREFILTERS, PLACEMENT, HOSTS, FILTERS, WEIGHERS, CLAIM, ALTERNATES)
+Offered: TypeAlias = Mapping[str, Sequence[Candidate]]
+BEST, SERVERS = 10, 3
+"""So many hosts are kept with what they weigh, and for so many servers of a request."""
+
+
+class Weights(Protocol):
+    """What hosts weigh, by their places in a list (``weighing.py``)."""
+
+    @property
+    def sums(self) -> Sequence[float]:
+        """The weights."""
+
+    def shares(self, place: int) -> Sequence[Share]:
+        """What each weigher adds."""
+
+
+class Unseen:
+    """A look that nobody keeps: for alternates, and for hosts that are judged once more."""
+
+    def did(self, step: str) -> None:
+        """A step has ended."""
+
+    def deducted(self, flights: Mapping[str, Sized], uuids: Sequence[str]) -> None:
+        """Something is in flight to some of these hosts, or of others, and taken off."""
+
+    def passed(
+        self, name: str, judged: Sequence[Host], rejected: Mapping[int, str], start: int
+    ) -> None:
+        """So many hosts came to a stage, and some of them did not pass: by their identity
+        among those that were judged, with the reasons."""
+
+    def ranked(self, hosts: Sequence[Host], order: Sequence[int], weights: Weights) -> None:
+        """The hosts that passed are in order, the one to try first in front."""
+
+
+UNSEEN = Unseen()
+
+
+class Unrecorded:
+    """The account of a request of which nothing is kept."""
+
+    def did(self, step: str) -> None:
+        """A step has ended, which began when the one before it did."""
+
+    def asked(self, request: Request) -> None:
+        """Placement is asked for this: the request as the prefilters left it."""
+
+    def offered(self, candidates: Offered) -> None:
+        """It offers candidates, by the providers that give something."""
+
+    def read(self, fleet: Fleet, uuids: Sequence[str], candidates: Offered | None) -> None:
+        """Hosts are read; these of them may take servers."""
+
+    def look(self, request: Request, index: int) -> Unseen:
+        """A host is looked for, for the server in hand."""
+        return UNSEEN
+
+    def refused(self, host: Host, index: int) -> None:
+        """Placement refuses a claim."""
+
+    def unfit(self, host: Host, index: int) -> None:
+        """A host does not fit any more when it is its turn."""
+
+    def again(self) -> None:
+        """Placement refuses to claim for all servers together: each is looked at anew."""
+
+    def chose(self, answer: Sequence[Sequence[Selection]]) -> None:
+        """Every server has its host."""
+
+
+UNRECORDED = Unrecorded()
+
+
+class Watched(Unseen):
+    """A look that is kept."""
+
+    def __init__(
+        self, did: Callable[[str], None], server: str | None, index: int, named: bool
+    ) -> None:
+        self._did = did
+        self.server, self.index, self.named = server, index, named
+        self.in_flight = 0
+        self.start: int | None = None
+        self.left = 0
+        self.stages: list[tuple[str, int, list[str], Names]] = []
+        self.best: list[Weighed] = []
+        self.order = Names()
+        self.refused: list[str] = []
+        self.unfit: list[str] = []
+
+    def did(self, step: str) -> None:
+        """See :class:`Unseen`."""
+        self._did(step)
+
+    def deducted(self, flights: Mapping[str, Sized], uuids: Sequence[str]) -> None:
+        """See :class:`Unseen`."""
+        busy = {uuid for uuid, each in flights.items() if len(each)}
+        self.in_flight = len(busy.intersection(uuids)) if busy else 0
+
+    def passed(
+        self, name: str, judged: Sequence[Host], rejected: Mapping[int, str], start: int
+    ) -> None:
+        """See :class:`Unseen`."""
+        if self.start is None:
+            self.start = start
+        names = Names()
+        if rejected and self.named:
+            all_gone = len(rejected) == len(judged)
+            gone = judged if all_gone else [host for host in judged if id(host) in rejected]
+            names = Names.of([host.host for host in gone], [host.nodename for host in gone])
+        self.stages.append((name, start, [*rejected.values()], names))
+        self.left = start - len(rejected)
+
+    def ranked(self, hosts: Sequence[Host], order: Sequence[int], weights: Weights) -> None:
+        """See :class:`Unseen`."""
+        self.left = len(hosts)
+        if self.start is None:
+            self.start = self.left
+        if self.named and not self.index:
+            best = [hosts[place] for place in order]
+            self.order = Names.of([host.host for host in best], [host.nodename for host in best])
+        if self.index < SERVERS:
+            self.best = [
+                Weighed(
+                    hosts[place].host,
+                    hosts[place].nodename,
+                    weights.sums[place],
+                    tuple(weights.shares(place)),
+                )
+                for place in order[:BEST]
+            ]
+
+    def folded(self) -> Look:
+        """What is kept of it."""
+        return Look(
+            self.server,
+            self.start or 0,
+            self.in_flight,
+            tuple(
+                Stage(name, start, start - len(reasons), grouped(counted(reasons)))
+                for name, start, reasons, _ in self.stages
+            ),
+            self.left,
+            tuple(self.best),
+            tuple(self.refused),
+            tuple(self.unfit),
+        )
+
+
+@dataclass(slots=True)
+class _Noted:
+    """What is known of one attempt at a request."""
+
+    offer: Offer | None = None
+    looks: dict[int, Watched] = field(default_factory=dict)
+    together_refused: bool = False
+
+
+class Account(Unrecorded):
+    """The account of a request of which a record is wanted.
+
+    :param timer: seconds, from any moment on.
+    :param detailed: note the names of hosts, too, for :meth:`causes`.
+    """
+
+    def __init__(
+        self, request: Request, seed: int, timer: Callable[[], float], detailed: bool = True
+    ) -> None:
+        self.request, self.seed = request, seed
+        self.narrowed: Request | None = None
+        self.steps: dict[str, float] = defaultdict(float)
+        self.result = Result()
+        self._timer, self._detailed = timer, detailed
+        self._last = timer()
+        self._noted = _Noted()
+
+    def did(self, step: str) -> None:
+        """See :class:`Unrecorded`."""
+        now = self._timer()
+        self.steps[step] += now - self._last
+        self._last = now
+
+    def asked(self, request: Request) -> None:
+        """See :class:`Unrecorded`."""
+        self.did(PREFILTERS)
+        self.narrowed = request
+
+    def offered(self, candidates: Offered) -> None:
+        """See :class:`Unrecorded`."""
+        self.did(PLACEMENT)
+        self._noted = _Noted(Offer(_count(candidates), len(candidates)))
+
+    def read(self, fleet: Fleet, uuids: Sequence[str], candidates: Offered | None) -> None:
+        """See :class:`Unrecorded`. What was noted before was of an attempt that is over."""
+        offer = (candidates is not None and self._noted.offer) or Offer(asked=False)
+        elsewhere = 0
+        if candidates is not None and len(uuids) < offer.providers:
+            strangers = candidates.keys() - fleet.hosts.keys()
+            elsewhere = len(
+                {
+                    id(each)
+                    for rp in strangers
+                    for each in candidates[rp]
+                    if fleet.hosts.keys().isdisjoint(each.allocations)
+                }
+            )
+        total = max(fleet.total, len(uuids))
+        self._noted = _Noted(replace(offer, hosts=len(uuids), elsewhere=elsewhere, total=total))
+        self.did(HOSTS)
+
+    def look(self, request: Request, index: int) -> Watched:
+        """See :class:`Unrecorded`."""
+        server = request.instance_uuid if request.instance_uuids else None
+        look = Watched(self.did, server, index, self._detailed)
+        self._noted.looks[index] = look
+        return look
+
+    def refused(self, host: Host, index: int) -> None:
+        """See :class:`Unrecorded`."""
+        self.did(CLAIM)
+        self._noted.looks[index].refused.append(host.host)
+
+    def unfit(self, host: Host, index: int) -> None:
+        """See :class:`Unrecorded`."""
+        self._noted.looks[index].unfit.append(host.host)
+
+    def again(self) -> None:
+        """See :class:`Unrecorded`."""
+        self.did(CLAIM)
+        self._noted.looks.clear()
+        self._noted.together_refused = True
+
+    def chose(self, answer: Sequence[Sequence[Selection]]) -> None:
+        """See :class:`Unrecorded`."""
+        hosts = tuple(selections[0].service_host for selections in answer)
+        self.result = Result(hosts, alternates=len(answer[0]) - 1 if answer else 0)
+
+    def failed(self, error: Exception) -> None:
+        """No server has. Of errors that are not ours the text may hold anything."""
+        cause = error.__cause__ if isinstance(error, NoValidHost) else error
+        failure = None
+        if isinstance(cause, NovaschedError):
+            failure = told(str(cause))
+        elif cause is not None:
+            failure = type(cause).__name__
+        refusal = error.reason if isinstance(error, NoValidHost) else None
+        self.result = Result(refusal=refusal, failure=failure)
+
+    def record(self, id: str, at: float, hashed: bool = False) -> Record:
+        """What is kept of it.
+
+        :param id: what tells it from others.
+        :param at: when it began (seconds since 1970).
+        :param hashed: the ids of project and user are not shown.
+        """
+        noted = self._noted
+        return Record(
+            id,
+            at,
+            self.seed,
+            self.request.request_id,
+            self.request.global_request_id,
+            summary.of(self.request, hashed),
+            noted.offer,
+            tuple(noted.looks[index].folded() for index in sorted(noted.looks)),
+            dict(self.steps),
+            self.result,
+            noted.together_refused,
+        )
+
+    def causes(self) -> Causes:
+        """Why not, for each host that could have been one."""
+        looks = [self._noted.looks[index] for index in sorted(self._noted.looks)]
+        dropped = [
+            Dropped.of(stage, names, reasons)
+            for look in looks
+            for stage, _, reasons, names in look.stages
+            if reasons
+        ]
+        return Causes(dropped, looks[0].order if looks else Names())
+
+
+def _count(candidates: Offered) -> int:
+    """How many there are: what the index says of itself, since to look at each costs more
+    than the rest of an account."""
+    known: int | None = getattr(candidates, 'count', None)
+    return len(set(map(id, chain.from_iterable(candidates.values())))) if known is None else known

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What decision records cost: ``python -m tests.perf.records``.
+
+The decisions of decision.py, without records, with records in memory, and in a file as well:
+in turn, so that a slow moment of the machine strikes all. Prints milliseconds of processor time a
+request, what the thread that keeps the records takes included. Exits with 1 where records in
+memory take more than the bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from novasched.drivers.filter_scheduler import FilterScheduler
+from novasched.errors import NoValidHost
+from novasched.model.request import Request
+from novasched.ports import Forgetful
+from novasched.processes import collect_seldom
+from novasched.recorder.keeper import Keeper
+from novasched.recorder.store import Store
+from tests.perf.decision import SETTINGS, large_driver, large_request
+from tests.perf.requests import KINDS
+from tests.perf.tables import Sheet, show, verdict
+
+BOUND = 0.05
+ROUNDS, BATCH = 15, 3
+NONE, MEMORY, FILE = 'none', 'memory', 'file'
+REFUSED = 'refused'
+"""A plain request that a filter refuses on every host."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and say whether the bound is met."""
+    parser = argparse.ArgumentParser('python -m tests.perf.records', description=__doc__)
+    parser.add_argument('--hosts', type=int, nargs='+', default=[5_000, 20_000])
+    parser.add_argument('--only', nargs='+', default=['plain', 'filters', 'ten', REFUSED])
+    chosen = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.ERROR)
+    collect_seldom()
+    rows, missed = [], False
+    for hosts in chosen.hosts:
+        for kind in chosen.only:
+            costs = measure(kind, hosts)
+            more = {how: costs[how] / costs[NONE] - 1 for how in (MEMORY, FILE)}
+            missed |= more[MEMORY] > BOUND
+            rows.append(
+                [
+                    kind,
+                    f'{hosts:,}',
+                    f'{costs[NONE] * 1e3:.2f}',
+                    *(f'{costs[how] * 1e3:.2f} ({more[how]:+.1%})' for how in more),
+                    f'≤ {BOUND:.0%}: {verdict(more[MEMORY] <= BOUND)}',
+                ]
+            )
+    columns = ('request', 'hosts', 'without, ms', 'in memory, ms', 'and file, ms', 'bound')
+    show([Sheet('Cost of decision records', columns, rows)])
+    return int(missed)
+
+
+def measure(kind: str, hosts: int) -> dict[str, float]:
+    """Seconds a request without records and with: the least of some batches, since whatever
+    else the machine does only adds to them."""
+    what = KINDS['plain' if kind == REFUSED else kind]
+    request = large_request(what)
+    if kind == REFUSED:
+        specs = {'capabilities:hypervisor_type': 'none such'}
+        request = replace(request, flavor=replace(request.flavor, extra_specs=specs))
+    taken: dict[str, list[float]] = {NONE: [], MEMORY: [], FILE: []}
+    driver: Any = large_driver(hosts, what)
+    with tempfile.TemporaryDirectory() as folder:
+        for each in [*taken, *(list(taken) * ROUNDS)]:
+            store = Store(str(Path(folder) / 'decisions'), 1_000) if each == FILE else None
+            driver.records = Forgetful() if each == NONE else Keeper(SETTINGS, store)
+            taken[each].append(_batch(driver, request))
+    return {each: min(seconds[1:]) for each, seconds in taken.items()}
+
+
+def _batch(driver: FilterScheduler, request: Request) -> float:
+    """Seconds a request, until all records are kept."""
+    start = time.process_time()
+    for _ in range(BATCH):
+        with contextlib.suppress(NoValidHost):
+            driver.select_destinations(request)
+    driver.records.close()
+    return (time.process_time() - start) / BATCH
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever is decided, the counts of its record add up."""
+
+from dataclasses import replace
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from novasched.filters import Filter
+from novasched.filters.ram import RamFilter
+from novasched.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
+from novasched.model.settings import Settings
+from novasched.records import story
+from novasched.records.reasons import MOST, grouped
+from novasched.records.record import from_json, to_json
+from tests.builders import a_flavor, a_group, a_host, a_request, a_uuid
+from tests.decided import Decided, record_of
+from tests.ports import CountingPlacement
+
+TEXTS = st.sampled_from(['{} MiB free', '{} of {} cells', 'disabled', 'host {} lacks {}', 'a.b.{}'])
+
+
+@given(
+    st.dictionaries(
+        st.builds(str.format, TEXTS, st.integers(-9, 9), st.integers(0, 99)), st.integers(1, 9)
+    )
+)
+def test_grouping_loses_no_host(reasons):
+    """Every host stands under one of few reasons, the commonest first."""
+    causes = grouped(reasons)
+    assert sum(each.hosts for each in causes) == sum(reasons.values())
+    assert len(causes) <= MOST
+    assert all('\0' not in each.reason for each in causes)
+
+
+class EvenOnly(Filter):
+    """Has something against a part of the hosts."""
+
+    def reject(self, host, request):
+        return f'{host.host} is odd' if int(host.host[1:]) % 2 else None
+
+
+@given(
+    slots=st.lists(st.integers(-1, 2), min_size=1, max_size=8),
+    stale=st.sets(st.integers(0, 7)),
+    count=st.integers(1, 4),
+    ram=st.sampled_from([0, 512, 1500, 4000]),
+    apart=st.booleans(),
+    ignored=st.sets(st.integers(0, 7), max_size=3),
+    forced=st.sets(st.integers(0, 7), max_size=2),
+    picky=st.booleans(),
+)
+def test_every_host_is_counted_once(slots, stale, count, ram, apart, ignored, forced, picky):
+    """Those that Placement does not offer, that each field or filter drops, that others were
+    faster on, and that are fit are all hosts; each stage begins where the last one ended, and
+    the names are as many as the numbers say."""
+    settings = Settings()
+    hosts = [a_host(f'h{i}', ram=1024 * (i % 3)) for i in range(len(slots))]
+    placement = CountingPlacement(
+        {host.uuid: max(left, 0) for host, left in zip(hosts, slots, strict=True)},
+        stale=frozenset(hosts[i].uuid for i in stale if i < len(hosts)),
+    )
+    filters = [RamFilter(settings), ServerGroupAntiAffinityFilter(settings)]
+    decided = Decided(hosts, placement, [*filters, EvenOnly(settings)] if picky else filters)
+    request = a_request(count=count, flavor=a_flavor(memory_mb=ram))
+    request = replace(
+        request,
+        ignore_hosts=tuple(f'h{i}' for i in ignored),
+        force_hosts=tuple(f'h{i}' for i in forced if i < len(hosts)),
+        instance_group=a_group('anti-affinity', request.instance_uuids) if apart else None,
+    )
+    account = decided.ask(request)
+    record = record_of(account)
+    assert from_json(to_json(record)) == record
+    if not record.offer.candidates:  # no host is read for that
+        assert not story.tally(record)
+        return
+    assert story.tally(record).total() == len(hosts)
+    for look in record.looks:
+        left = look.start
+        for stage in look.stages:
+            assert stage.start == left
+            assert stage.start - stage.end == sum(cause.hosts for cause in stage.causes)
+            left = stage.end
+        assert look.left == left
+        assert len(look.refused) + len(look.unfit) <= left
+    starts = [record.offer.hosts, *(look.left for look in record.looks)]
+    assert [look.start for look in record.looks] == starts[: len(record.looks)]
+    causes = account.causes()
+    dropped = [name for each in causes.dropped for name in each.names.hosts]
+    assert len(dropped) == len(set(dropped))
+    assert len(dropped) == sum(s.start - s.end for look in record.looks for s in look.stages)
+    assert all(causes.against(name) for name in dropped)
+
+
+def test_other_releases_may_read_it():
+    """Fields that are not there have their defaults, and those that are new are passed over."""
+    text = b'{"id":"x","at":1.5,"seed":1,"request_id":null,"global_request_id":null,"asked":{},"new":[]}'
+    assert from_json(text).asked.count == 1
+    assert msgspec.json.decode(to_json(from_json(text)))['result']['hosts'] == []
+
+
+def test_no_host_stays_alive():
+    """What is kept is names: neither hosts nor candidates are reached from a record."""
+    host = a_host('a', instances=[a_uuid('x')])
+    record = record_of(Decided([host]).ask(a_request()))
+
+    def kinds(value):
+        yield type(value).__name__
+        if isinstance(value, dict):
+            value = [*value, *value.values()]
+        elif hasattr(value, '__dataclass_fields__'):
+            value = [getattr(value, name) for name in value.__dataclass_fields__]
+        for each in value if isinstance(value, list | tuple) else ():
+            yield from kinds(each)
+
+    assert not {'Host', 'Candidate', 'Request'} & {*kinds(record)}

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+from contextlib import suppress
+
+import pytest
+
+from novasched.cmd import novaschedctl
+from novasched.errors import NoValidHost
+from novasched.model.settings import Settings
+from novasched.recorder.keeper import Keeper
+from novasched.recorder.store import Store
+from novasched.records import story
+from tests.builders import a_flavor, a_host, a_request, a_uuid
+from tests.decided import Decided, record_of
+
+HOSTS = [
+    *(a_host(f'small-{i}', ram=512 + i) for i in range(30)),
+    *(a_host(f'off-{i}', disabled=True, why='rack 4', nodename=f'off-{i}.example.org') for i in range(3)),
+    *(a_host('metal', nodename=f'node-{i}', uuid=a_uuid(f'node-{i}'), ram=4096) for i in range(2)),
+]  # fmt: skip
+SETTINGS = Settings(enabled_filters=('ComputeFilter', 'RamFilter'))
+NAMES = {'placed': 512, 'refused': 9000}
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file with a placement and a refusal."""
+    keeper = Keeper(SETTINGS, Store(str(tmp_path / 'decisions'), 10), clock=lambda: 1000.0)
+    decided = Decided(HOSTS, settings=SETTINGS)
+    decided.driver.records = keeper
+    for name, ram in NAMES.items():
+        flavor = a_flavor(name='m1', memory_mb=ram)
+        request = a_request(instance_uuids=(name,), request_id=f'req-{name}', flavor=flavor)
+        with suppress(NoValidHost):
+            decided.driver.select_destinations(request)
+    keeper.close()
+    return str(tmp_path / 'decisions')
+
+
+def explain(capsys, path, *arguments):
+    status = novaschedctl.main(['explain', '--file', path, *arguments])
+    shown = capsys.readouterr()
+    return status, shown.out or shown.err
+
+
+REFUSED = '0 of 35 hosts: 32 lack free memory, 3 disabled'
+TABLE = """\
++---------------+----+-----+--------------------------------------------------------------+
+| filter        | in | out | why not                                                      |
++---------------+----+-----+--------------------------------------------------------------+
+| ComputeFilter | 35 |  32 | 3: disabled, reason: rack 4                                  |
+| RamFilter     | 32 |   0 | 32: 512 to 4096 MiB of memory before overcommit, 9000 wanted |
++---------------+----+-----+--------------------------------------------------------------+
+"""
+
+
+def test_a_refusal(capsys, path):
+    """The story on one screen, its first line first; it is found by server and request."""
+    status, text = explain(capsys, path, 'refused')
+    assert status == 0
+    assert text.splitlines()[0] == REFUSED
+    assert TABLE in text
+    assert '1 x m1 (1 vCPUs, 9000 MiB, 1 GiB)' in text
+    assert len(text.splitlines()) <= 24
+    for same in (['req-refused'], ['--last']):
+        assert explain(capsys, path, *same) == (0, text)
+
+
+def test_a_placement(capsys, path):
+    """The best hosts stand with the weighers that tell them apart."""
+    status, text = explain(capsys, path, 'placed')
+    assert (status, text.splitlines()[0]) == (0, 'metal: 32 of 35 hosts fit, 3 disabled')
+    assert '| metal ' in text
+    assert 'RAMWeigher' in text
+    assert len(text.splitlines()) <= 24
+
+
+@pytest.mark.parametrize(
+    ('server', 'host', 'why'),
+    [
+        ('refused', 'small-7', 'small-7: RamFilter: 519 MiB of memory before overcommit, 9000 wanted'),
+        ('refused', 'off-1', 'off-1: ComputeFilter: disabled, reason: rack 4'),
+        ('refused', 'off-1.example.org', 'off-1.example.org: ComputeFilter: disabled, reason: rack 4'),
+        ('refused', 'nobody', 'nobody: Placement did not offer it, or there is no such host'),
+        ('placed', 'small-29', 'small-29: fit, number 3 of 32 by weight'),
+        ('placed', 'metal', 'metal: chosen for 1 of 1 servers\nmetal: fit, number 1 of 32 by weight (node-0)\nmetal: fit, number 2 of 32 by weight (node-1)'),
+        ('refused', 'node-1', 'node-1: RamFilter: 4096 MiB of memory before overcommit, 9000 wanted (node-1)'),
+    ],
+)  # fmt: skip
+def test_why_not_that_host(capsys, path, server, host, why):
+    """The reason in full, by the name of a host or of a node."""
+    status, text = explain(capsys, path, server, '--host', host)
+    assert (status, text.partition('\n')[2].strip()) == (0, why)
+
+
+def test_as_json(capsys, path):
+    """All of the record, and the first line."""
+    status, text = explain(capsys, path, 'refused', '--format', 'json', '--host', 'off-1')
+    report = json.loads(text)
+    assert (status, report['headline']) == (0, REFUSED)
+    assert report['counts'] == {'lack free memory': 32, 'disabled': 3}
+    assert report['host'] == {'name': 'off-1', 'why': ['ComputeFilter: disabled, reason: rack 4']}
+    assert report['record']['asked']['memory_mb'] == 9000
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'status', 'said'),
+    [
+        (['nobody'], 1, 'has no decision on nobody'),
+        (['--file', '/nowhere', '--last'], 1, '/nowhere: there is no such file'),
+        (['--file', __file__, '--last'], 1, 'damaged, or no file of decision records'),
+    ],
+)
+def test_nothing_to_tell(capsys, path, arguments, status, said):
+    """It is said why, and by the exit status."""
+    found, text = explain(capsys, path, *arguments)
+    assert found == status
+    assert said in text
+    assert text.count('\n') == 1
+
+
+@pytest.mark.parametrize('arguments', [[], ['a', '--last']])
+def test_wrong_arguments(path, arguments):
+    """A server or request is named, or the newest decision wanted."""
+    with pytest.raises(SystemExit) as ended:
+        novaschedctl.main(['explain', '--file', path, *arguments])
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ('lines', 'status', 'said'),
+    [
+        ('', 2, 'does not set [novasched] decisions_file'),
+        ('state_path = /nowhere\n[novasched]\ndecisions_file =', 2, 'does not set'),
+        (
+            'state_path = /nowhere\n[novasched]\ndecisions_file = $state_path/x',
+            1,
+            '/nowhere/x: there is no',
+        ),
+        ('[novasched]\ndecisions_file = /nowhere/x', 1, '/nowhere/x: there is no such file'),
+    ],
+)
+def test_the_file_that_nova_conf_names(capsys, tmp_path, lines, status, said):
+    """By its own option, or below nova's folder of state."""
+    conf = tmp_path / 'nova.conf'
+    conf.write_text(f'[DEFAULT]\n{lines}\n')
+    found = novaschedctl.main(['explain', '--config-file', str(conf), '--last'])
+    assert found == status
+    assert said in capsys.readouterr().err
+
+
+def test_servers_of_one_request():
+    """The first line names the server that found no host."""
+    hosts = [a_host('a'), a_host('b')]
+    decided = Decided(
+        hosts, settings=Settings(enabled_filters=('NumInstancesFilter',), max_instances_per_host=1)
+    )
+    record = record_of(decided.ask(a_request(count=3)))
+    assert story.headline(record) == '0 of 2 hosts for server 3 of 3: 2 with too many servers'

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of each filter and weigher the record names what it did."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from novasched import plugins
+from novasched.drivers import Parts
+from novasched.drivers.chance_scheduler import ChanceScheduler
+from novasched.errors import DatabaseUnavailable, NoValidHost, PlacementUnavailable
+from novasched.model.host import Instance
+from novasched.model.numa import GuestCell, GuestTopology
+from novasched.model.pci import PciRequest, Pool
+from novasched.model.request import Destination, Retry
+from novasched.model.settings import Settings
+from novasched.records import story, words
+from novasched.records.account import STEPS
+from novasched.records.record import Inquiry
+from tests.builders import a_flavor, a_group, a_host, a_request, a_uuid
+from tests.decided import Decided, Notebook, record_of
+from tests.ports import CountingPlacement, StillHosts
+
+A, B = a_host('a', ram=8192), a_host('b', ram=4096)
+
+BIG = a_flavor(vcpus=64, memory_mb=999_999, root_gb=9_999)
+SERVER = a_uuid('elsewhere')
+TABLE = [
+    ('AggregateCoreFilter', {}, {'flavor': BIG}, '8 vCPUs before overcommit, 64 wanted'),
+    ('AggregateDiskFilter', {}, {'flavor': BIG}, '102400 MiB of disk before overcommit, 10238976 wanted'),
+    ('AggregateImagePropertiesIsolation', {'metadata': {'os': 'windows'}}, {'image': {'os': 'linux'}}, "'os' is 'linux' in the image, not windows"),
+    ('AggregateInstanceExtraSpecsFilter', {}, {'extra_specs': {'aggregate_instance_extra_specs:ssd': 'true'}}, "no aggregate with 'ssd'"),
+    ('AggregateIoOpsFilter', {'num_io_ops': 9}, {}, '9 I/O operations, limit 8'),
+    ('AggregateMultiTenancyIsolation', {'metadata': {'filter_tenant_id': 'theirs'}}, {}, 'for other projects than project'),
+    ('AggregateNumInstancesFilter', {'num_instances': 51}, {}, '51 servers, limit 50'),
+    ('AggregateRamFilter', {}, {'flavor': BIG}, '8192 MiB of memory before overcommit, 999999 wanted'),
+    ('AggregateTypeAffinityFilter', {'metadata': {'instance_type': 'large'}}, {}, 'for flavors large'),
+    ('AvailabilityZoneFilter', {}, {'availability_zone': 'west'}, 'in nova, west wanted'),
+    ('ComputeCapabilitiesFilter', {}, {'extra_specs': {'capabilities:arch': 'vax'}}, "no capability 'arch'"),
+    ('ComputeFilter', {'disabled': True, 'why': 'repair'}, {}, 'disabled, reason: repair'),
+    ('ComputeFilter', {'up': False}, {}, 'has not been heard from in a while'),
+    ('CoreFilter', {'vcpus_used': 8}, {}, '0 vCPUs free, 1 wanted'),
+    ('DifferentHostFilter', {'instances': [SERVER]}, {'hints': {'different_host': [SERVER]}}, f'has {SERVER}'),
+    ('DiskFilter', {'disk_gb': 0}, {}, '0 MiB of disk before overcommit, 1024 wanted'),
+    ('ExactCoreFilter', {}, {}, '8 vCPUs free, exactly 1 wanted'),
+    ('ExactDiskFilter', {}, {}, '102400 MiB of disk free, exactly 1024 wanted'),
+    ('ExactRamFilter', {}, {}, '8192 MiB of memory free, exactly 512 wanted'),
+    ('ImagePropertiesFilter', {}, {'image': {'hw_architecture': 's390x'}}, 'image wants s390x, host supports nothing'),
+    ('IoOpsFilter', {'num_io_ops': 8}, {}, '8 I/O operations, limit 8'),
+    ('IsolatedHostsFilter', {'host': 'safe'}, {}, 'the host is for isolated images'),
+    ('JsonFilter', {}, {'hints': {'query': ['[">=", "$free_ram_mb", 9000]']}}, 'the query is not true'),
+    ('MetricsFilter', {}, {}, 'has no metric load'),
+    ('NUMATopologyFilter', {}, {'numa_topology': GuestTopology((GuestCell(0, frozenset({0}), 512),))}, 'it reports no NUMA topology, or none that can be read'),
+    ('NumInstancesFilter', {'num_instances': 50}, {}, '50 servers, limit 50'),
+    ('PciPassthroughFilter', {}, {'pci_requests': (PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id'),)}, 'PCI gpu: 0 of 1 devices are of that kind'),
+    ('RamFilter', {'ram': 100, 'total_usable_ram_mb': 8192}, {}, '100 MiB of memory free, 512 wanted'),
+    ('RetryFilter', {}, {'retry': Retry(1, (('host1', 'host1'),))}, 'was tried before'),
+    ('SameHostFilter', {}, {'hints': {'same_host': [SERVER]}}, f'has none of {SERVER}'),
+    ('ServerGroupAffinityFilter', {}, {'group': a_group('affinity', hosts=frozenset({'other'}))}, f'group {a_uuid("group")} is on other'),
+    ('ServerGroupAntiAffinityFilter', {'instances': [SERVER]}, {'group': a_group('anti-affinity', [SERVER])}, f'1 servers of group {a_uuid("group")}, limit 1'),
+    ('SimpleCIDRAffinityFilter', {'host_ip': '10.0.0.1'}, {'hints': {'build_near_host_ip': ['10.0.1.1'], 'cidr': ['/24']}}, '10.0.0.1 is not in 10.0.1.0/24'),
+    ('TypeAffinityFilter', {'instances': [SERVER]}, {'flavor': a_flavor(id=7)}, 'has servers of 1 other flavors'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('name', 'host', 'asked', 'why'), TABLE)
+def test_a_filter_that_refuses(name, host, asked, why):
+    """The first line has its words, its reason is counted, and a host's own is known."""
+    settings = Settings(
+        enabled_filters=('AllHostsFilter', name),
+        isolated_hosts=('safe',),
+        metrics_weight_setting=('load=1',),
+    )
+    only = a_host(host.get('host', 'host1'), **{k: v for k, v in host.items() if k != 'host'})
+    account = Decided([only], settings=settings).ask(a_request(**asked))
+    record = record_of(account)
+    assert record.result.refusal == 'There are not enough hosts available.'
+    (look,) = record.looks
+    assert [(each.name, each.start, each.end) for each in look.stages] == [
+        ('AllHostsFilter', 1, 1),
+        (name, 1, 0),
+    ]
+    assert [(each.reason, each.hosts) for each in look.stages[-1].causes] == [(why, 1)]
+    assert story.headline(record) == f'0 of 1 host: 1 {words.of(name, why)}'
+    assert account.causes().against(only.host) == [f'{name}: {why}']
+
+
+def test_every_filter_has_its_row():
+    """The table above, and the words of the first line, know all that come with the daemon."""
+    every = {
+        each for each in plugins._entry_points('novasched.filters') if each != 'AllHostsFilter'
+    }
+    assert {row[0] for row in TABLE} == every
+    assert every - words.WORDS.keys() == {'ComputeFilter'}
+
+
+MOVING = Destination(cell_uuid=a_uuid('near'), allow_cross_cell_move=True)
+SERVERS = {SERVER: Instance(SERVER, image_properties={'os': 'linux'})}
+WEIGHERS = [
+    ('BuildFailureWeigher', {}, {'failed_builds': 1}, {}, (0, 1)),
+    ('CPUWeigher', {}, {'vcpus_used': 3}, {}, (8, 5)),
+    ('CrossCellWeigher', {'cell': 'near'}, {'cell': 'far'}, {'requested_destination': MOVING}, (1, -1)),
+    ('DiskWeigher', {'disk_gb': 2}, {'disk_gb': 1}, {}, (2048, 1024)),
+    ('HypervisorVersionWeigher', {'hypervisor_version': 9}, {'hypervisor_version': 8}, {}, (9, 8)),
+    ('ImagePropertiesWeigher', {'instances': SERVERS}, {}, {'image': {'os': 'linux'}}, (1, 0)),
+    ('IoOpsWeigher', {}, {'num_io_ops': 4}, {}, (0, 4)),
+    ('MetricsWeigher', {'metrics': ({'name': 'load', 'value': 5},)}, {'metrics': ({'name': 'load', 'value': 1},)}, {}, (5, 1)),
+    ('NumInstancesWeigher', {}, {'num_instances': 4}, {}, (0, 4)),
+    ('PCIWeigher', {}, {'pci': lambda: (Pool('p', 'v', 2),)}, {}, (100, 98)),
+    ('RAMWeigher', {'ram': 4096}, {'ram': 1024}, {}, (4096, 1024)),
+    ('ServerGroupSoftAffinityWeigher', {'instances': SERVERS}, {}, {'group': a_group('soft-affinity', [SERVER])}, (1, 0)),
+    ('ServerGroupSoftAntiAffinityWeigher', {}, {'instances': SERVERS}, {'group': a_group('soft-anti-affinity', [SERVER])}, (0, -1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('name', 'better', 'worse', 'asked', 'raw'), WEIGHERS)
+def test_a_weigher_that_prefers(name, better, worse, asked, raw):
+    """Of the best hosts the raw, normalised and multiplied values are known; they add up."""
+    settings = Settings(
+        enabled_filters=(),
+        metrics_weight_setting=('load=1',),
+        metrics_required=False,
+        num_instances_weight_multiplier=-2.0,
+        image_props_weight_multiplier=1.0,
+    )
+    hosts = [
+        replace(
+            a_host(each, **{k: v for k, v in fields.items() if k != 'instances'}),
+            instances=fields.get('instances', {}),
+        )
+        for each, fields in (('worse', worse), ('better', better))
+    ]
+    account = Decided(hosts, settings=settings).ask(a_request(**asked))
+    record = record_of(account)
+    assert record.result.hosts == ('better',)
+    assert story.headline(record) == 'better: 2 of 2 hosts fit'
+    best = record.looks[0].best
+    assert [each.host for each in best] == ['better', 'worse']
+    shares = [{share.weigher: share for share in each.shares}[name] for each in best]
+    assert tuple(share.raw for share in shares) == raw
+    assert max(share.normalised for share in shares) == 1.0
+    assert shares[0].added > shares[1].added
+    for each in best:
+        assert all(share.added == share.normalised * share.multiplier for share in each.shares)
+        assert each.weight == sum(share.added for share in each.shares)
+    assert account.causes().against('worse') == ['fit, number 2 of 2 by weight']
+
+
+def test_every_weigher_has_its_row():
+    """The table above knows all that come with the daemon."""
+    assert [row[0] for row in WEIGHERS] == sorted(plugins._entry_points('novasched.weighers'))
+
+
+NARROWED = [
+    ({'ignore_hosts': ('a',)}, 'b', '1 ignored by the request', 'ignore_hosts: the request rules it out'),
+    ({'force_hosts': ('b',)}, 'b', '1 not forced by the request', 'force_hosts: not the host that the request forces'),
+    ({'force_nodes': ('b',)}, 'b', '1 not forced by the request', 'force_nodes: not the node that the request forces'),
+    ({'requested_destination': Destination(host='b')}, 'b', '1 not the requested destination', 'requested_destination: not the host that the server is to move to'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('asked', 'chosen', 'line', 'why'), NARROWED)
+def test_a_request_that_narrows(asked, chosen, line, why):
+    """What the request itself rules out is told apart from what filters do."""
+    account = Decided([A, B]).ask(a_request(**asked))
+    assert story.headline(record_of(account)) == f'{chosen}: 1 of 2 hosts fit, {line}'
+    assert account.causes().against('a') == [why]
+
+
+def test_claims_that_are_refused():
+    """Hosts that somebody else was faster on are named, and the step that it took."""
+    placement = CountingPlacement({A.uuid: 0, B.uuid: 0}, stale=frozenset((A.uuid, B.uuid)))
+    record = record_of(Decided([A, B], placement).ask(a_request()))
+    assert record.looks[0].refused == ('a', 'b')
+    assert story.headline(record) == '0 of 2 hosts: 2 claimed by others'
+
+
+def test_servers_that_are_claimed_for_together():
+    """Where that is refused each is looked at anew, and the first attempt is forgotten."""
+    placement = CountingPlacement({A.uuid: 2, B.uuid: 0}, stale=frozenset((B.uuid,)))
+    record = record_of(
+        Decided([B, A], placement).ask(a_request(count=2, flavor=a_flavor(memory_mb=5000)))
+    )
+    assert record.together_refused
+    assert [each.refused for each in record.looks] == [(), ('b',)]
+    assert record.result.hosts == ('a', 'a')
+    assert story.headline(record) == '2 servers on 1 hosts: 2 of 2 hosts fit'
+
+
+def test_what_is_in_flight_is_told():
+    """The second request finds one host less what the first one took."""
+    decided = Decided([A, B])
+    first, second = (
+        record_of(decided.ask(a_request(instance_uuids=(name,)))) for name in ('one', 'two')
+    )
+    assert [each.looks[0].in_flight for each in (first, second)] == [0, 1]
+    assert set(second.steps) == set(STEPS)
+
+
+@pytest.mark.parametrize(
+    ('error', 'line', 'refusal'),
+    [
+        (NoValidHost('No such host'), 'Refused before Placement was asked: No such host', 'No such host'),
+        (PlacementUnavailable('it is down'), 'Not decided: it is down', ''),
+        (DatabaseUnavailable('cell1 is down'), 'Not decided: cell1 is down', ''),
+        (ZeroDivisionError('a secret'), 'Not decided: ZeroDivisionError', None),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_decided(error, line, refusal):
+    """A refusal before Placement is asked, and a failure: of what is no error of ours the
+    text is not kept."""
+
+    def failing(request):
+        raise error
+
+    decided = Decided([A], prefilters=[failing])
+    with suppress(type(error)):
+        decided.ask(a_request())
+    (record,) = decided.notebook.records
+    assert story.headline(record) == line
+    assert record.result.refusal == refusal
+
+
+def test_hosts_drawn_by_chance():
+    """Without filters it is told which hosts are not live, and none is weighed."""
+    hosts = [A, a_host('off', disabled=True), a_host('away', up=False)]
+    notebook = Notebook()
+    placement = CountingPlacement({host.uuid: 1 for host in hosts})
+    parts = Parts(Settings(), [], placement, StillHosts(hosts), records=notebook)
+    driver = ChanceScheduler(parts)
+    driver.select_destinations(a_request())
+    with pytest.raises(NoValidHost):
+        driver.select_destinations(a_request(ignore_hosts=('a',), instance_uuids=('other',)))
+    lines = [story.headline(record) for record in notebook.records]
+    assert lines == [
+        'a: 1 of 3 hosts fit, 2 disabled or down',
+        '0 of 3 hosts: 2 disabled or down, 1 not offered by Placement',
+    ]
+
+
+INQUIRIES = [
+    (None, 'Placement offers no host'),
+    (Inquiry(('trait A', '9 VCPU'), 3, 3), 'Placement offers no host, but would without trait A or without 9 VCPU'),
+    (Inquiry((), 3, 3), 'Placement offers no host, whichever one of 3 constraints is left out'),
+    (Inquiry((), 0, 3), 'Placement offers no host'),
+    (Inquiry((), 1, 1, refusal='No such trait'), 'Placement offers no host: it refuses the query: No such trait'),
+    (Inquiry(passing=True), 'Placement offers no host; asked again, it did'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('inquiry', 'line'), INQUIRIES)
+def test_a_refusal_by_placement(inquiry, line):
+    """The first line names the constraint that leaves no host."""
+    record = record_of(Decided([A], CountingPlacement({})).ask(a_request()))
+    assert story.headline(replace(record, inquiry=inquiry)) == line
