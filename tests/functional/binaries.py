@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shutil
@@ -20,6 +21,7 @@ SEARCH = os.pathsep.join(
 # With this answer the packages' own services stay off: the tests start private ones.
 POLICY = '#!/bin/sh\nexit 101\n'
 POLICY_FILE = Path('/usr/sbin/policy-rc.d')
+LOCK = Path(tempfile.gettempdir(), 'novasched-tests-apt.lock')
 
 
 def program(package: str, *names: str) -> str:
@@ -58,16 +60,18 @@ def install(package: str) -> None:
             3,
         )
     quiet = {**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'}
-    ours = not POLICY_FILE.exists()
-    if ours:
-        POLICY_FILE.write_text(POLICY)
-        POLICY_FILE.chmod(0o755)
-    try:
-        _update(tuple(sorted(quiet.items())))
-        _apt_get(['install', '-y', '--no-install-recommends', package], quiet)
-    finally:
+    with LOCK.open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed: apt-get waits for nobody
+        ours = not POLICY_FILE.exists()
         if ours:
-            POLICY_FILE.unlink()
+            POLICY_FILE.write_text(POLICY)
+            POLICY_FILE.chmod(0o755)
+        try:
+            _update(tuple(sorted(quiet.items())))
+            _apt_get(['install', '-y', '--no-install-recommends', package], quiet)
+        finally:
+            if ours:
+                POLICY_FILE.unlink()
 
 
 @functools.cache
