@@ -285,6 +285,7 @@ def test_one_of_two_brokers_is_away(check: Check, small_cloud: NovaCloud) -> Non
         (f'mysql+pymysql://nova:{SECRET}@127.0.0.1:{SECRET}/x', 'unusable'),
         (f'{SECRET}', 'unusable'),
     ],
+    ids=['nobody', 'no driver', 'two hosts', 'no port', 'no URL'],
 )
 def test_a_cell_is_away(check: Check, mapped: Callable[[str], None], url: str, why: str) -> None:
     """It is told under its name; the other cell is fine."""

@@ -140,7 +140,9 @@ def test_wrong_passwords(launched: Callable[[Config, str], Daemon], small_cloud:
     assert told(launched({'placement': {'token': MARK}}, 'novasched: [placement]')) == []
 
 
-@pytest.mark.parametrize('auth_url', [f'http://me:{MARK}@{HOST}:{PORT}', f'http://{HOST}:{PORT}'])
+@pytest.mark.parametrize(
+    'auth_url', [f'http://me:{MARK}@{HOST}:{PORT}', f'http://{HOST}:{PORT}'], ids=['named', 'plain']
+)
 def test_a_keystone_that_is_not_there(
     launched: Callable[[Config, str], Daemon], auth_url: str
 ) -> None:
