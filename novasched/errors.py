@@ -30,10 +30,10 @@ class BadRequest(NovaschedError):
 
 
 class ConfigError(NovaschedError):
-    """For the operator: an option's value stops the start. Names both."""
+    """For the operator: an option's value stops the start. Names both, in one line."""
 
     def __init__(self, option: str, value: object, why: str) -> None:
-        super().__init__(f'{option} = {value}: {why}')
+        super().__init__(' '.join(f'{option} = {value}: {why}'.split()))
 
 
 class BadPlugin(NovaschedError):

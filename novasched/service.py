@@ -248,7 +248,7 @@ def reload_options(conf: cfg.ConfigOpts) -> None:
     """Take over what nova.conf says now for options that may change while we run."""
     try:
         conf.mutate_config_files()
-    except cfg.Error as error:
+    except (cfg.Error, OSError, ValueError, TypeError) as error:  # as at the start
         SERVICE_LOG.error('SIGHUP: options stay as they were: %s', hide(error))
     hide_secrets()  # in a log that has been set up anew, too
 

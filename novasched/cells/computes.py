@@ -134,6 +134,6 @@ class Computes:
         """A compute node by itself; None while there is nothing to be known of it."""
         try:
             return rows.host(row, self.cell.uuid, NOBODY, self.settings)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             LOG.warning('Compute node %s cannot be read: %s', row.hypervisor_hostname, error)
             return None

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import reprlib
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from novasched.cells.reports import Report
+from novasched.model.amounts import amount
 from novasched.model.host import Host, Service
 from novasched.model.image_properties import KINDS_OF_SERVER, canonical
 from novasched.model.numa import HostTopology
@@ -67,23 +70,30 @@ def place(row: Any) -> str | None:
 
 def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host | None:
     """A host without its aggregates and servers; None while its nova-compute has not
-    reported any resources yet."""
+    reported any resources yet.
+
+    :raises ValueError: a column holds what makes no host.
+    """
     if row.free_disk_gb is None or row.uuid is None:
         return None
     stats = _texts(_decoded(row, 'stats', dict))
+
+    def number(column: str) -> int:
+        return amount(column, getattr(row, column))
+
     return Host(
-        host=row.host,
-        nodename=row.hypervisor_hostname,
-        uuid=row.uuid,
+        host=_named(row, 'host'),
+        nodename=_named(row, 'hypervisor_hostname'),
+        uuid=_named(row, 'uuid'),
         cell_uuid=cell_uuid,
         service=service,
-        total_usable_ram_mb=row.memory_mb,
-        free_ram_mb=row.free_ram_mb,
-        total_usable_disk_gb=row.local_gb,
+        total_usable_ram_mb=number('memory_mb'),
+        free_ram_mb=number('free_ram_mb'),
+        total_usable_disk_gb=number('local_gb'),
         free_disk_mb=_free_disk_gb(row) * 1024,
-        disk_mb_used=row.local_gb_used * 1024,
-        vcpus_total=row.vcpus,
-        vcpus_used=row.vcpus_used,
+        disk_mb_used=number('local_gb_used') * 1024,
+        vcpus_total=number('vcpus'),
+        vcpus_used=number('vcpus_used'),
         cpu_allocation_ratio=_ratio(row, 'cpu', settings),
         ram_allocation_ratio=_ratio(row, 'ram', settings),
         disk_allocation_ratio=_ratio(row, 'disk', settings),
@@ -92,7 +102,7 @@ def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host
         failed_builds=_number(stats, 'failed_builds'),
         host_ip=str(row.host_ip) if row.host_ip else None,
         hypervisor_type=row.hypervisor_type,
-        hypervisor_version=row.hypervisor_version,
+        hypervisor_version=None if row.hypervisor_version is None else number('hypervisor_version'),
         hypervisor_hostname=row.hypervisor_hostname,
         cpu_info=_shared(row.cpu_info),
         supported_instances=_supported(row),
@@ -105,10 +115,10 @@ def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host
 
 def _free_disk_gb(row: Any) -> int:
     """What is free even if sparse images grow to their full size."""
-    free: int = row.free_disk_gb
-    least: int | None = row.disk_available_least
-    if least is None:
+    free = amount('free_disk_gb', row.free_disk_gb)
+    if row.disk_available_least is None:
         return free
+    least = amount('disk_available_least', row.disk_available_least)
     if least > free:
         LOG.warning(
             'Host %s has more disk space than database expected (%s GB > %s GB)',
@@ -153,7 +163,10 @@ def _ratio(row: Any, name: str, settings: Settings) -> float:
     """The host's allocation ratio; 0.0 and null leave it to our own options."""
     option = f'{name}_allocation_ratio'
     value = getattr(row, option) or getattr(settings, option)
-    return float(value or getattr(settings, f'initial_{option}'))
+    ratio = float(value or getattr(settings, f'initial_{option}'))
+    if not math.isfinite(ratio):
+        raise ValueError(f'{option} is {ratio}')
+    return ratio
 
 
 def _decoded(row: Any, column: str, kind: type) -> Any:
@@ -163,7 +176,7 @@ def _decoded(row: Any, column: str, kind: type) -> Any:
         return kind()
     try:
         value = json.loads(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         value = None
     if isinstance(value, kind):
         return value
@@ -173,6 +186,13 @@ def _decoded(row: Any, column: str, kind: type) -> Any:
 
 def _number(stats: Mapping[str, str | None], name: str) -> int:
     try:
-        return int(stats.get(name) or 0)
+        return amount(name, int(stats.get(name) or 0))
     except ValueError:
         return 0
+
+
+def _named(row: Any, column: str) -> str:
+    name = getattr(row, column)
+    if not isinstance(name, str):
+        raise ValueError(f'{column} is {reprlib.repr(name)}')
+    return name

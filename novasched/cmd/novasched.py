@@ -12,7 +12,8 @@ from oslo_log import log as logging
 
 from novasched import conf as configuration
 from novasched import logs, service
-from novasched.errors import NovaschedError
+from novasched.errors import ConfigError, NovaschedError
+from novasched.secrets import hide
 
 LOG = logging.getLogger('nova.scheduler')
 NAME = 'novasched'
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         version = importlib.metadata.version(NAME)
         conf = configuration.load(sys.argv[1:] if argv is None else argv, NAME, version)
-        logging.setup(conf, configuration.PROJECT)
+        _begin_to_log(conf)
         logs.hide_secrets()
         logged = bool(conf.log_file or conf.log_dir)
         return service.run(conf)
@@ -35,6 +36,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         LOG.critical('%s', refusal)
     print(f'{NAME}: {refusal}', file=sys.stderr)
     return 1
+
+
+def _begin_to_log(conf: cfg.ConfigOpts) -> None:
+    """Log as nova.conf wants it. oslo.log looks at its options when it uses them.
+
+    :raises ConfigError: an option's value is not valid.
+    """
+    try:
+        logging.setup(conf, configuration.PROJECT)
+    except logging.LogConfigError as error:
+        name, value, why = 'log_config_append', conf.log_config_append, hide(error.err_msg)
+    except OSError as error:
+        name, value, why = 'log_file', error.filename, error.strerror or ''
+    except TypeError as error:
+        name, value, why = 'syslog_log_facility', conf.syslog_log_facility, str(error)
+    except ValueError as error:
+        name, value, why = 'default_log_levels', ','.join(conf.default_log_levels), str(error)
+    else:
+        return
+    raise ConfigError(f'[DEFAULT] {name}', value, why)
 
 
 if __name__ == '__main__':

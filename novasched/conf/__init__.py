@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
 import re
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from keystoneauth1 import loading
@@ -37,6 +40,9 @@ CLIENTS = (('placement', 'placement'), ('neutron', 'network'))
 """The groups that keystoneauth1 reads, and the services that they are for."""
 RATIOS = ('metrics_weight_setting', 'image_props_weight_setting')
 """The fields of Settings that list ``name=ratio``."""
+
+MOST = 2**31 - 1
+"""No whole number means anything beyond: in seconds it is longer than a life."""
 
 LOG = logging.getLogger('nova.scheduler.utils')
 _FIELDS = frozenset(field.name for field in dataclasses.fields(Settings))
@@ -98,6 +104,10 @@ def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.Conf
         raise ConfigError('--config-file', ', '.join(error.config_files), 'not found') from None
     except cfg.ConfigFileParseError as error:
         raise ConfigError('--config-file', error.config_file, _where(error)) from None
+    except OSError as error:
+        raise ConfigError('--config-file', error.filename, error.strerror or '') from None
+    except UnicodeDecodeError:
+        raise ConfigError('--config-file', _no_text(args, prog), 'it is no UTF-8') from None
     except cfg.Error as error:
         raise ConfigError('command line', ' '.join(args), hide(error)) from None
     learn(secret_values(_written(conf)))
@@ -124,6 +134,21 @@ def _where(error: cfg.ConfigFileParseError) -> str:
     return hide(error.msg)
 
 
+def _no_text(args: Sequence[str], prog: str) -> str:
+    """The file that could not be decoded, which the error does not name."""
+    named = [part for each in args for part in each.split('=', 1)]
+    folders = [*cfg.find_config_dirs(PROJECT, prog), *filter(os.path.isdir, named)]
+    files = [*cfg.find_config_files(PROJECT, prog), *filter(os.path.isfile, named)]
+    for path in (*files, *within(folders)):
+        try:
+            Path(path).read_text()
+        except UnicodeDecodeError:
+            return path
+        except OSError:
+            continue
+    return ' '.join(args)
+
+
 def _written(conf: cfg.ConfigOpts) -> Written:
     files = [*(conf.config_file or []), *within(conf.config_dir or [])]
     return merged(map(parsed, files))
@@ -139,6 +164,8 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         value = _read(conf, group, option)
         name = field_of(group, option.dest)
         if name in _FIELDS:
+            if value is None and option.default is not None:  # so oslo.config reads a number
+                raise ConfigError(f'[{group}] {option.name}', '', 'it is empty')
             values[name] = tuple(value) if isinstance(value, list) else value
             if name in RATIOS:
                 _warn_of_nonsense(f'{group}.{option.dest}', values[name])
@@ -181,7 +208,12 @@ def decisions_file(conf: cfg.ConfigOpts) -> str | None:
 def _read(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> Any:
     section = conf if group == 'DEFAULT' else conf[group]
     try:
-        return section[option.dest]
+        value = section[option.dest]
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f'[{group}] {option.name}', value, 'is no finite number')
+        if isinstance(value, int) and abs(value) > MOST:
+            raise ConfigError(f'[{group}] {option.name}', value, f'is not within {MOST}')
+        return value
     except cfg.ConfigSourceValueError as error:
         name = f'[{group}] {option.name}'
         why = str(error).rpartition('is not valid: ')[2]

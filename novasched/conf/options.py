@@ -201,7 +201,7 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
 
     ('novasched', _opt(cfg.FloatOpt, 'cell_timeout',
         'Seconds after which a cell that does not answer is left out; other databases are '
-        'waited for as long.', min=0.1)),
+        'waited for as long.', min=0.1, max=86400.0)),
     ('novasched', _opt(cfg.FloatOpt, 'in_flight_timeout',
         'For so many seconds a server counts on the host that was chosen for it, unless the '
         'host shows it earlier; 0 believes what hosts report, as nova-scheduler does.', min=0)),

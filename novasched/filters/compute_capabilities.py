@@ -78,7 +78,7 @@ def _capability(host: Host, path: list[str]) -> Any:
         if isinstance(value, str):
             try:
                 value = json.loads(value)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return None
         if not isinstance(value, dict):
             return None

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from novasched.filters.alike import Column, SharingFilter
 from novasched.model.host import Host
@@ -62,14 +62,15 @@ class ImagePropertiesFilter(SharingFilter):
 
 def _version_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
     wanted = properties.get('img_hv_requested_version')
-    if not wanted or not host.hypervisor_version:
+    number = host.hypervisor_version or 0
+    if not wanted or number <= 0:
         return None
-    have = _version(host.hypervisor_version)
+    have = _version(number)
     for predicate in str(wanted).split(','):
         match = _PREDICATE.match(predicate)
         try:
             met = match is not None and _COMPARISONS[match[1]](have, Version(match[2]))
-        except InvalidVersion:
+        except ValueError:  # InvalidVersion is one, and so is a number without end
             met = False
         if not met:
             return f'hypervisor version {have}, image wants {wanted}'
@@ -82,7 +83,7 @@ def _address_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
         return None
     try:
         bits = json.loads(host.cpu_info or '{}').get('maxphysaddr', {}).get('bits')
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         return None
     try:
         enough = not bits or int(bits) >= int(wanted)
@@ -92,7 +93,7 @@ def _address_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
 
 
 def _version(number: int) -> Version:
-    """nova stores a version as one number, three decimal digits a part."""
+    """nova stores a version as one number above 0, three decimal digits a part."""
     parts: list[str] = []
     while number:
         number, part = divmod(number, 1000)

@@ -37,8 +37,8 @@ def payload(spec: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, An
         'image': _plain(spec['image']) if spec.get('image') else {},
         'instance_properties': {
             **instance,
-            'uuid': spec['instance_uuid'],
-            **{name: flavor[name] for name in SIZES},
+            'uuid': spec.get('instance_uuid'),
+            **{name: flavor.get(name) for name in SIZES},
         },
         'instance_type': _plain(spec['flavor']),
     }
@@ -56,8 +56,12 @@ def _plain(value: Any) -> Any:
 
 
 def _time(text: str) -> str:
-    """Without zone, and to the microsecond."""
-    return datetime.fromisoformat(text).replace(tzinfo=None).isoformat(timespec='microseconds')
+    """Without zone, and to the microsecond; what is no time stays as it is."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return time.replace(tzinfo=None).isoformat(timespec='microseconds')
 
 
 def _insides(value: Any, context: Mapping[str, Any]) -> Any:

@@ -90,6 +90,6 @@ def stamped(sent: Primitive) -> Primitive:
         part = fields.get(name)
         if part and 'instance_uuid' not in data(part):
             changes = [*(part.get(CHANGES) or ()), 'instance_uuid']
-            uuid = {**data(part), 'instance_uuid': fields['instance_uuid']}
+            uuid = {**data(part), 'instance_uuid': fields.get('instance_uuid')}
             fields[name] = {**part, DATA: uuid, CHANGES: changes}
     return {**sent, DATA: fields}

@@ -91,10 +91,10 @@ def _image(image: Mapping[str, Any]) -> dict[str, Any]:
 def _numa_topology(topology: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     return _payload(
         'InstanceNUMATopologyPayload',
-        instance_uuid=topology.get('instance_uuid') or spec['instance_uuid'],
+        instance_uuid=topology.get('instance_uuid') or spec.get('instance_uuid'),
         cells=[
             _payload('InstanceNUMACellPayload', **_taken(data(each), CELL))
-            for each in topology['cells']
+            for each in topology.get('cells') or ()
         ],
         emulator_threads_policy=topology.get('emulator_threads_policy'),
     )
@@ -103,10 +103,10 @@ def _numa_topology(topology: Mapping[str, Any], spec: Mapping[str, Any]) -> dict
 def _pci_requests(requests: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     return _payload(
         'InstancePCIRequestsPayload',
-        instance_uuid=requests.get('instance_uuid') or spec['instance_uuid'],
+        instance_uuid=requests.get('instance_uuid') or spec.get('instance_uuid'),
         requests=[
             _payload('InstancePCIRequestPayload', **_taken(data(each), PCI_REQUEST))
-            for each in requests['requests']
+            for each in requests.get('requests') or ()
         ],
     )
 
@@ -132,5 +132,13 @@ def _retry(retry: Mapping[str, Any]) -> dict[str, Any]:
 def _group(group: Mapping[str, Any]) -> dict[str, Any]:
     """Of the rules only the one that nova knows is told."""
     rule, rules = 'max_server_per_host', group.get('_rules') or {}
-    rules = {rule: str(int(rules[rule]))} if rule in rules else {}
+    rules = {rule: _whole(rules[rule])} if rule in rules else {}
     return _payload('ServerGroupPayload', **_taken(group, GROUP), rules=rules)
+
+
+def _whole(text: str) -> str:
+    """A number as nova writes it; what is none stays as it is."""
+    try:
+        return str(int(text))
+    except ValueError:
+        return text

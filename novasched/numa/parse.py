@@ -18,11 +18,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw, Struct, field
 
+from novasched.model.amounts import MOST
 from novasched.model.numa import HostCell, HostTopology, Pages
 from novasched.model.texts import MOST_CPUS, cpu_set
 
-Amount = Annotated[int, Meta(ge=0)]
-Size = Annotated[int, Meta(ge=1)]
+Amount = Annotated[int, Meta(ge=0, le=MOST)]
+Size = Annotated[int, Meta(ge=1, le=MOST)]
 KINDS = 4096
 """Of so many different lists of CPUs it is remembered what they say."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import reprlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -170,9 +171,9 @@ def loads(text: str) -> NovaObject:
 def _accept(name: str, version: str, known: str) -> None:
     """Check a version that is seen for the first time; warn if it is a newer one."""
     try:
-        major, minor = (int(part) for part in version.split('.')[:2])
+        major, minor, *_ = map(int, version.split('.'))
     except ValueError:
-        raise BadObject(f'{name} has {version!r} for a version') from None
+        raise BadObject(f'{name} has {reprlib.repr(version)} for a version') from None
     known_major, known_minor = (int(part) for part in known.split('.')[:2])
     if major != known_major:
         raise BadObject(f'{name} {version} cannot be read, only {known_major}.x (up to {known})')

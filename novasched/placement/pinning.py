@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from novasched.errors import NoValidHost
 from novasched.model.request import Flavor, Image
-from novasched.model.texts import cpu_set, is_true
+from novasched.model.texts import MOST_CPUS, cpu_set, is_true
 
 DEDICATED, MIXED, SHARED = 'dedicated', 'mixed', 'shared'
 POLICIES = (DEDICATED, MIXED, SHARED)
@@ -79,6 +79,8 @@ def _policy(flavor: Flavor, image: Image | None) -> str | None:
 def _dedicated_cpus(flavor: Flavor, image: Image | None) -> set[int]:
     """The guest CPUs of a mixed flavor that are pinned: its mask, or the realtime one."""
     specs = flavor.extra_specs
+    if flavor.vcpus > MOST_CPUS:
+        raise NoValidHost(f'No host has {flavor.vcpus} CPUs.')
     every = set(range(flavor.vcpus))
     dedicated = _masked('hw:cpu_dedicated_mask', specs.get('hw:cpu_dedicated_mask'), every)
     if dedicated == every:

@@ -31,6 +31,13 @@ from novasched.objects.base import kind
 from novasched.rpc import legacy
 from novasched.rpc.versions import Call
 
+SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
+MOST_OF_ANYTHING = 2**31 - 1
+"""What nova's databases hold of a flavor's sizes."""
+
+MOST_SERVERS = 10_000
+"""In one request. Each is given a host before the next is looked at."""
+
 
 def request(call: Call, context: RequestContext) -> Request:
     """The request that a call makes.
@@ -46,12 +53,12 @@ def request(call: Call, context: RequestContext) -> Request:
         flavor=_flavor(spec.value('flavor')),
         instance_uuids=call.instance_uuids,
         instance_uuid=spec.value('instance_uuid'),
-        num_instances=spec.value('num_instances', 1),
+        num_instances=_count(call, spec.value('num_instances', 1)),
         return_alternates=call.return_alternates,
         project_id=spec.value('project_id'),
-        user_id=spec.value('user_id') or context.user_id,
-        request_id=context.request_id,
-        global_request_id=context.global_request_id,
+        user_id=spec.value('user_id') or _told(context.user_id),
+        request_id=_told(context.request_id),
+        global_request_id=_told(context.global_request_id),
         availability_zone=spec.value('availability_zone') or None,
         image=_image(spec.value('image')),
         is_bfv=spec.value('is_bfv', False),
@@ -83,6 +90,21 @@ def _from_dicts(call: Call) -> RequestSpec:
         raise BadRequest(str(error)) from None
 
 
+def _told(text: Any) -> str | None:
+    """What a context says of the caller, if it is what can stand in a header of HTTP."""
+    return text if isinstance(text, str) and text.isascii() and text.isprintable() else None
+
+
+def _count(call: Call, number: int) -> int:
+    """How many servers are asked for, where they have no UUIDs.
+
+    :raises BadRequest: none, or more than anybody asks for at once.
+    """
+    if not call.instance_uuids and not 0 < number <= MOST_SERVERS:
+        raise BadRequest(f'num_instances must be between 1 and {MOST_SERVERS}')
+    return number
+
+
 def _set(thing: NovaObject | None, name: str) -> frozenset[str]:
     return frozenset(thing.value(name, ())) if thing else frozenset()
 
@@ -97,6 +119,9 @@ def _flavor(flavor: NovaObject | None) -> Flavor:
     lacking = [x for x in ('vcpus', 'memory_mb', 'root_gb') if flavor.value(x) is None]
     if lacking:
         raise BadRequest(f'the flavor has no {", ".join(lacking)}')
+    for size in SIZES:
+        if not 0 <= flavor.value(size, 0) <= MOST_OF_ANYTHING:
+            raise BadRequest(f'{size} of the flavor is not between 0 and {MOST_OF_ANYTHING}')
     specs = flavor.value('extra_specs', {})
     return Flavor(
         name=flavor.value('name', ''),
@@ -116,6 +141,9 @@ def _image(image: NovaObject | None) -> Image | None:
         return None
     properties = image.value('properties')
     values = properties.values if properties else {}
+    traits = values.get('traits_required') or []
+    if not isinstance(traits, list) or not all(isinstance(trait, str) for trait in traits):
+        raise BadRequest('traits_required of the image is not a list of texts')
     return Image(
         id=image.value('id'),
         name=image.value('name'),

@@ -14,6 +14,9 @@ from novasched.errors import BadRequest
 from novasched.objects.base import NAME
 from novasched.rpc.faults import answered
 
+MOST_DEEP = 100
+"""What services send is a tenth as deep."""
+
 
 class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
     """Objects and contexts; all else travels as it is."""
@@ -28,6 +31,7 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
         :raises oslo_messaging.ExpectedException: around BadRequest, for an object that
             cannot be decoded
         """
+        _check(entity)
         try:
             return _decoded(entity)
         except objects.BadObject as error:
@@ -60,6 +64,36 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
     def serialize_context(self, ctxt: RequestContext) -> dict[str, Any]:
         """The context as a dict, for messages that this service sends."""
         return ctxt.to_dict()
+
+
+def _check(entity: Any) -> None:
+    """See that what came can be walked through, and sent on, by whoever gets it.
+
+    :raises BadRequest: it is nested too deeply, or half a character is in it, which JSON can
+        say and no other encoding can.
+    """
+    level = [entity]
+    for _ in range(MOST_DEEP):
+        below: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                below += each.keys()
+                below += each.values()
+            elif isinstance(each, list | tuple):
+                below += each
+            elif isinstance(each, str) and not each.isascii():
+                _check_text(each)
+        if not below:
+            return
+        level = below
+    raise BadRequest(f'more than {MOST_DEEP} lists and dicts in each other')
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadRequest('a text with half a character in it (a lone surrogate)') from None
 
 
 def _decoded(entity: Any) -> Any:

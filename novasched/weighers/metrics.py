@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from novasched.errors import MetricMissing
 from novasched.model import ratios
+from novasched.model.amounts import amount
 from novasched.model.host import Host
 from novasched.model.request import Request
 from novasched.model.settings import Settings
@@ -59,7 +60,7 @@ def _values(host: Host) -> dict[str, int]:
     for metric in host.metrics:
         name, value = str(metric.get('name')), metric.get('value', '')
         try:
-            values[name] = int(value * 100 if name in FRACTIONS else value)
+            values[name] = amount(name, int(value * 100 if name in FRACTIONS else value))
         except (TypeError, ValueError, OverflowError):
             continue
     return values

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON that is almost right: something in it is dropped, doubled, wrapped or replaced."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+NAME, VERSION = 'nova_object.name', 'nova_object.version'
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """A value in so many lists, which are made when all is done: nobody looks into them."""
+
+    depth: int
+    inner: Any = None
+
+    def made(self) -> Any:
+        return functools.reduce(lambda inner, _: [inner], range(self.depth), self.inner)
+
+
+WORDS = (
+    '', ' ', '0', '4', '-1', '1e999', 'nan', 'inf', '1_0', '9' * 5000, '0x10', '1.5', 'true', 'null', '\n', '\x00',
+    '\ud800', '\u202e', '\u0663', 'é' * 300, 'x' * 70000, '%s %d {}', '$', '$$', '../..', "'; --", '*',
+    '<in>', '<or>', '<or> 1 <or> 2', '<all-in> a b', '>=', '>= x', '== nan', 's== kvm', '!=', '<= 1e999',
+    'required', 'forbidden', 'dedicated', 'mixed', 'shared', 'isolate', 'require', 'share', 'none', 'socket',
+    '^0', '0-999999999', '0-65535', '9-0', '0-3,^1', ',' * 5000, '-', '--', '^', '0-', '1,' * 3000,
+    '[]', '{}', '[' * 5000, '[["="]]', '["=", "$free_ram_mb", 4]', '["<"]', '["not", ["and"]]', '["=", "$a.b.c", 1]',
+    '1.x', '1.', '.', '1', '1.2.3', '1.9999', '2.0', '-1.-1',
+)  # fmt: skip
+NUMBERS = (
+    0, 1, -1, 2, 3, -2, -3, 65536, 2**31, -(2**31), 2**53 + 1, 2**63, 2**64, 10**40, -(10**40), 10**4000,
+    0.0, -0.0, 0.5, 1e308, 1e-308, float('inf'), float('-inf'), float('nan'),
+)  # fmt: skip
+DEPTHS = (1, 2, 60, 250, 700)
+"""The last is within what a JSON decoder takes, and beyond what most code does."""
+
+text = st.sampled_from(WORDS) | st.text(st.characters(), max_size=12)
+number = st.sampled_from(NUMBERS) | st.integers() | st.floats()
+scalar = st.none() | st.booleans() | number | text
+value = st.recursive(
+    scalar,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=6,
+) | st.sampled_from(DEPTHS).map(Wrapped)
+WAYS = ('alike', 'alike', 'alike', 'replace', 'drop', 'double', 'retype', 'wrap', 'move')
+"""What can be done to a value; one of its own kind gets further than others."""
+
+Path = tuple[Any, ...]
+
+
+def dumped(document: Any) -> str:
+    """JSON, be it deeper than a decoder takes."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(100 * limit)
+    try:
+        return json.dumps(document)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def places(document: Any, path: Path = ()) -> Iterator[Path]:
+    """The path to each value in a document."""
+    if isinstance(document, dict):
+        items: Any = document.items()
+    else:
+        items = enumerate(document) if isinstance(document, list) else ()
+    for key, inner in items:
+        yield (*path, key)
+        yield from places(inner, (*path, key))
+
+
+@st.composite
+def mutated(draw: st.DrawFn, document: Any, most: int = 3) -> Any:
+    """The document with a few of its values changed."""
+    document = copy.deepcopy(document)
+    for _ in range(draw(st.integers(1, most))):
+        paths = list(places(document))
+        if not paths:
+            return unwrapped(draw(value))
+        _change(draw, document, draw(st.sampled_from(paths)), paths)
+    return unwrapped(document)
+
+
+def unwrapped(document: Any) -> Any:
+    """The document with what is wrapped in its lists."""
+    if isinstance(document, dict):
+        return {key: unwrapped(inner) for key, inner in document.items()}
+    if isinstance(document, list):
+        return [unwrapped(inner) for inner in document]
+    if isinstance(document, Wrapped):
+        return Wrapped(document.depth, unwrapped(document.inner)).made()
+    return document
+
+
+def _change(draw: st.DrawFn, document: Any, path: Path, paths: list[Path]) -> None:
+    holder, key = _at(document, path[:-1]), path[-1]
+    old = holder[key]
+    match draw(st.sampled_from(WAYS)):
+        case 'alike' if isinstance(old, str):
+            holder[key] = draw(text)
+        case 'alike' if isinstance(old, int | float):
+            holder[key] = draw(number)
+        case 'alike' if isinstance(old, dict):
+            old[draw(text | st.sampled_from(sorted(old) or ['']))] = draw(text)
+        case 'alike' if isinstance(old, list):
+            old.append(draw(scalar))
+        case 'replace' if key == VERSION:
+            holder[key] = draw(st.sampled_from(WORDS[-8:]) | value)
+        case 'replace' | 'alike':
+            holder[key] = draw(value)
+        case 'drop':
+            del holder[key]
+        case 'double' if isinstance(holder, list):
+            holder[key:key] = [copy.deepcopy(old)] * draw(st.integers(1, 3))
+        case 'double':
+            holder[draw(text)] = copy.deepcopy(old)
+        case 'retype':
+            holder[key] = draw(st.sampled_from((str(old), [old], {'': old}, not old)))
+        case 'wrap':
+            holder[key] = Wrapped(draw(st.sampled_from(DEPTHS)), old)
+        case 'move':
+            holder[key] = copy.deepcopy(_at(document, draw(st.sampled_from(paths))))
+
+
+def _at(document: Any, path: Path) -> Any:
+    for key in path:
+        document = document[key]
+    return document

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages: recorded ones, damaged, on their way through dispatcher, serializer and endpoint to
+a decision, and back."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from novasched.errors import BadRequest
+from novasched.objects.base import DATA
+from tests.fuzz.bounds import one_input
+from tests.fuzz.clouds import Cloud
+from tests.fuzz.effort import EFFORT
+from tests.fuzz.messages import MESSAGES, a_call, full
+from tests.fuzz.mutation import Wrapped, mutated
+from tests.unit.rpc.wire import FLAVOR, a_spec, primitive
+
+CONTEXT = {k: v for k, v in MESSAGES['boot'].items() if k.startswith('_context_')}
+
+
+@pytest.mark.parametrize('case', MESSAGES)
+def test_whole(cloud: Cloud, case: str) -> None:
+    """What was recorded is understood as it is."""
+    assert not isinstance(cloud.scheduler.answer(MESSAGES[case]), BadRequest)
+
+
+@EFFORT
+@given(data=st.data())
+def test_damaged_arguments(cloud: Cloud, data: st.DataObject) -> None:
+    """A message of which some values are not what they should be is answered or refused."""
+    body = copy.deepcopy(MESSAGES[data.draw(st.sampled_from(sorted(MESSAGES)))])
+    arguments = data.draw(mutated(body['args']))
+    body['args'] = arguments if isinstance(arguments, dict) else {'spec_obj': arguments}
+    with one_input('messages'):
+        cloud.scheduler.answer(body)
+
+
+@EFFORT
+@given(case=st.sampled_from(['boot', 'full', 'unshelve']), context=mutated(CONTEXT))
+def test_damaged_context(cloud: Cloud, case: str, context: dict[str, Any]) -> None:
+    """So is one whose context is not what it should be."""
+    with one_input('messages'):
+        cloud.scheduler.answer({**MESSAGES[case], **context})
+
+
+def asking(version: str = '1.15', **data: Any) -> dict[str, Any]:
+    """A call that asks for hosts with a RequestSpec that says this."""
+    return a_call({'spec_obj': a_spec(version, **data)})
+
+
+def of_flavor(**data: Any) -> dict[str, Any]:
+    return asking(flavor={**FLAVOR, DATA: {**FLAVOR[DATA], **data}})
+
+
+def without(part: str, name: str) -> dict[str, Any]:
+    """A full call in which a field of a part is not set."""
+    arguments = full()
+    del arguments['spec_obj'][DATA][part][DATA][name]
+    return a_call(arguments)
+
+
+KEPT = {
+    'Lists in lists, deeper than our own calls may be': (a_call({'spec_obj': Wrapped(700).made()}), BadRequest),
+    'Half a character, which no database and no URL takes': (asking(force_hosts=['\ud800']), BadRequest),
+    'Half a character in a key': (asking(scheduler_hints={'\ud800': ['x']}), BadRequest),
+    'A version that goes on after what is looked at': (asking('1.15.x'), BadRequest),
+    'So many servers that a list of them fills the memory': (asking(num_instances=2**40), BadRequest),
+    'No servers': (asking(num_instances=0), BadRequest),
+    'Less than no servers': (asking(num_instances=-1), BadRequest),
+    'A size that no number with a fraction compares to': (of_flavor(vcpus=10**400), BadRequest),
+    'A size below nothing': (of_flavor(memory_mb=-1), BadRequest),
+    'Traits that are no texts': (
+        asking(image=primitive('ImageMeta', '1.8', properties=primitive('ImageMetaProps', '1.44', traits_required=[True]))),
+        BadRequest,
+    ),
+    'A time that is none, for those who are notified': (of_flavor(created_at='yesterday'), list),
+    'PCI requests that name none': (without('pci_requests', 'requests'), list),
+    'NUMA cells that are not named': (without('numa_topology', 'cells'), list),
+    'A flavor without a size that notifications tell': (without('flavor', 'ephemeral_gb'), list),
+    'A rule that is no number': (
+        asking(instance_group=primitive('InstanceGroup', '1.11', _rules={'max_server_per_host': 'few'})), list,
+    ),
+    'A context whose request id is no header': ({**MESSAGES['boot'], '_context_request_id': 'req-\n\ud800'}, list),
+    'A context whose request id is no text': ({**MESSAGES['boot'], '_context_global_request_id': [1]}, list),
+}  # fmt: skip
+"""What was found, and what comes of it."""
+
+
+@pytest.mark.parametrize(('body', 'outcome'), KEPT.values(), ids=KEPT)
+def test_kept(cloud: Cloud, body: dict[str, Any], outcome: type) -> None:
+    """What has once gone wrong goes right."""
+    with one_input('messages'):
+        assert isinstance(cloud.scheduler.answer(body), outcome)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement's answers: whatever it says, a server gets a host or a clear refusal."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from novasched.errors import PlacementUnavailable
+from novasched.placement.candidates import by_provider, parse
+from novasched.rpc.faults import NoValidHost
+from tests.builders import a_uuid
+from tests.fuzz import mutation
+from tests.fuzz.bounds import one_input
+from tests.fuzz.clouds import Cloud
+from tests.fuzz.effort import EFFORT
+from tests.fuzz.messages import HOSTS, MESSAGES
+from tests.fuzz.scheduler import Answer, an_offer
+
+OFFER = an_offer(*map(a_uuid, HOSTS))
+CONFLICT = {
+    'errors': [{'status': 409, 'title': 'Conflict', 'code': 'placement.concurrent_update',
+                'detail': 'consumer generation conflict - expected null but got 1', 'request_id': 'r'}]
+}  # fmt: skip
+HELD = {
+    'allocations': {a_uuid(HOSTS[0]): {'generation': 3, 'resources': {'VCPU': 1}}},
+    'consumer_generation': 1, 'project_id': 'p', 'user_id': 'u',
+}  # fmt: skip
+statuses = st.sampled_from([200, 204, 300, 400, 401, 404, 409, 414, 500, 599])
+"""Without those after which it is asked again, for seconds."""
+
+
+def bodies(document: Any) -> st.SearchStrategy[bytes]:
+    """JSON that is almost this, some of it cut off, and other bytes."""
+    damaged = mutation.mutated(document).map(lambda each: mutation.dumped(each).encode())
+    cut = st.tuples(damaged, st.integers(0, 200)).map(lambda each: each[0][: -each[1] or None])
+    return damaged | cut | st.binary(max_size=20) | st.just(json.dumps(document).encode())
+
+
+@EFFORT
+@given(body=bodies(OFFER))
+def test_candidates(body: bytes) -> None:
+    """What is offered is understood, or is no list of candidates."""
+    with one_input('placement'):
+        try:
+            found = parse(body)
+        except ValueError:
+            return
+        for each in found:
+            each.body()
+            each.apart()
+        by_provider(found)
+
+
+@EFFORT
+@given(status=statuses, body=bodies(OFFER), case=st.sampled_from(['boot', 'full', 'unshelve']))
+def test_offer(cloud: Cloud, status: int, body: bytes, case: str) -> None:
+    """A decision on any offer."""
+    offered = {('GET', 'allocation_candidates'): Answer(status, body)}
+    with one_input('placement'), cloud.scheduler.http.answering(offered):
+        cloud.scheduler.answer(MESSAGES[case])
+
+
+@EFFORT
+@given(
+    claimed=st.tuples(statuses, bodies(CONFLICT)),
+    held=st.tuples(statuses, bodies(HELD)),
+    removed=st.tuples(statuses, bodies(CONFLICT)),
+    case=st.sampled_from(['boot', 'full', 'boot of three']),
+)
+def test_claims(cloud: Cloud, claimed: Any, held: Any, removed: Any, case: str) -> None:
+    """A claim that is answered in any way, by a server that may hold anything."""
+    answers = {
+        ('PUT', 'allocations'): Answer(*claimed),
+        ('POST', 'allocations'): Answer(*claimed),
+        ('GET', 'allocations'): Answer(*held),
+        ('DELETE', 'allocations'): Answer(*removed),
+    }
+    with one_input('placement'), cloud.scheduler.http.answering(answers):
+        cloud.scheduler.answer(MESSAGES[case])
+
+
+@EFFORT
+@given(
+    status=statuses, body=bodies({'aggregates': [a_uuid('a')], 'resource_provider_generation': 1})
+)
+def test_aggregates(cloud: Cloud, status: int, body: bytes) -> None:
+    """The aggregates of a provider are texts, or not to be had."""
+    told = {('GET', 'resource_providers'): Answer(status, body)}
+    with (
+        one_input('placement'),
+        cloud.scheduler.http.answering(told),
+        suppress(PlacementUnavailable),
+    ):
+        found = cloud.scheduler.placement.aggregates('segment')
+        assert all(isinstance(each, str) for each in found)
+
+
+KEPT = {
+    'A word in place of a list of providers': b'{"allocation_requests": [{"allocations": {"%b": {"resources": {}}}, "mappings": {"": "x"}}]}'
+    % a_uuid(HOSTS[0]).encode(),
+}
+"""What was found: an offer that was believed until somebody looked."""
+
+
+@pytest.mark.parametrize('body', KEPT.values(), ids=KEPT)
+def test_kept(cloud: Cloud, body: bytes) -> None:
+    """What has once gone wrong is a refusal."""
+    offered = {('GET', 'allocation_candidates'): Answer(200, body)}
+    with one_input('placement'), cloud.scheduler.http.answering(offered):
+        assert isinstance(cloud.scheduler.answer(MESSAGES['full']), NoValidHost)

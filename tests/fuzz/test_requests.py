@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests: extra specs, image properties and hints of any content, before every filter, weigher
+and prefilter."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from novasched.objects.base import DATA
+from novasched.rpc.faults import NoValidHost
+from tests.fuzz import asking, mutation
+from tests.fuzz.bounds import one_input
+from tests.fuzz.clouds import Cloud
+from tests.fuzz.effort import EFFORT
+from tests.fuzz.messages import a_call, full
+from tests.unit.rpc.wire import primitive
+
+mask = st.lists(
+    st.builds('{}{}-{}'.format, st.sampled_from(['', '^']), st.integers(0, 9), st.integers(0, 70000)), max_size=3
+).map(','.join)  # fmt: skip
+path = st.lists(
+    st.sampled_from(['$free_ram_mb', 'stats', 'service', 'host', 'x', '__class__', '']), max_size=4
+).map('.'.join)
+query = st.recursive(
+    mutation.scalar | path,
+    lambda inner: st.lists(inner, max_size=4) | st.tuples(st.sampled_from(['=', '<', '>', '<=', '>=', 'in', 'not', 'or', 'and']), inner, inner).map(list),
+    max_leaves=12,
+)  # fmt: skip
+PARTS = ('numa_topology', 'pci_requests', 'requested_destination', 'instance_group')
+text = mutation.text | mask
+values = text | mutation.value.map(mutation.unwrapped)
+
+
+def a_request(
+    extra_specs: dict[str, Any],
+    image: dict[str, Any],
+    hints: dict[str, Any],
+    sizes: dict[str, Any],
+    plain: bool = False,
+) -> Any:
+    """The message that asks for everything, or for nothing but this."""
+    arguments = full()
+    spec = arguments['spec_obj'][DATA]
+    if plain:
+        spec.update(dict.fromkeys(PARTS))
+        spec['image'] = primitive(
+            'ImageMeta', '1.8', properties=primitive('ImageMetaProps', '1.44')
+        )
+        spec['flavor'][DATA]['extra_specs'] = spec['scheduler_hints'] = {}
+    spec['flavor'][DATA]['extra_specs'] = {**spec['flavor'][DATA]['extra_specs'], **extra_specs}
+    spec['flavor'][DATA].update(sizes)
+    spec['scheduler_hints'] = {**spec['scheduler_hints'], **hints}
+    properties = spec['image'][DATA]['properties'][DATA]
+    spec['image'][DATA]['properties'][DATA] = {**properties, **image}
+    return a_call(arguments)
+
+
+@EFFORT
+@given(
+    extra_specs=st.dictionaries(asking.extra_spec | text, text, max_size=4),
+    image=st.dictionaries(asking.image_property | text, values, max_size=3),
+    hints=st.dictionaries(asking.hint | text, st.lists(text, max_size=2), max_size=3),
+    sizes=st.dictionaries(st.sampled_from(['vcpus', 'memory_mb', 'root_gb', 'swap']), mutation.number, max_size=1),
+    plain=st.booleans(),
+)  # fmt: skip
+def test_any(cloud: Cloud, **asked: Any) -> None:
+    """What is asked is decided on or refused."""
+    with one_input('requests'):
+        cloud.scheduler.answer(a_request(**asked))
+
+
+@EFFORT
+@given(query=query, plain=st.booleans())
+def test_queries(cloud: Cloud, query: Any, plain: bool) -> None:
+    """So is a condition in JSON."""
+    with one_input('requests'):
+        hints = {'query': [json.dumps(query)]}
+        cloud.scheduler.answer(a_request({}, {}, hints, {}, plain))
+
+
+EVERY = '0-65535,' * 8000
+KEPT = {
+    'A mask that names all CPUs again and again': ({'hw:cpu_realtime': 'yes'}, {'hw_cpu_realtime_mask': EVERY}, {}),
+    'A list of so many vCPUs that it fills the memory': ({}, {}, {'vcpus': 2**31 - 1}),
+    'A version with more digits than a number may have': ({}, {'img_hv_requested_version': f'>={"9" * 5000}'}, {}),
+}  # fmt: skip
+"""What was found: extra specs, properties of the image, and sizes."""
+
+
+@pytest.mark.parametrize('asked', KEPT.values(), ids=KEPT)
+def test_kept(cloud: Cloud, asked: Any) -> None:
+    """What has once gone wrong goes right."""
+    extra_specs, image, sizes = asked
+    with one_input('requests'):
+        assert isinstance(
+            cloud.scheduler.answer(a_request(extra_specs, image, {}, sizes)), NoValidHost
+        )
