@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.errors import PlacementUnavailable
+from novasched.placement.api import Answer, Unanswered
 from novasched.placement.claims import Claim, Claims, _Order
 from tests.builders import a_candidate, a_uuid
 
@@ -18,20 +18,12 @@ SOURCE = a_uuid('source')
 SERVERS = [a_uuid(f'server {i}') for i in range(8)]
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What Placement answers."""
-
-    status_code: int
-    body: Any = None
-    reason: str = ''
-
-    def json(self):
-        return self.body
+def answer(status, body=None):
+    return Answer(status, msgspec.json.encode(body))
 
 
 def conflict(detail):
-    return Answer(409, {'errors': [{'code': 'placement.undefined_code', 'detail': detail}]})
+    return answer(409, {'errors': [{'code': 'placement.undefined_code', 'detail': detail}]})
 
 
 @dataclass
@@ -48,11 +40,11 @@ class Providers:
     def change(self, method, path, body, trace_id):
         text = msgspec.json.decode(msgspec.json.encode(body))
         wanted = text if method == 'POST' else {path.rpartition('/')[2]: text}
-        answer = self._changed(wanted)
+        said = self._changed(wanted)
         self.changes += 1
         if self.changes == self.lost:
-            raise PlacementUnavailable('the line is cut')
-        return answer
+            raise Unanswered('the line is cut')
+        return said
 
     def _changed(self, wanted):
         for uuid, each in wanted.items():
@@ -62,14 +54,14 @@ class Providers:
         if any(used(held, provider) > room for provider, room in self.room.items()):
             return conflict('no room')
         self.held = held
-        return Answer(204)
+        return answer(204)
 
-    def call(self, method, path, trace_id=None, microversion='', data=None):
+    def call(self, method, path, trace_id=None, microversion='', data=None, patience=0):
         uuid = path.rpartition('/')[2]
         if method == 'DELETE':
-            return Answer(204 if self.held.pop(uuid, None) else 404)
+            return answer(204 if self.held.pop(uuid, None) else 404)
         has = {'allocations': self.held.get(uuid, {})}
-        return Answer(200, {**has, 'consumer_generation': 1} if uuid in self.held else has)
+        return answer(200, {**has, 'consumer_generation': 1} if uuid in self.held else has)
 
 
 def used(held, provider):
