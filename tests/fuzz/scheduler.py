@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from types import SimpleNamespace
 from typing import Any
 
 import oslo_messaging
@@ -27,6 +26,8 @@ from novasched.model.settings import Settings
 from novasched.notify.sender import END, START, Notice, Teller
 from novasched.placement.client import PlacementClient
 from novasched.prefilters import Port, Sources
+from novasched.rpc.callers import Callers
+from novasched.rpc.dispatcher import Dispatcher
 from novasched.rpc.endpoint import BaseEndpoint, SchedulerEndpoint
 from novasched.rpc.serializer import Serializer
 from novasched.service import PREFILTERS
@@ -164,6 +165,15 @@ class Notices:
         """Nobody waits."""
 
 
+@dataclass(eq=False)
+class Incoming:
+    """A message as oslo.messaging hands it on."""
+
+    message: dict[str, Any]
+    ctxt: dict[str, Any]
+    client_timeout: float | None = None
+
+
 class Scheduler:
     """What stands between a message and its reply."""
 
@@ -215,10 +225,8 @@ class Scheduler:
         }
         message = {k: v for k, v in body.items() if not k.startswith('_')}
         endpoints = [SchedulerEndpoint(self.driver()), BaseEndpoint()]
-        dispatcher = oslo_messaging.RPCDispatcher(
-            endpoints, Serializer(), oslo_messaging.DefaultRPCAccessPolicy
-        )
-        incoming = SimpleNamespace(message=message, ctxt=context, client_timeout=None)
+        dispatcher = Dispatcher(endpoints, Serializer(), Callers())
+        incoming = Incoming(message, context)
         try:
             reply = dispatcher.dispatch(incoming)
         except oslo_messaging.ExpectedException as error:

@@ -85,6 +85,11 @@ KEPT = {
     'A rule that is no number': (
         asking(instance_group=primitive('InstanceGroup', '1.11', _rules={'max_server_per_host': 'few'})), list,
     ),
+    'A version that is no number': ({**MESSAGES['boot'], 'version': 'x'}, BadRequest),
+    'A version that is no text': ({**MESSAGES['boot'], 'version': 4.5}, BadRequest),
+    'A version without a minor': ({**MESSAGES['boot'], 'version': '4'}, BadRequest),
+    'No method': ({**MESSAGES['boot'], 'method': None}, BadRequest),
+    'Arguments without names': ({**MESSAGES['boot'], 'args': [1]}, BadRequest),
     'A context whose request id is no header': ({**MESSAGES['boot'], '_context_request_id': 'req-\n\ud800'}, list),
     'A context whose request id is no text': ({**MESSAGES['boot'], '_context_global_request_id': [1]}, list),
 }  # fmt: skip
