@@ -41,13 +41,14 @@ class Breaker:
         """What happened that it is left alone; None while it is not."""
         return self._why
 
-    def trip(self, why: str) -> None:
-        """Leave it alone from now on; without effect while it already is."""
+    def trip(self, why: str) -> bool:
+        """Leave it alone from now on; False while it already is."""
         with self._lock:
             if self._why is not None or self._over.is_set():
-                return
+                return False
             self._why = why
         threading.Thread(target=self._watch, name='breaker', daemon=True).start()
+        return True
 
     def close(self) -> None:
         """Ask no more."""

@@ -127,9 +127,8 @@ class Database:
 
     def give_up(self, why: str) -> None:
         """Let nobody wait from now on, until it answers again."""
-        if self._breaker.why is None:
+        if self._breaker.trip(why):
             LOG.warning('%s is left alone until it answers: %s', self.name, why)
-        self._breaker.trip(why)
 
     def close(self) -> None:
         """Close pooled connections, so that none is shared with a forked process, and look

@@ -237,9 +237,8 @@ class Api:
         return _Passing(why, sent, http.status_code_retries, http.status_code_retry_delay)
 
     def _leave_alone(self, why: str) -> None:
-        if self._breaker.why is None:
+        if self._breaker.trip(why):
             LOG.warning('Placement is left alone until it answers again: %s', why)
-        self._breaker.trip(why)
 
     def _probe(self) -> None:
         """:raises PlacementUnavailable: it does not answer yet."""

@@ -58,8 +58,8 @@ def test_it_is_left_alone_until_it_answers(breaker, patient):
 
 
 def test_the_first_reason_stays(breaker, patient):
-    breaker.trip('silent')
-    breaker.trip('refused')
+    assert breaker.trip('silent')
+    assert not breaker.trip('refused')
     assert breaker.why == 'silent'
     assert [each.name for each in threading.enumerate()].count('breaker') == 1
 
