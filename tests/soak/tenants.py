@@ -19,7 +19,7 @@ from tests.functional.steady import Caller
 from tests.perf.requests import Kind
 from tests.soak.machines import Machine, Server
 from tests.soak.wishes import Wish, draw
-from tests.soak.world import FAILED, MISMATCHES, TURNED_AWAY, WRONG, World
+from tests.soak.world import FAILED, MISMATCHES, TURNED_AWAY, WRONG, World, persistently
 
 PATIENCE, HEARTBEAT = 120, 30  # seconds
 FAILS = 0.02
@@ -111,7 +111,7 @@ class Tenant:
                 source.leave(server)
                 world.count('moved')
             world.expected[server.uuid] = before if stays else new
-            self.placement.keep(server.uuid, before if stays else new)
+            persistently(self.placement.keep, server.uuid, before if stays else new)
         world.give(server)
 
     def rebuild(self) -> None:

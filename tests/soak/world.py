@@ -25,10 +25,10 @@ MISMATCHES, WRONG, FAILED = 'mismatches', 'wrong hosts', 'failed'
 TURNED_AWAY = 'turned away by computes'
 SHOWN = 20  # of what went wrong, in words
 GROUPS = 8
-_persistently = tenacity.Retrying(
+persistently = tenacity.Retrying(
     retry=tenacity.retry_if_exception_type(Conflict), stop=tenacity.stop_after_attempt(20)
 )
-"""Until claims of others do not come between."""
+"""Changes in Placement, made until claims of others do not come between."""
 
 TURN = 8
 """After so many servers that there is no room for, tenants delete half of all."""
@@ -91,7 +91,7 @@ class World:
                 for each in chosen
             ],
         )
-        _persistently(
+        persistently(
             self.placement.change_aggregates,
             machine.compute.uuid,
             lambda _: [each['uuid'] for each in chosen],
