@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
 
+from tests.functional.crowd import Crowd, crowd
 from tests.functional.daemon import is_reference
+from tests.functional.processes import Failed
 
-from .crowd import Reply, crowd
 from .fault import Fault, Outcome, run
 from .results import Result
 from .site import Site
@@ -24,35 +25,22 @@ EXPIRATION = 1.0
 pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler promises less')
 
 
-def host_of(reply: Reply) -> str | None:
-    """The host that a reply names, if it does."""
-    if reply['failure']:
-        return None
-    [[chosen]] = reply['result']
-    host: str = chosen['nova_object.data']['service_host']
-    return host
-
-
-def held(site: Site, servers: Sequence[str]) -> set[tuple[str, str]]:
+def held(site: Site, servers: Collection[str]) -> set[tuple[str, str]]:
     """Servers and the hosts on which they have allocations."""
     every = site.cloud.all_allocations()
     return {(server, host) for server in servers for host in every.get(server, ())}
 
 
-def counted(
-    site: Site, servers: Sequence[str], replies: Mapping[str, Sequence[Reply]], seconds: float
-) -> Outcome:
+def counted(site: Site, callers: Crowd, seconds: float) -> Outcome:
     """What became of a crowd's requests."""
-    answered = {
-        (server, host) for server, [reply, *_] in replies.items() if (host := host_of(reply))
-    }
-    have = held(site, servers)
+    answered = {(server, host) for server, host in callers.hosts.items() if host}
+    have = held(site, callers.asked)
     return Outcome(
-        sent=len(servers),
+        sent=len(callers.asked),
         answered=len(answered),
-        refused=len(replies) - len(answered),
+        refused=len(callers.hosts) - len(answered),
         gone=0,
-        lost=len(servers) - len(replies),
+        lost=len(callers.asked) - len(callers.answers),
         left_over=len(have - answered),
         of_gone=0,
         missing=len(answered - have),
@@ -67,11 +55,12 @@ def test_all_at_once(site: Site, results: list[Result], pytestconfig: pytest.Con
     with site.running(), crowd(site.rabbitmq.url) as callers:
         begun = time.monotonic()
         servers = callers.ask(count)
-        replies = callers.replies(count, PATIENCE)
-        outcome = counted(site, servers, replies, time.monotonic() - begun)
+        with suppress(Failed):  # the outcome says how many are lost
+            callers.listen(lambda: callers.answered(servers), PATIENCE, 'answer to each')
+        outcome = counted(site, callers, time.monotonic() - begun)
         results.append(Result(f'{count:,} requests at once', 'one', outcome))
         assert [outcome.lost, outcome.refused, outcome.left_over, outcome.missing] == [0] * 4
-        assert {len(each) for each in replies.values()} == {1}
+        assert set(callers.answers.values()) == {1}
 
 
 def test_given_up(site: Site, results: list[Result]) -> None:
@@ -84,7 +73,7 @@ def test_given_up(site: Site, results: list[Result]) -> None:
         @contextmanager
         def held_up(_site: Site) -> Iterator[None]:
             with site.frozen_workers():
-                expired.extend(callers.ask(GIVEN_UP, EXPIRATION))
+                expired.extend(callers.ask(GIVEN_UP, lifetime=EXPIRATION))
                 yield
 
         outcome = run(site, Fault('queue full of expired calls', held_up, seconds=3))

@@ -29,8 +29,9 @@ HUGE = {**FLAVOR, 'nova_object.data': {**FLAVOR['nova_object.data'], 'vcpus': 10
 
 
 class Crowd:
-    """Callers on one connection. ``hosts`` says where each server of theirs is to go, by its
-    UUID, with None for a refusal; ``answers`` and ``heartbeats`` count what came for each."""
+    """Callers on one connection. ``asked`` has the UUIDs of the servers that they asked for.
+    ``hosts`` says where each is to go, with None for a refusal; ``answers`` and ``heartbeats``
+    count what came for each."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -40,6 +41,7 @@ class Crowd:
         self._producer = Producer(channel)
         self._consumer = Consumer(channel, [queue], callbacks=[self._hear])
         self._consumer.consume()
+        self.asked: list[str] = []
         self.hosts: dict[str, str | None] = {}
         self.answers: Counter[str] = Counter()
         self.heartbeats: Counter[str] = Counter()
@@ -62,6 +64,7 @@ class Crowd:
             # The servers' UUIDs serve as the messages' as well.
             call = {'_msg_id': server, '_reply_q': self._reply_q, '_timeout': patience}
             self._publish('select_destinations', arguments, call, to, lifetime)
+        self.asked += servers
         return servers
 
     def tell(self, count: int, method: str, arguments: Any) -> None:
