@@ -204,6 +204,20 @@ class NovaClient:
             project_id=PROJECT,
         )
 
+    def reached(self) -> set[str]:
+        """Every host that a small server may go to now."""
+        hosts: set[str] = set()
+        while True:
+            try:
+                [[found]] = self.select_destinations(
+                    new_uuids(), Flavor(), ignore_hosts=sorted(hosts)
+                )
+            except Refused as error:
+                if not error.no_valid_host:
+                    raise
+                return hosts
+            hosts.add(found['service_host'])
+
     def ping(self, argument: str = 'hello', timeout: float = 60) -> Any:
         """The baseapi ping; the answer names the service and repeats the argument."""
         return self._ask('ping', argument=argument, timeout=timeout)

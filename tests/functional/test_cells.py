@@ -116,28 +116,13 @@ def hangup(daemon: Daemon) -> None:
     wait_until(lambda: read() > before, PATIENCE, 'new look at the cells')
 
 
-def reached(client: NovaClient) -> set[str]:
-    """Every host that a server may go to."""
-    hosts: set[str] = set()
-    while True:
-        try:
-            [[found]] = client.select_destinations(
-                new_uuids(), Flavor(), ignore_hosts=sorted(hosts)
-            )
-        except Refused as error:
-            if not error.no_valid_host:
-                raise
-            return hosts
-        hosts.add(found['service_host'])
-
-
 def test_a_template_leads_to_the_cell(cells: NovaCloud, client: NovaClient) -> None:
     """The parts are those of our own [database] connection."""
     name = cells.cells['cell1'].url.rpartition('/')[2]
     template = '{scheme}://{username}:{password}@{hostname}:{port}/' + name + '?{query}'
     set_mapping(cells, 'cell1', database_connection=template)
     with Daemon(cells):
-        assert reached(client) == {'host-1', 'host-2'}
+        assert client.reached() == {'host-1', 'host-2'}
 
 
 def test_changes_are_known_after_sighup(cells: NovaCloud, client: NovaClient) -> None:
@@ -146,36 +131,36 @@ def test_changes_are_known_after_sighup(cells: NovaCloud, client: NovaClient) ->
     one, two = cells.cells['cell1'].url, cells.cells['cell2'].url
     [row] = [each for each in cells.api.rows('cell_mappings') if each['name'] == 'cell2']
     with Daemon(cells) as daemon:
-        assert reached(client) == {'host-1', 'host-2'}
+        assert client.reached() == {'host-1', 'host-2'}
         set_mapping(cells, 'cell1', disabled=True)
-        assert reached(client) == {'host-1', 'host-2'}
+        assert client.reached() == {'host-1', 'host-2'}
         hangup(daemon)
-        assert reached(client) == {'host-2'}
+        assert client.reached() == {'host-2'}
         set_mapping(cells, 'cell1', disabled=False)
         hangup(daemon)
-        assert reached(client) == {'host-1', 'host-2'}
+        assert client.reached() == {'host-1', 'host-2'}
         set_mapping(cells, 'cell1', database_connection=two)
         set_mapping(cells, 'cell2', database_connection=one, disabled=True)
         hangup(daemon)
-        assert reached(client) == {'host-2'}
+        assert client.reached() == {'host-2'}
         set_mapping(cells, 'cell1', database_connection=one)
         cells.api.clear(['host_mappings'])
         with cells.api.engine.begin() as connection:
             connection.exec_driver_sql("DELETE FROM cell_mappings WHERE name = 'cell2'")
         try:
             hangup(daemon)
-            assert reached(client) == {'host-1'}
+            assert client.reached() == {'host-1'}
         finally:
             cells.api.insert('cell_mappings', [row])
         hangup(daemon)
-        assert reached(client) == {'host-1', 'host-2'}
+        assert client.reached() == {'host-1', 'host-2'}
         assert 'Traceback' not in daemon.text()
 
 
 def test_sighup_while_the_mappings_cannot_be_read(cells: NovaCloud, client: NovaClient) -> None:
     """An error says so, and requests are answered once they can be read again."""
     with Daemon(cells) as daemon:
-        assert reached(client) == {'host-1', 'host-2'}
+        assert client.reached() == {'host-1', 'host-2'}
         with cells.api.engine.begin() as connection:
             connection.exec_driver_sql('RENAME TABLE cell_mappings TO away')
         try:
@@ -185,7 +170,7 @@ def test_sighup_while_the_mappings_cannot_be_read(cells: NovaCloud, client: Nova
         finally:
             with cells.api.engine.begin() as connection:
                 connection.exec_driver_sql('RENAME TABLE away TO cell_mappings')
-        assert reached(client) == {'host-1', 'host-2'}
+        assert client.reached() == {'host-1', 'host-2'}
 
 
 def test_a_cell_that_is_down(cells: NovaCloud, client: NovaClient) -> None:
@@ -194,14 +179,14 @@ def test_a_cell_that_is_down(cells: NovaCloud, client: NovaClient) -> None:
     set_mapping(cells, 'cell1', database_connection=away)
     failed = f'Failed to get computes for cell {cells.cell_uuids["cell1"]}'
     with Daemon(cells) as daemon:
-        assert reached(client) == {'host-2'}
+        assert client.reached() == {'host-2'}
         assert failed in daemon.text()
         set_mapping(cells, 'cell1', database_connection=cells.cells['cell1'].url)
         hangup(daemon)
-        assert reached(client) == {'host-1', 'host-2'}
+        assert client.reached() == {'host-1', 'host-2'}
         set_mapping(cells, 'cell1', database_connection='{unknown}')
         hangup(daemon)
-        assert reached(client) == {'host-2'}
+        assert client.reached() == {'host-2'}
         assert 'The URL of cell cell1 cannot be filled: KeyError' in daemon.text()
         assert 'A cell is left out: cell cell1 = (not shown)' in daemon.text()
         assert 'secret' not in daemon.text()
@@ -217,7 +202,7 @@ def test_a_cell_that_is_frozen(cells: NovaCloud, client: NovaClient) -> None:
         discovery = {'discover_hosts_in_cells_interval': 1, 'workers': 1}
         quick = {'novasched': {'cell_timeout': SHORT}, 'scheduler': discovery}
         with Daemon(cells, quick) as daemon:
-            assert reached(client) == {'host-2'}
+            assert client.reached() == {'host-2'}
             assert f' computes for cell {cells.cell_uuids["cell1"]}' in daemon.text()
             assert daemon.stop() == 0
             assert 'Traceback' not in daemon.text()
@@ -236,16 +221,16 @@ def test_a_cell_that_falls_silent(cells: NovaCloud, client: NovaClient) -> None:
     with Tunnel(cells.cells['cell1'].url) as tunnel:
         set_mapping(cells, 'cell1', database_connection=tunnel.url)
         with Daemon(cells, {'novasched': {'cell_timeout': SHORT}}) as daemon:
-            assert reached(client) == both
+            assert client.reached() == both
             tunnel.shut()
-            assert reached(client) == {'host-2'}
+            assert client.reached() == {'host-2'}
             waited, left_out = lines(daemon, 'Timeout getting'), lines(daemon, failed)
-            assert reached(client) == {'host-2'}
+            assert client.reached() == {'host-2'}
             assert lines(daemon, 'Timeout getting') == waited
             assert lines(daemon, failed) > left_out
             assert lines(daemon, 'cell cell1 is left alone until it answers') == 1
             tunnel.open()
-            wait_until(lambda: reached(client) == both, PATIENCE, 'use of the cell')
+            wait_until(lambda: client.reached() == both, PATIENCE, 'use of the cell')
             assert lines(daemon, 'cell cell1 is asked again') == 1
             assert 'Traceback' not in daemon.text()
 
@@ -255,11 +240,11 @@ def test_a_cell_that_refuses(cells: NovaCloud, client: NovaClient) -> None:
     with Tunnel(cells.cells['cell1'].url) as tunnel:
         set_mapping(cells, 'cell1', database_connection=tunnel.url)
         with Daemon(cells) as daemon:
-            assert reached(client) == {'host-1', 'host-2'}
+            assert client.reached() == {'host-1', 'host-2'}
             tunnel.refuse()
-            assert reached(client) == {'host-2'}
+            assert client.reached() == {'host-2'}
             tunnel.accept()
-            assert reached(client) == {'host-1', 'host-2'}
+            assert client.reached() == {'host-1', 'host-2'}
             assert 'Traceback' not in daemon.text()
 
 
@@ -307,7 +292,7 @@ def test_the_end_while_a_database_is_silent(cells: NovaCloud, client: NovaClient
     with Tunnel(cells.cell0.url) as tunnel:
         patient = {'novasched': {'cell_timeout': 1000}, 'database': {'connection': tunnel.url}}
         with Daemon(cells, patient) as daemon:
-            assert reached(client) == {'host-1', 'host-2'}
+            assert client.reached() == {'host-1', 'host-2'}
             tunnel.shut()
             assert tunnel.held.wait(PATIENCE), 'no heartbeat'
             assert daemon.stop() == 0

@@ -14,8 +14,7 @@ from dogpile.cache.util import sha1_mangle_key
 
 from novasched.cells.servicegroup import COMPUTE, key
 
-from .client import NovaClient, Refused, new_uuids
-from .compute_rows import Flavor
+from .client import NovaClient
 from .daemon import Daemon
 from .nova_cloud import NovaCloud
 from .nova_release import Config
@@ -66,21 +65,6 @@ def two_hosts(cloud: NovaCloud) -> NovaCloud:
     return cloud
 
 
-def reached(client: NovaClient) -> set[str]:
-    """Every host that a server may go to."""
-    hosts: set[str] = set()
-    while True:
-        try:
-            [[found]] = client.select_destinations(
-                new_uuids(), Flavor(), ignore_hosts=sorted(hosts)
-            )
-        except Refused as error:
-            if not error.no_valid_host:
-                raise
-            return hosts
-        hosts.add(found['service_host'])
-
-
 def test_the_keys_are_novas(two_hosts: NovaCloud, memcached: Memcached, backend: str) -> None:
     """Computes whose nova-compute has written its key are up; nova reads ours, and knows
     who leads the discovery of hosts."""
@@ -89,11 +73,11 @@ def test_the_keys_are_novas(two_hosts: NovaCloud, memcached: Memcached, backend:
         closing(NovaClient(two_hosts.nova, two_hosts.config('mc', overrides))) as client,
         Daemon(two_hosts, overrides) as daemon,
     ):
-        assert reached(client) == set()
+        assert client.reached() == set()
         client.report('host-2')
-        assert reached(client) == {'host-2'}
+        assert client.reached() == {'host-2'}
         client.report('host-1')
-        assert reached(client) == {'host-1', 'host-2'}
+        assert client.reached() == {'host-1', 'host-2'}
         assert [one['up'] for one in client.services() if one['host'] == daemon.host] == [True]
         two_hosts.cells['cell1'].update('compute_nodes', {'mapped': 0})
         two_hosts.api.clear(['host_mappings'])
@@ -113,7 +97,7 @@ def test_who_keeps_silent_is_down(two_hosts: NovaCloud, memcached: Memcached, ba
         Daemon(two_hosts, overrides) as daemon,
     ):
         client.report('host-1')
-        wait_until(lambda: reached(client) == set(), PATIENCE, 'end of host-1')
+        wait_until(lambda: client.reached() == set(), PATIENCE, 'end of host-1')
 
         def up() -> list[bool]:
             return [one['up'] for one in client.services() if one['host'] == daemon.host]
@@ -134,11 +118,11 @@ def test_nothing_of_a_key_is_run(
         Daemon(two_hosts, overrides) as daemon,
     ):
         client.report('host-1', 'host-2')
-        assert reached(client) == {'host-1', 'host-2'}
+        assert client.reached() == {'host-1', 'host-2'}
         anybody = memcache.Client([memcached.url])
         anybody.set(sha1_mangle_key(key(COMPUTE, 'host-1')), MakesADirectory(made))
         anybody.disconnect_all()
-        assert reached(client) == {'host-2'}
+        assert client.reached() == {'host-2'}
         assert 'none of a service: it would need posix.mkdir' in daemon.text()
         assert not made.exists()
     memcached.stop()
@@ -163,16 +147,16 @@ def test_memcached_goes_away(two_hosts: NovaCloud, memcached: Memcached, backend
         Daemon(two_hosts, overrides) as daemon,
     ):
         client.report('host-1')
-        assert reached(client) == {'host-1'}
+        assert client.reached() == {'host-1'}
         memcached.stop()
-        assert reached(client) == set()
+        assert client.reached() == set()
         wait_until(lambda: LOST in daemon.text(), PATIENCE, 'warning')
         memcached.start()
         wait_until(lambda: BACK in daemon.text(), PATIENCE, 'recovery')
 
         def seen() -> bool:
             client.report('host-1')
-            return reached(client) == {'host-1'}
+            return client.reached() == {'host-1'}
 
         wait_until(seen, PATIENCE, 'host-1')
         assert daemon.text().count(LOST) == 1
