@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For tests that load plugins, which a process keeps once they are loaded."""
+
+import sys
+
+import pytest
+from oslo_config import cfg
+from stevedore import ExtensionManager
+
+import novasched.processes  # noqa: F401  (oslo.messaging must find the choice made)
+from novasched.compat.standins import StandIn, StandIns
+
+STYLE = 'tests.unit.plugins.nova_style'
+
+
+@pytest.fixture(autouse=True)
+def a_process_of_its_own(monkeypatch):
+    """What loading plugins leaves in a process is gone after each test."""
+    monkeypatch.setattr(ExtensionManager, 'ENTRY_POINT_CACHE', {})
+    before = list(sys.meta_path)
+    yield
+    sys.meta_path[:] = before
+    for name, module in [*sys.modules.items()]:
+        if isinstance(module, StandIn) or name == STYLE:
+            del sys.modules[name]
+    cfg.CONF.clear()
+    assert not any(isinstance(each, StandIns) for each in sys.meta_path)
