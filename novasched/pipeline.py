@@ -22,6 +22,7 @@ from novasched.narrowing import narrow, skips_filters
 from novasched.records.account import FILTERS as FILTERING
 from novasched.records.account import UNSEEN, Unseen
 from novasched.records.account import WEIGHERS as WEIGHING
+from novasched.records.reasons import told
 from novasched.weighers import Weigher
 from novasched.weighing import Weighing, Weights
 
@@ -181,7 +182,7 @@ def _rejected(each: Filter, hosts: Sequence[Host], request: Request) -> dict[int
     if FILTERS.isEnabledFor(logging.DEBUG):
         for host in hosts:
             if id(host) in rejected:
-                FILTERS.debug('%s rejected %s: %s', each.name, host, _one_line(rejected[id(host)]))
+                FILTERS.debug('%s rejected %s: %s', each.name, host, told(rejected[id(host)]))
     return rejected
 
 
@@ -190,18 +191,13 @@ def _without(hosts: Sequence[Host], some: Container[int]) -> list[Host]:
     return [host for host in hosts if id(host) not in some]
 
 
-def _one_line(reason: str) -> str:
-    """What users wrote into a reason stays on one line of the log."""
-    return ' '.join(reason.split())
-
-
 def _log_reasons(name: str, reasons: Iterable[str]) -> None:
     """Say of the filter that left no host what it had against them, the commonest first."""
-    why = Counter(map(_one_line, reasons))
-    told = why.most_common(REASONS)
-    for reason, count in told:
-        FILTERS.info('%s rejected %d host(s): %s', name, count, reason)
-    others = why.total() - sum(count for _, count in told)
+    why = Counter(reasons)
+    common = why.most_common(REASONS)
+    for reason, count in common:
+        FILTERS.info('%s rejected %d host(s): %s', name, count, told(reason))
+    others = why.total() - sum(count for _, count in common)
     if others:
         FILTERS.info('%s rejected %d host(s) for other reasons', name, others)
 

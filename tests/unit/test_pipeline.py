@@ -289,6 +289,20 @@ def test_a_reason_stays_on_one_line(caplog):
     assert f'Echo rejected {A}: wants a 2026-01-01 ERROR forged' in caplog.messages
 
 
+def test_a_reason_in_the_log_has_an_end(caplog):
+    """Neither do users fill the log with what they wrote."""
+
+    class Echo(Filter):
+        def reject(self, host, request):
+            return f'wants {request.hint("x")[0]}'
+
+    caplog.set_level('DEBUG', logger='nova.filters')
+    rank(pipeline(Echo), [A], a_request(hints={'x': ['a' * 64_000]}))
+    told = [each for each in caplog.messages if each.startswith('Echo rejected')]
+    assert len(told) == 2
+    assert all(len(each) < 1000 and each.endswith('a…') for each in told)
+
+
 def test_the_commonest_reasons_are_told(caplog):
     """When a filter leaves no host, the log says why: three reasons, and how many more."""
 
