@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         logs.hide_secrets()
         logged = bool(conf.log_file or conf.log_dir)
         return service.run(conf)
-    except (NovaschedError, cfg.Error) as error:
+    except (NovaschedError, cfg.Error, RecursionError) as error:
         refusal = configuration.refusal(conf, error)
     # Past the handler: in there, oslo.log adds the error in hand to what is logged.
     if logged:

@@ -23,6 +23,7 @@ from novasched.conf.options import DRIVER_ALIASES, OPTIONS, field_of
 from novasched.conf.written import (
     Written,
     environment,
+    leading_back,
     merged,
     parsed,
     referring,
@@ -41,6 +42,7 @@ CLIENTS = (('placement', 'placement'), ('neutron', 'network'))
 RATIOS = ('metrics_weight_setting', 'image_props_weight_setting')
 """The fields of Settings that list ``name=ratio``."""
 
+CIRCLE = 'its value is filled in with its own, by a $; a $ that is meant as such is written $$'
 MOST = 2**31 - 1
 """No whole number means anything beyond: in seconds it is longer than a life."""
 
@@ -108,6 +110,8 @@ def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.Conf
         raise ConfigError('--config-file', error.filename, error.strerror or '') from None
     except UnicodeDecodeError:
         raise ConfigError('--config-file', _no_text(args, prog), 'it is no UTF-8') from None
+    except RecursionError:
+        raise _circle(merged(map(parsed, _files(args, prog)))) from None
     except cfg.Error as error:
         raise ConfigError('command line', ' '.join(args), hide(error)) from None
     learn(secret_values(_written(conf)))
@@ -118,6 +122,8 @@ def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.Conf
 def refusal(conf: cfg.ConfigOpts | None, error: Exception) -> str:
     """What an error that ends the start tells the operator. One of oslo.config's own is that
     of an option that is read where nobody expects it to be wrong: one with a ``$``."""
+    if conf is not None and isinstance(error, RecursionError):
+        return str(_circle(_written(conf)))
     lost = (cfg.NoSuchOptError, cfg.NoSuchGroupError, cfg.TemplateSubstitutionError)
     if conf is None or not isinstance(error, lost):
         return hide(error)
@@ -136,10 +142,7 @@ def _where(error: cfg.ConfigFileParseError) -> str:
 
 def _no_text(args: Sequence[str], prog: str) -> str:
     """The file that could not be decoded, which the error does not name."""
-    named = [part for each in args for part in each.split('=', 1)]
-    folders = [*cfg.find_config_dirs(PROJECT, prog), *filter(os.path.isdir, named)]
-    files = [*cfg.find_config_files(PROJECT, prog), *filter(os.path.isfile, named)]
-    for path in (*files, *within(folders)):
+    for path in _files(args, prog):
         try:
             Path(path).read_text()
         except UnicodeDecodeError:
@@ -147,6 +150,19 @@ def _no_text(args: Sequence[str], prog: str) -> str:
         except OSError:
             continue
     return ' '.join(args)
+
+
+def _files(args: Sequence[str], prog: str) -> list[str]:
+    """Those that oslo.config takes, for an error of which it does not say in which it is."""
+    named = [part for each in args for part in each.split('=', 1)]
+    folders = [*cfg.find_config_dirs(PROJECT, prog), *filter(os.path.isdir, named)]
+    files = [*cfg.find_config_files(PROJECT, prog), *filter(os.path.isfile, named)]
+    return [*files, *within(folders)]
+
+
+def _circle(written: Written) -> ConfigError:
+    """What is to be said of options that oslo.config fills in without end."""
+    return ConfigError(', '.join(leading_back(written)) or 'an option', '(not shown)', CIRCLE)
 
 
 def _written(conf: cfg.ConfigOpts) -> Written:

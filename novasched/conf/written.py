@@ -15,6 +15,8 @@ from novasched.secrets import is_telling
 Written = Mapping[str, Mapping[str, Sequence[str]]]
 """Group to option to its values; names have no hyphens."""
 
+_Place = tuple[str, str]
+"""The group and the name of an option."""
 _REFERENCE = re.compile(r'(?<![$\\])\$\{?([\w.]+)')
 """An option's name in the value of another, as oslo.config fills it in."""
 _VARIABLE = re.compile(r'OS_\w+?__(\w+)\Z')
@@ -79,3 +81,38 @@ def referring(written: Written, words: Collection[str]) -> list[str]:
 def _concerned(name: str, value: str) -> set[str]:
     found = _REFERENCE.findall(value)
     return {name, *(part for each in found for part in each.split('.'))} if found else set()
+
+
+def leading_back(written: Written) -> list[str]:
+    """The options, as ``[group] name``, that by their ``$`` may lead to themselves."""
+    leads = {
+        (group, name): {
+            place
+            for reference in _REFERENCE.findall(values[-1])
+            for place in _places(group, reference)
+        }
+        for group, options in written.items()
+        for name, values in options.items()
+    }
+    return [
+        f'[{group}] {name}'
+        for group, name in leads
+        if (group, name) in _reached(leads, (group, name))
+    ]
+
+
+def _places(group: str, reference: str) -> Iterator[tuple[str, str]]:
+    """Where the option may stand that a reference in a group names."""
+    other, dot, name = reference.partition('.')
+    yield from [(other, name)] if dot else [(group, reference), ('DEFAULT', reference)]
+
+
+def _reached(leads: Mapping[_Place, Collection[_Place]], start: _Place) -> set[_Place]:
+    """All that can be come to from one option."""
+    reached: set[_Place] = set()
+    waiting = [start]
+    while waiting:
+        new = set(leads.get(waiting.pop(), ())) - reached
+        reached |= new
+        waiting += new
+    return reached

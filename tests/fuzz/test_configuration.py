@@ -118,6 +118,8 @@ KEPT = {
     'A facility of the log that is none': (b'[DEFAULT]\nuse_syslog = yes\nsyslog_log_facility = x\n', 'syslog_log_facility = x'),
     'A value of several lines': (b'[scheduler]\nmax_attempts = 1\x0c2\n', 'max_attempts = 1 2: invalid'),
     'A number that is left out': (b'[DEFAULT]\nservice_down_time =\n', 'service_down_time = : it is empty'),
+    'A reference to itself': (b'[scheduler]\nworkers = $scheduler.workers\n', '[scheduler] workers = (not shown): its value is'),
+    'References in a circle': (b'[DEFAULT]\nhost = $log_file\nlog_file = ${host}\n', '[DEFAULT] host, [DEFAULT] log_file = '),
     'Eight megabytes': (b'[DEFAULT]\nhost = %b\n' % (b'x' * 2**23), 'not set'),
 }  # fmt: skip
 """What was found, and what the line names."""
