@@ -253,7 +253,7 @@ class Claims:
         return self._judged([claim], answer)
 
     def _add(self, claim: Claim) -> Sequence[Claim] | None:
-        """Claim for a server beside what it holds."""
+        """Claim for a server that Placement knows, beside what it holds."""
         held = self._held(claim)
         added = replace(claim, before=held.resources)
         both = {**claim.candidate.allocations, **_plain(held.resources)}
@@ -342,8 +342,10 @@ def _new(claim: Claim) -> Body:
 
 
 def _over(claim: Claim, allocations: Mapping[str, Any], held: Allocations) -> Body:
-    """The allocations of a server that has some."""
-    generation = held.consumer_generation
+    """The allocations of a server that has some; or that has none, and is known nevertheless:
+    Placement leaves such consumers where a provider of a claim is gone, in their first
+    generation, which it does not tell."""
+    generation = held.consumer_generation if held.resources else 0
     return {'allocations': allocations, 'consumer_generation': generation, **claim.owner}
 
 

@@ -116,6 +116,21 @@ def test_together_with_one_that_holds_something(
     assert held(cloud) == before
 
 
+def test_together_with_one_whose_provider_is_gone(
+    cloud: NovaCloud, client: PlacementClient, hosts: list[str]
+) -> None:
+    """Placement refuses all, and remembers the servers though they hold nothing; those of the
+    others are claimed for afterwards."""
+    one, two = servers(2)
+    gone = new_uuids(1)[0]
+    assert client.claim_together([(one, a_candidate(hosts[0])), (two, a_candidate(gone))]) is None
+    claims = [client.claim(each, a_candidate(hosts[1])) for each in (one, two)]
+    assert held(cloud) == {str(r.instance_uuid): {hosts[1]: {'VCPU': 1}} for r in (one, two)}
+    for claim in claims:
+        client.give_back(claim)
+    assert held(cloud) == {}
+
+
 @pytest.mark.parametrize(
     ('others', 'asked'),
     [

@@ -78,9 +78,9 @@ class Books:
         if not path.startswith('/allocations'):
             return 200, {'resource_providers': []}
         if method == 'GET':
-            if consumer not in self.held:
+            generation, what = self.held.get(consumer, (None, {}))
+            if not what:
                 return 200, {'allocations': {}}
-            generation, what = self.held[consumer]
             held = {rp: {'resources': amounts, 'generation': 7} for rp, amounts in what.items()}
             return 200, {'allocations': held, 'consumer_generation': generation}
         if method == 'DELETE':

@@ -160,6 +160,15 @@ def test_a_server_that_holds_something(books, claims, fault):
     assert books.resources() == {'server': holds(OLD)}
 
 
+def test_a_server_that_is_known_and_holds_nothing(books, claims):
+    """Placement tells no generation of it; it is claimed for, and given back."""
+    books.held['server'] = [0, {}]
+    [made] = claims.make([claim()])
+    assert books.resources() == {'server': holds(ONE)}
+    claims.give_back(made)
+    assert books.resources() == {}
+
+
 @pytest.mark.parametrize('fault', ['before 500', 'before timeout', 'before full', 'before reset'])
 def test_a_give_back_that_fails(books, claims, caplog, fault):
     """It is tried again by itself, and never raises."""
