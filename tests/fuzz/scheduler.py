@@ -194,6 +194,7 @@ class Scheduler:
         self.prefilters = [each(settings, sources) for each in PREFILTERS]
 
     def close(self) -> None:
+        self.placement.close()
         self.hosts.close()
 
     def driver(self) -> FilterScheduler:
