@@ -13,6 +13,7 @@ import math
 import socket
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,5 +74,12 @@ class Lines:
         connection = dialect.loaded_dbapi.connect(*args, **{**options, 'defer_connect': True})
         with self._lock:
             self._made.add(connection)
-        connection.connect()
+        try:
+            connection.connect()
+        except dialect.loaded_dbapi.Error as error:
+            # It and its frames refer to each other, and they to what TLS would need: a MiB,
+            # which nobody has back before the next look for garbage.
+            traceback.clear_frames(error.__traceback__)
+            del connection
+            raise
         return connection

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+import gc
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import pymysql
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
@@ -47,6 +49,23 @@ def test_nobody_begins_anew_whose_time_is_over(server):
     lines.watch(asked)
     with lines.asking(), pytest.raises(sa_exc.OperationalError, match='no answer within 0 s'):
         asked.connect()
+
+
+def test_nothing_is_left_of_a_failure():
+    """What a connection needs is free when it could not be made, not with the next garbage."""
+    with socket.create_server(('127.0.0.1', 0)) as away:
+        asked = engine(away)
+    lines = Lines(60)
+    lines.watch(asked)
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(sa_exc.OperationalError):
+            asked.connect()
+        left = [each for each in gc.get_objects() if isinstance(each, pymysql.Connection)]
+    finally:
+        gc.enable()
+    assert left == []
 
 
 def test_what_is_asked_meanwhile():
