@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import gc
 import socket
+import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -10,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 
-from novasched.cells.lines import Lines
+from novasched.cells.lines import Connection, Lines
 
 SECONDS = 10
 
@@ -66,6 +67,16 @@ def test_nothing_is_left_of_a_failure():
     finally:
         gc.enable()
     assert left == []
+
+
+def test_what_tls_needs_is_made_once():
+    """Connections share it, but for those whose URL has an opinion on TLS."""
+    one, two = Connection(defer_connect=True), Connection(defer_connect=True)
+    assert one.ctx is two.ctx
+    assert one.ctx.verify_mode is ssl.CERT_NONE
+    told = Connection(defer_connect=True, ssl_verify_cert=True)
+    assert told.ctx is not one.ctx
+    assert told.ctx.verify_mode is ssl.CERT_REQUIRED
 
 
 def test_what_is_asked_meanwhile():
