@@ -92,7 +92,7 @@ def _run(chosen: argparse.Namespace, directory: Path) -> Verdict:
             world, daemon, tenant('weather'), Random(f'{chosen.seed} winds'), chosen.hosts
         )
         # Pools are fuller while the daemon warms up than they will ever be again.
-        tenants = [tenant(str(number)) for number in range(2 * chosen.callers)]
+        tenants = [tenant(str(number)) for number in range(4 * chosen.callers)]
         warm = chosen.seconds * WARM_UP
         with Watch(daemon.pid, made) as watch:
             start = time.monotonic()
