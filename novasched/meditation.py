@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Guru Meditation Report: threads, processes and configuration, when a signal asks.
+"""The Guru Meditation Report: threads, processes, configuration and the newest decisions, when
+a signal asks.
 
 Of options that are declared secret it shows no value.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from oslo_config import cfg
 from oslo_reports import guru_meditation_report
@@ -39,15 +42,20 @@ class Package:
         return self._version
 
 
-def listen(conf: cfg.ConfigOpts, version: str) -> None:
+def listen(
+    conf: cfg.ConfigOpts, version: str, decisions: Callable[[], Sequence[str]] | None = None
+) -> None:
     """Report on SIGUSR2, or when the file of ``[oslo_reports] file_event_handler`` is
     touched; to ``[oslo_reports] log_dir``, or else to the standard error. For the main
     thread, and again after a fork, which a watch on a file does not survive.
 
+    :param decisions: what this process has decided last, a line each; a master decides nothing.
     :raises ConfigError: there is no such file.
     """
     # The report's own section is that of a global configuration, which nobody fills.
     Report.persistent_sections = [('nova.conf', ConfigReportGenerator(conf))]
+    if decisions is not None:
+        Report.register_section('Decisions', lambda: '\n'.join(decisions()) or 'none')
     try:
         Report.setup_autorun(Package(version), service_name='nova-scheduler', conf=conf)
     except OSError as error:

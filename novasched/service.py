@@ -72,6 +72,7 @@ from novasched.processes import (
 from novasched.recorder.inquiry import Inquirer
 from novasched.recorder.keeper import Keeper
 from novasched.recorder.store import Store
+from novasched.records import story
 from novasched.rpc.server import TOPIC, make_server, make_transport
 from novasched.secrets import hide
 from novasched.supervisor import Plan, Supervisor
@@ -102,6 +103,7 @@ TRIM = 10  # seconds between looks for memory that the system can have back
 TASKS = 2.0  # seconds that tasks have to end
 TLS_FILES = {tls.AUTHORITY: 'cafile', tls.CERTIFICATE: 'certfile', tls.KEY: 'keyfile'}
 """keystoneauth1's options."""
+TOLD = 20  # decisions in a Guru Meditation Report
 THREADS = 64
 """What ``[DEFAULT] executor_thread_pool_size`` is unless set."""
 
@@ -199,6 +201,11 @@ class SchedulerService:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self.conf = conf
+        self._records: Keeper | None = None
+
+    def decisions(self) -> list[str]:
+        """The newest ones, a line each."""
+        return [story.entry(each) for each in self._records.newest(TOLD)] if self._records else []
 
     def start(self) -> None:
         """Build the scheduler, show that it is alive, take requests."""
@@ -210,6 +217,7 @@ class SchedulerService:
         collect_seldom()
         settings = configuration.settings(self.conf)
         self.application = compose(self.conf, settings)
+        self._records = self.application.records
         self.application.hosts.prepare(time.monotonic())
         self._tasks = _start_tasks(self.application, settings)
         self._transport = make_transport(self.conf)
@@ -287,8 +295,9 @@ def run(conf: cfg.ConfigOpts) -> int:
     share_modules()
 
     def make() -> SchedulerService:
-        meditation.listen(conf, version)
-        return SchedulerService(conf)
+        service = SchedulerService(conf)
+        meditation.listen(conf, version, service.decisions)
+        return service
 
     def timeout() -> int:
         return int(conf.graceful_shutdown_timeout)

@@ -9,7 +9,9 @@ if there is something to tell, 1 if not or if the file cannot be read, 2 for a w
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
+from collections.abc import Callable
 from importlib import import_module
 
 UNKNOWN, USAGE = 1, 2
@@ -40,15 +42,24 @@ def run(arguments: argparse.Namespace) -> int:
     if path is None:
         return _said(USAGE, 'nova.conf does not set [novasched] decisions_file')
     archive = store.Archive(path)
-    records = archive.last() if arguments.last else archive.of(arguments.what)
+    what, host = _shown(arguments.what), _shown(arguments.host)
+    records = archive.last() if arguments.last else archive.of(what)
     if not records:
-        what = 'decision' if arguments.last else f'decision on {arguments.what}'
+        what = 'decision' if arguments.last else f'decision on {shlex.quote(what)}'
         return _said(UNKNOWN, f'{path} has no {what}; the newest are kept')
     record = records[0]
-    causes = archive.causes(record) if arguments.host else None
+    causes = archive.causes(record) if host else None
     shape = report.as_json if arguments.format == 'json' else report.as_text
-    print(shape(record, len(records) - 1, arguments.host, causes))
+    print(shape(record, len(records) - 1, host, causes))
     return 0
+
+
+def _shown(name: str | None) -> str:
+    """A name as it was typed, if it can be printed on a line: whatever else it is, no server,
+    request or host is called so."""
+    told: Callable[[str], str] = import_module('novasched.records.reasons').told
+    text = (name or '').encode(errors='replace').decode()
+    return told(''.join(each if each.isprintable() else ' ' for each in text))
 
 
 def _configured(arguments: argparse.Namespace) -> str | None:

@@ -14,7 +14,7 @@ from novasched.recorder.store import DETAILED
 from novasched.records import story
 from novasched.records.account import STEPS
 from novasched.records.causes import Causes
-from novasched.records.record import Look, Record, Stage, Weighed
+from novasched.records.record import Look, Record, Share, Stage, Weighed
 
 REASONS = 2
 """So many reasons of a filter are told, and so many columns of weighers."""
@@ -164,9 +164,14 @@ def _best(best: Sequence[Weighed]) -> str:
     table.align, table.align['host'] = 'r', 'l'
     for each in best:
         shares = {share.weigher: share for share in each.shares}
-        cells = [f'{shares[name].added:.4g} ({shares[name].raw:g})' for name in names]
+        cells = [_share(shares[name]) for name in names]
         table.add_row([each.host, f'{each.weight:.4g}', *cells])
     return str(table)
+
+
+def _share(share: Share) -> str:
+    """What a weigher adds; what that was before it was multiplied, and as it came."""
+    return f'{share.added:.4g} ({share.normalised:.4g} of {share.raw:g})'
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import os_traits
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ks_exc
 
@@ -27,6 +28,13 @@ from novasched.secrets import hide
 
 PATIENCE = 30.0
 """Seconds for which an answer is waited for."""
+
+
+STOCK = (
+    'The server could not comply with the request since it is either malformed or otherwise '
+    'incorrect. '
+)
+"""What every refusal of a query begins with, before it says why."""
 
 
 class _Candidates(msgspec.Struct):
@@ -72,7 +80,7 @@ class Inquirer:
             raise PlacementUnavailable(hide(error)) from None
         if response.status_code == 400:
             answer = Answer(response.status_code, response.content, response.reason or '')
-            return False, told(detail(answer))
+            return False, told(detail(answer)).removeprefix(STOCK)
         if response.status_code != 200:
             raise PlacementUnavailable(f'Placement answers {response.status_code}')
         return _is_offer(response), None
@@ -105,6 +113,8 @@ class Words:
         if what.kind == 'resource':
             name, _, amount = what.value.partition(':')
             return f'{amount} {name}'
+        if what.value == f'!{os_traits.COMPUTE_STATUS_DISABLED}':
+            return 'leaving out disabled hosts'
         if what.kind == 'trait':
             without = what.value.startswith('!')
             return f'forbidding trait {what.value[1:]}' if without else f'trait {what.value}'

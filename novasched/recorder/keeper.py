@@ -10,6 +10,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from novasched.backlog import Backlog
 from novasched.errors import NovaschedError
@@ -82,9 +83,9 @@ class Keeper:
         for backlog in (self._accounts, self._questions, self._accounts):
             backlog.close()
 
-    def newest(self) -> list[Record]:
-        """What is kept in memory, the newest first."""
-        return [from_json(text) for text in reversed(tuple(self._kept))]
+    def newest(self, most: int | None = None) -> list[Record]:
+        """What is kept in memory, or so many of it, the newest first."""
+        return [from_json(text) for text in islice(reversed(tuple(self._kept)), most)]
 
     def _keep(self, account: Account | Record) -> None:
         if isinstance(account, Record):  # one that Placement has been asked about since

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,8 +129,7 @@ class Archive:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        if not Path(path).is_file():
-            raise Unreadable(f'{path}: there is no such file; no decision has been recorded there')
+        _look_at(path)
         with self._reading():
             self._connection = sqlite3.connect(
                 f'{Path(path).absolute().as_uri()}?mode=ro', uri=True, timeout=PATIENCE
@@ -176,6 +176,24 @@ class Archive:
             raise Unreadable(f'{self.path}: {why}') from None
 
 
+def _look_at(path: str) -> None:
+    """See that there is a file with something in it.
+
+    :raises Unreadable: there is none.
+    """
+    nothing = 'no decision has been recorded there'
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        raise Unreadable(f'{path}: there is no such file; {nothing}') from None
+    except OSError as error:
+        raise Unreadable(f'{path}: cannot be read: {error.strerror}') from None
+    if not stat.S_ISREG(found.st_mode):
+        raise Unreadable(f'{path}: this is no file')
+    if not found.st_size:
+        raise Unreadable(f'{path}: the file is empty; {nothing}')
+
+
 def _check(connection: sqlite3.Connection, path: str, empty: bool = False) -> None:
     """See that the file is of this release's form.
 
@@ -183,4 +201,5 @@ def _check(connection: sqlite3.Connection, path: str, empty: bool = False) -> No
     """
     (version,) = connection.execute('pragma user_version').fetchone()
     if version != VERSION and not (empty and version == 0):
-        raise Unreadable(f'{path}: of form {version}, not {VERSION}')
+        which = f'of form {version}, and this release reads form {VERSION}'
+        raise Unreadable(f'{path}: no file of decision records, or of another release: {which}')

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime, timezone
 
 from novasched.records import words
 from novasched.records.account import Account
@@ -51,6 +52,14 @@ def headline(record: Record) -> str:
     if record.asked.count > 1:
         which = f' for server {max(len(record.looks), 1)} of {record.asked.count}'
     return f'0 of {_hosts(counts.total())}{which}: {why or "there is none"}'
+
+
+def entry(record: Record) -> str:
+    """When it was, what it was about, and the first line."""
+    when = datetime.fromtimestamp(record.at, timezone.utc)
+    servers = record.asked.servers
+    some = f'{servers[0]}{" ..." if len(servers) > 1 else ""}' if servers else 'no server'
+    return f'{when:%Y-%m-%d %H:%M:%S} UTC {record.request_id} {some}: {headline(record)}'
 
 
 def detailed(reason: str, account: Account) -> str:

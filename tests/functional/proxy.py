@@ -97,6 +97,11 @@ Rule = Callable[[str, str, bytes], Fault | None]
 """Gets method, path (with its query) and body; None lets the request pass as it is."""
 
 
+def every(method: str, path: str, fault: Fault) -> Rule:
+    """A rule: what happens to all requests of that kind."""
+    return lambda asked, whole, body: fault if asked == method and whole.startswith(path) else None
+
+
 class Proxy:
     """See the module. One thread for each connection, each on its own."""
 

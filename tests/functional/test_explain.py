@@ -4,19 +4,26 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from novasched.cmd import novaschedctl
+from novasched.explaining import report
+from novasched.recorder.store import Archive
 
 from .client import NovaClient, Refused, new_uuids
 from .compute_rows import Flavor
 from .daemon import Daemon
 from .nova_cloud import NovaCloud
+from .processes import wait_until
+from .proxy import Proxy, Rule, answer, every
 
 SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=6000)
+SOON = 60.0
 
 
 def test_a_placement_and_refusals(
@@ -49,29 +56,126 @@ def test_a_placement_and_refusals(
         assert novaschedctl.main(['explain', *arguments, *shown]) == 0
         return json.loads(capsys.readouterr().out)
 
-    report = explain(placed, '--host', 'host-1')
-    assert report['headline'] == 'host-2: 2 of 2 hosts fit'
-    assert report['host']['why'] == ['fit, number 2 of 2 by weight']
-    best = report['record']['looks'][0]['best']
+    told = explain(placed, '--host', 'host-1')
+    assert told['headline'] == 'host-2: 2 of 2 hosts fit'
+    assert told['host']['why'] == ['fit, number 2 of 2 by weight']
+    best = told['record']['looks'][0]['best']
     assert [each['host'] for each in best] == ['host-2', 'host-1']
     weighed = {each['weigher']: each for each in best[0]['shares']}['RAMWeigher']
     assert weighed == {
         'weigher': 'RAMWeigher', 'raw': 8192.0, 'normalised': 1.0, 'multiplier': 1.0, 'added': 1.0,
     }  # fmt: skip
-    assert set(report['record']['steps']) == {
+    assert set(told['record']['steps']) == {
         'prefilters', 'placement', 'hosts', 'filters', 'weighers', 'claim', 'alternates',
     }  # fmt: skip
 
-    report = explain(unoffered)
-    assert report['headline'] == (
+    told = explain(unoffered)
+    assert told['headline'] == (
         'Placement offers no host, but would without availability zone south or without '
         '6000 MEMORY_MB'
     )
     assert 'Placement offers no host.' in no_offer.value.message
 
-    report = explain('--last', '--host', 'host-2')
-    assert report['headline'] == '0 of 2 hosts: 2 disabled'
-    assert report['host']['why'] == ['ComputeFilter: disabled, reason: None']
-    assert report['record']['asked']['servers'] == [filtered]
+    told = explain('--last', '--host', 'host-2')
+    assert told['headline'] == '0 of 2 hosts: 2 disabled'
+    assert told['host']['why'] == ['ComputeFilter: disabled, reason: None']
+    assert told['record']['asked']['servers'] == [filtered]
     assert '0 of 2 hosts: 2 disabled.' in no_host.value.message
     assert cloud.placement.all_allocations().keys() == {placed}
+
+
+def wanting(trait: str) -> Flavor:
+    """A flavor that requires a trait."""
+    return Flavor(extra_specs={f'trait:{trait}': 'required'})
+
+
+NO_ROOM = json.dumps({'errors': [{'status': 409, 'detail': 'no room', 'code': ''}]}).encode()
+NO_OFFER = 'Placement offers no host'
+REFUSALS: dict[str, tuple[dict[str, Any], Rule | None, str]] = {
+    'resource class': (
+        {'flavor': Flavor(vcpus=999)}, None, f'{NO_OFFER}, but would without 999 VCPU',
+    ),
+    'two classes': (
+        {'flavor': Flavor(vcpus=999, ram_mb=999_999)}, None,
+        f'{NO_OFFER}, whichever one of 5 constraints is left out',
+    ),
+    'trait': (
+        {'flavor': wanting('HW_CPU_X86_AVX512F')}, None,
+        f'{NO_OFFER}, but would without trait HW_CPU_X86_AVX512F',
+    ),
+    'zone': (
+        {'zone': 'south'}, None,
+        f'{NO_OFFER}, but would without availability zone south or without 1024 MEMORY_MB',
+    ),
+    'aggregate': (
+        {'project': 'tenant'}, None,
+        f'{NO_OFFER}, but would without aggregate tenants or without leaving out disabled hosts',
+    ),
+    'disabled': (
+        {'zone': 'off'}, None,
+        f'{NO_OFFER}, but would without availability zone off or without leaving out disabled hosts',
+    ),
+    'query': (
+        {'flavor': wanting('CUSTOM_NOWHERE')}, None,
+        f'{NO_OFFER}: it refuses the query: No such trait(s): CUSTOM_NOWHERE.',
+    ),
+    'claim': (
+        {}, every('PUT', '/allocations', answer(409, NO_ROOM)),
+        '0 of 3 hosts: 2 not offered by Placement, 1 claimed by others',
+    ),
+    'down': (
+        {}, every('GET', '/allocation_candidates', answer(503)),
+        'Not decided: Placement answers 503 Service Unavailable',
+    ),
+}  # fmt: skip
+"""What is asked, what Placement does then, and the first line."""
+
+
+@pytest.fixture(scope='module')
+def explained(
+    cloud: NovaCloud, client: NovaClient, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """What the command tells of each of these refusals, once the daemon is gone."""
+    cloud.reset()
+    cloud.add_host('small', ram_mb=512)
+    cloud.add_host('large')
+    cloud.add_host('off', traits=('COMPUTE_STATUS_DISABLED',))
+    cloud.add_aggregate('rack-1', ['small'], zone='south')
+    cloud.add_aggregate('rack-2', ['off'], zone='off')
+    cloud.add_aggregate('tenants', ['off'], metadata={'filter_tenant_id': 'tenant'})
+    path = str(tmp_path_factory.mktemp('refusals') / 'decisions.sqlite')
+    told: dict[str, Any] = {}
+
+    def is_told(name: str, server: str) -> bool:
+        """Placement is asked again after the answer, and the record made anew."""
+        with closing(Archive(path)) as archive:
+            for record in archive.of(server):
+                told[name] = json.loads(report.as_json(record, 0, None, None))
+        return name in told and told[name]['headline'] != NO_OFFER
+
+    with Proxy(cloud.placement_url) as proxy:
+        config = {
+            'scheduler': {'limit_tenants_to_placement_aggregate': True},
+            'placement': {'endpoint': proxy.url},
+            'novasched': {'decisions_file': path},
+        }
+        with Daemon(cloud, config):
+            client.select_destinations(new_uuids(), SMALL)
+            wait_until(lambda: Path(path).exists(), SOON, 'file')
+            for name, (asked, rule, _) in REFUSALS.items():
+                proxy.faults = rule
+                [server] = new_uuids()
+                with pytest.raises(Refused):
+                    client.select_destinations([server], **{'flavor': Flavor(), **asked})
+                wait_until(partial(is_told, name, server), SOON, f'record of {name}')
+    assert len(cloud.placement.all_allocations()) == 1
+    return told
+
+
+@pytest.mark.parametrize('name', REFUSALS)
+def test_a_refusal_by_placement(explained: dict[str, Any], name: str) -> None:
+    """Whatever it is that Placement refuses, the first line names it; what it says of hosts
+    adds up to all of them."""
+    told = explained[name]
+    assert told['headline'] == REFUSALS[name][2]
+    assert sum(told['counts'].values()) in (0, 3)

@@ -26,6 +26,7 @@ from .proxy import (
     Rule,
     answer,
     dropped,
+    every,
     garbage,
     half,
     hang,
@@ -106,11 +107,6 @@ def first(method: str, path: str, *faults: Fault) -> Rule:
             return left.pop(0) if left else None
 
     return rule
-
-
-def every(method: str, path: str, fault: Fault) -> Rule:
-    """A rule: what happens to all requests of that kind."""
-    return lambda asked, whole, body: fault if asked == method and whole.startswith(path) else None
 
 
 @pytest.mark.parametrize(

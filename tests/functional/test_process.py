@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import statistics
 import time
@@ -16,17 +17,22 @@ import oslo_messaging
 import psutil
 import pytest
 
+from tests.unit.rpc.wire import a_spec
+
 from . import broker
+from .client import new_uuids
 from .daemon import Daemon, is_reference
 from .gate import WAIT, Gate, gate_before
-from .nova_cloud import NovaCloud
+from .nova_cloud import PROJECT, NovaCloud
 from .processes import wait_until
-from .steady import Caller, load
+from .steady import Caller, arguments_for, load
 
 SECONDS = int(os.environ.get('NOVASCHED_TEST_SECONDS', '10'))
 QUEUE = broker.TOPIC
 SECRET = 'a-word-that-nobody-may-see'
 RELOADED = 'SIGHUP: reloaded'
+NEWEST = 20
+"""So many decisions are in a Guru Meditation Report."""
 BEGUN = 'Starting to schedule for instances'
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler stops serving')
@@ -327,3 +333,38 @@ def test_guru_meditation(hosts: NovaCloud, whose: str) -> None:
         assert SECRET not in report
         for secret in (hosts.api.url, hosts.cell0.url, hosts.amqp_url):
             assert secret not in report
+        assert ('Decisions' in report) is (whose == 'worker')
+
+
+def test_decisions_in_a_meditation(hosts: NovaCloud, caller: Caller) -> None:
+    """A worker's report has the first lines of its twenty newest decisions, the newest first,
+    and of what is secret nothing."""
+    config = {
+        'neutron': {'auth_type': 'password', 'auth_url': 'http://127.0.0.1:1/', 'password': SECRET}
+    }
+    with Daemon(hosts, config) as running:
+        [worker] = workers(running)
+        placed = [caller.place(server=running.host) for _ in range(25)]
+        spec = a_spec(num_instances=1, project_id=PROJECT, force_hosts=[SECRET])
+        arguments = {**arguments_for(new_uuids()[0]), 'spec_obj': spec}
+        with pytest.raises(oslo_messaging.MessagingException):
+            caller.call('select_destinations', arguments, server=running.host)
+        first, last = 'Refused before Placement was asked', placed[-NEWEST + 1].server
+        lines: list[str] = []
+
+        def told() -> bool:
+            """Records are made after the answer."""
+            before = len(running.text())
+            os.kill(worker.pid, signal.SIGUSR2)
+            wait_until(lambda: last in running.text()[before:], WAIT, 'report')
+            section = running.text()[before:].partition('Decisions')[2]
+            lines[:] = [line for line in section.splitlines() if ' UTC ' in line]
+            return first in section
+
+        wait_until(told, WAIT, 'refusal in the report')
+    assert len(lines) == NEWEST
+    assert 'No such host - host: ***' in lines[0]
+    assert SECRET not in '\n'.join(lines)
+    for line, answer in zip(lines[1:], reversed(placed), strict=False):
+        assert f' {answer.server}: {answer.host}: 20 of 20 hosts fit' in line
+        assert re.match(r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC req-\S+ ', line)

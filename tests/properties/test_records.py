@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever is decided, the counts of its record add up."""
 
+from collections import Counter
 from dataclasses import replace
 
 import msgspec
@@ -8,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from novasched.filters import Filter
+from novasched.filters.availability_zone import AvailabilityZoneFilter
+from novasched.filters.compute import ComputeFilter
+from novasched.filters.io_ops import IoOpsFilter
 from novasched.filters.ram import RamFilter
 from novasched.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
 from novasched.model.settings import Settings
-from novasched.records import story
+from novasched.records import story, words
 from novasched.records.reasons import MOST, grouped
 from novasched.records.record import from_json, to_json
 from tests.builders import a_flavor, a_group, a_host, a_request, a_uuid
@@ -39,6 +43,27 @@ class EvenOnly(Filter):
 
     def reject(self, host, request):
         return f'{host.host} is odd' if int(host.host[1:]) % 2 else None
+
+
+def recounted(record, causes, hosts):
+    """What became of each host by its own name, counted one by one."""
+    counts, last = Counter(), record.looks[-1]
+    offered = {name for each in causes.dropped for name in each.names.hosts}
+    offered |= {*causes.ranked.hosts}
+    for host in hosts:
+        against = [each for each in causes.against(host.host) if not each.startswith('fit, ')]
+        if against:
+            stage, _, reason = against[0].partition(': ')
+            counts[words.of(stage, reason)] += 1
+        elif host.host not in offered:
+            counts[story.NOT_OFFERED] += 1
+        elif record.result.refusal is None:
+            counts[story.FIT] += 1
+        elif host.host in (*last.refused, *last.unfit):
+            counts[story.REFUSED if host.host in last.refused else story.UNFIT] += 1
+        else:
+            counts[story.UNTRIED] += 1
+    return counts
 
 
 @given(
@@ -88,10 +113,93 @@ def test_every_host_is_counted_once(slots, stale, count, ram, apart, ignored, fo
     starts = [record.offer.hosts, *(look.left for look in record.looks)]
     assert [look.start for look in record.looks] == starts[: len(record.looks)]
     causes = account.causes()
+    assert story.tally(record) == recounted(record, causes, hosts)
     dropped = [name for each in causes.dropped for name in each.names.hosts]
     assert len(dropped) == len(set(dropped))
     assert len(dropped) == sum(s.start - s.end for look in record.looks for s in look.stages)
     assert all(causes.against(name) for name in dropped)
+
+
+WORDS = {
+    'not offered': 'not offered by Placement', 'ignored': 'ignored by the request',
+    'disabled': 'disabled', 'down': 'down', 'memory': 'lack free memory', 'I/O': 'busy with I/O',
+    'zone': 'in another zone', 'odd': 'rejected by EvenOnly', 'taken': 'claimed by others',
+}  # fmt: skip
+
+
+@st.composite
+def some_hosts(draw, number):
+    """A host with this or that against it."""
+    zone = draw(st.sampled_from(['', 'west', 'east']))
+    return a_host(
+        f'h{number}',
+        ram=draw(st.sampled_from([512, 2048, 4096])),
+        num_io_ops=draw(st.integers(0, 16)),
+        disabled=draw(st.booleans()),
+        up=draw(st.booleans()),
+        metadata={'availability_zone': zone} if zone else (),
+    )
+
+
+@given(data=st.data(), number=st.integers(1, 12), zone=st.sampled_from([None, 'west', 'nova']))
+def test_the_first_line_is_that_of_a_recount(data, number, zone):
+    """Each host by itself, asked in plain words what there is against it first: so many there
+    are of each kind, and together they are all."""
+    hosts = [data.draw(some_hosts(i)) for i in range(number)]
+    some = st.sets(st.integers(0, number - 1))
+    offered, ignored, taken = data.draw(some), data.draw(some), data.draw(some)
+    ram = data.draw(st.sampled_from([0, 1024, 3000]))
+
+    def against(place, host):
+        mine = [each.metadata.get('availability_zone') for each in host.aggregates] or ['nova']
+        return next(
+            (
+                why
+                for why, is_so in {
+                    'not offered': place not in offered,
+                    'ignored': place in ignored,
+                    'disabled': host.service.disabled,
+                    'down': not host.service.up,
+                    'memory': host.free_ram_mb < ram,
+                    'I/O': host.num_io_ops >= 8,
+                    'zone': zone is not None and zone not in mine,
+                    'odd': place % 2,
+                }.items()
+                if is_so
+            ),
+            'fit',
+        )
+
+    counts = Counter(against(place, host) for place, host in enumerate(hosts))
+    fit = [place for place, host in enumerate(hosts) if against(place, host) == 'fit']
+    if fit and taken.issuperset(fit):
+        counts['taken'] = counts.pop('fit')
+    settings = Settings(initial_ram_allocation_ratio=1.0)
+    filters = [
+        kind(settings) for kind in (ComputeFilter, RamFilter, IoOpsFilter, AvailabilityZoneFilter, EvenOnly)
+    ]  # fmt: skip
+    placement = CountingPlacement(
+        {hosts[place].uuid: place not in taken for place in sorted(offered)},
+        stale=frozenset(hosts[place].uuid for place in taken),
+    )
+    request = a_request(
+        flavor=a_flavor(memory_mb=ram),
+        availability_zone=zone,
+        ignore_hosts=tuple(hosts[place].host for place in ignored),
+    )
+    record = record_of(Decided(hosts, placement, filters, settings=settings).ask(request))
+    if not offered:
+        assert story.headline(record) == 'Placement offers no host'
+        return
+    told = {WORDS.get(why, why): each for why, each in counts.items()}
+    assert story.tally(record) == told
+    head, _, tail = story.headline(record).partition(': ')
+    parts = tail.split(', ')
+    if record.result.hosts:
+        assert parts.pop(0) == f'{told.pop("fit")} of {number} host{"s" * (number > 1)} fit'
+    else:
+        assert head == f'0 of {number} host{"s" * (number > 1)}'
+    assert {*parts} == {f'{each} {words}' for words, each in told.items()}
 
 
 def test_other_releases_may_read_it():

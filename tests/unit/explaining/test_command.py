@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
-from contextlib import suppress
+import os
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -104,19 +110,116 @@ def test_as_json(capsys, path):
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'status', 'said'),
+    ('arguments', 'said'),
     [
-        (['nobody'], 1, 'has no decision on nobody'),
-        (['--file', '/nowhere', '--last'], 1, '/nowhere: there is no such file'),
-        (['--file', __file__, '--last'], 1, 'damaged, or no file of decision records'),
+        (['nobody'], 'has no decision on nobody; the newest are kept'),
+        ([a_uuid('nobody')], f'has no decision on {a_uuid("nobody")};'),
+        ([''], "has no decision on '';"),
+        (['two\nlines'], "has no decision on 'two lines';"),
+        (["'; drop table decisions; --"], 'has no decision on '),
+        (['%'], 'has no decision on %;'),
+        (['half-\udcff'], "has no decision on 'half-?'"),
+        (['x' * 100_000], "has no decision on 'xxx"),
+        (['--last', '--file', '/nowhere'], '/nowhere: there is no such file; no decision has been'),
+        (['--last', '--file', '/' + 'x' * 1000], 'cannot be read: File name too long'),
+        (['--last', '--file', __file__], 'damaged, or no file of decision records'),
     ],
 )
-def test_nothing_to_tell(capsys, path, arguments, status, said):
-    """It is said why, and by the exit status."""
-    found, text = explain(capsys, path, *arguments)
-    assert found == status
+def test_nothing_to_tell(capsys, path, arguments, said):
+    """It is said why, in one line, and by the exit status."""
+    status, text = explain(capsys, path, *arguments)
+    assert status == 1
     assert said in text
     assert text.count('\n') == 1
+    assert len(text) < 1500
+    assert explain(capsys, path, '--last')[0] == 0
+
+
+@pytest.mark.parametrize('host', ['', 'two\nlines', 'half-\udcff', 'x' * 100_000, '\x1b[2J'])
+def test_a_host_that_is_none(capsys, path, host):
+    """It is looked for like any other, and fits on a line."""
+    status, text = explain(capsys, path, '--last', '--host', host)
+    assert status == 0
+    assert text.splitlines()[0] == REFUSED
+    assert not host or 'Placement did not offer it, or there is no such host' in text
+    assert '\x1b' not in text
+
+
+def cut(path, share):
+    """The file as a disk that is full leaves it."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+
+
+def changed(path, statement):
+    """The file after somebody has done this to it."""
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute(statement)
+
+
+def replaced(path, kind):
+    """Something else is there instead of a file."""
+    path.unlink()
+    kind(path)
+
+
+@contextmanager
+def as_nobody():
+    """Rights are looked at, though root runs the tests."""
+    us = os.geteuid()
+    if us == 0:
+        os.seteuid(NOBODY)
+    yield
+    os.seteuid(us)
+
+
+NOBODY = 65534
+OTHER_RELEASE = 'of another release: of form {}, and this release reads form 1'
+FILES = {
+    **{f'cut {share}': (partial(cut, share=share), 'damaged') for share in (0.2, 0.5, 0.7)},
+    'cut at once': (partial(cut, share=0.001), OTHER_RELEASE.format(0)),
+    'empty': (partial(cut, share=0), 'the file is empty; no decision has been recorded there'),
+    'newer': (partial(changed, statement='pragma user_version = 99'), OTHER_RELEASE.format(99)),
+    'foreign': (partial(changed, statement='pragma user_version = 0'), OTHER_RELEASE.format(0)),
+    'no table': (partial(changed, statement='drop table decisions'), 'cannot be read: no such table'),
+    'no record': (partial(changed, statement="update decisions set record = 'x'"), 'damaged'),
+    'half a record': (
+        partial(changed, statement='update decisions set record = substr(record, 1, 99)'),
+        'damaged',
+    ),
+    'a text': (lambda path: path.write_text('no database' * 999), 'damaged'),
+    'a folder': (partial(replaced, kind=Path.mkdir), 'this is no file'),
+    'a pipe': (partial(replaced, kind=os.mkfifo), 'this is no file'),
+    'a loop': (partial(replaced, kind=lambda path: path.symlink_to(path)), 'cannot be read: Too many'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', FILES)
+def test_files_that_cannot_be_read(capsys, path, name):
+    """One line says what is wrong with it, and the exit status is 1."""
+    damage, said = FILES[name]
+    changed(path, 'pragma wal_checkpoint(truncate)')
+    damage(Path(path))
+    status, text = explain(capsys, path, '--last')
+    assert (status, text.count('\n')) == (1, 1)
+    assert text.startswith(f'novaschedctl: {path}: ')
+    assert said in text
+
+
+@pytest.mark.parametrize('shut', ['file', 'folder'])
+def test_files_that_may_not_be_read(capsys, path, shut):
+    """The system's own words for it, in one line, and the exit status is 1."""
+    explain(capsys, path, '--last')  # which imports what nobody may not
+    with tempfile.TemporaryDirectory() as top:
+        folder = Path(top, 'folder')
+        folder.mkdir()
+        file = Path(shutil.copy(path, folder))
+        Path(top).chmod(0o755)
+        (file if shut == 'file' else folder).chmod(0)
+        with as_nobody():
+            status, text = explain(capsys, str(file), '--last')
+    assert (status, text.count('\n')) == (1, 1)
+    assert text.startswith(f'novaschedctl: {file}: cannot be read: ')
 
 
 @pytest.mark.parametrize('arguments', [[], ['a', '--last']])

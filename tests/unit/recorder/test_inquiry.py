@@ -10,6 +10,7 @@ from novasched.errors import PlacementUnavailable
 from novasched.model.host import Aggregate
 from novasched.model.request import Destination, RequestGroup
 from novasched.model.settings import Settings
+from novasched.recorder import inquiry
 from novasched.recorder.inquiry import Inquirer
 from novasched.records.record import Inquiry
 from tests.builders import a_request, a_uuid
@@ -38,7 +39,10 @@ class Placement:
         body = b'{"allocation_requests": [%s]}' % (b'' if missing else b'{}')
         status = 200 if self.status == 400 and not missing else self.status
         if status == 400:
-            body = b'{"errors": [{"detail": "No such trait(s): CUSTOM_A."}]}'
+            body = (
+                b'{"errors": [{"detail": "%s\\n\\n No such trait(s): CUSTOM_A."}]}'
+                % inquiry.STOCK.strip().encode()
+            )
         return SimpleNamespace(status_code=status, content=body, reason='')
 
 
@@ -61,6 +65,7 @@ def within(*aggregates, **fields):
         (('MEMORY_MB:512',), {}, Inquiry(('512 MEMORY_MB',), 3, 3)),
         (('CUSTOM_A',), {'extra_specs': {'trait:CUSTOM_A': 'required'}}, Inquiry(('trait CUSTOM_A',), 3, 3)),
         (('!CUSTOM_A',), {'extra_specs': {'trait:CUSTOM_A': 'forbidden'}}, Inquiry(('forbidding trait CUSTOM_A',), 3, 3)),
+        (('!COMPUTE_STATUS_DISABLED',), {'root_forbidden': frozenset(['COMPUTE_STATUS_DISABLED'])}, Inquiry(('leaving out disabled hosts',), 4, 4)),
         ((f'in:{WEST.uuid}',), {'availability_zone': 'west', **within(WEST)}, Inquiry(('availability zone west',), 3, 3)),
         ((f'in:{SSD.uuid}',), {'availability_zone': 'west', **within(WEST, SSD)}, Inquiry(('aggregate ssd',), 4, 4)),
         ((f'!in:{SSD.uuid}',), within(forbidden_aggregates=frozenset([SSD.uuid])), Inquiry(('staying out of aggregate ssd',), 3, 3)),

@@ -3,120 +3,188 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from itertools import takewhile
 
 import pytest
 
 from novasched import plugins
+from novasched.cmd import novaschedctl
 from novasched.drivers import Parts
 from novasched.drivers.chance_scheduler import ChanceScheduler
 from novasched.errors import DatabaseUnavailable, NoValidHost, PlacementUnavailable
+from novasched.filters import Filter
 from novasched.model.host import Instance
 from novasched.model.numa import GuestCell, GuestTopology
 from novasched.model.pci import PciRequest, Pool
 from novasched.model.request import Destination, Retry
 from novasched.model.settings import Settings
+from novasched.recorder.store import Store
 from novasched.records import story, words
 from novasched.records.account import STEPS
-from novasched.records.record import Inquiry
+from novasched.records.record import Inquiry, Share
 from tests.builders import a_flavor, a_group, a_host, a_request, a_uuid
 from tests.decided import Decided, Notebook, record_of
 from tests.ports import CountingPlacement, StillHosts
 
 A, B = a_host('a', ram=8192), a_host('b', ram=4096)
 
+
+@pytest.fixture
+def explain(tmp_path, capsys):
+    """What the command tells of a decision from its file."""
+
+    def told(account, *arguments):
+        path = str(tmp_path / 'decisions')
+        store = Store(path, 10)
+        store.write(record_of(account), account.causes())
+        store.close()
+        assert novaschedctl.main(['explain', '--last', '--file', path, *arguments]) == 0
+        return capsys.readouterr().out
+
+    return told
+
+
 BIG = a_flavor(vcpus=64, memory_mb=999_999, root_gb=9_999)
 SERVER = a_uuid('elsewhere')
 TABLE = [
-    ('AggregateCoreFilter', {}, {'flavor': BIG}, '8 vCPUs before overcommit, 64 wanted'),
-    ('AggregateDiskFilter', {}, {'flavor': BIG}, '102400 MiB of disk before overcommit, 10238976 wanted'),
-    ('AggregateImagePropertiesIsolation', {'metadata': {'os': 'windows'}}, {'image': {'os': 'linux'}}, "'os' is 'linux' in the image, not windows"),
-    ('AggregateInstanceExtraSpecsFilter', {}, {'extra_specs': {'aggregate_instance_extra_specs:ssd': 'true'}}, "no aggregate with 'ssd'"),
-    ('AggregateIoOpsFilter', {'num_io_ops': 9}, {}, '9 I/O operations, limit 8'),
-    ('AggregateMultiTenancyIsolation', {'metadata': {'filter_tenant_id': 'theirs'}}, {}, 'for other projects than project'),
-    ('AggregateNumInstancesFilter', {'num_instances': 51}, {}, '51 servers, limit 50'),
-    ('AggregateRamFilter', {}, {'flavor': BIG}, '8192 MiB of memory before overcommit, 999999 wanted'),
-    ('AggregateTypeAffinityFilter', {'metadata': {'instance_type': 'large'}}, {}, 'for flavors large'),
-    ('AvailabilityZoneFilter', {}, {'availability_zone': 'west'}, 'in nova, west wanted'),
-    ('ComputeCapabilitiesFilter', {}, {'extra_specs': {'capabilities:arch': 'vax'}}, "no capability 'arch'"),
-    ('ComputeFilter', {'disabled': True, 'why': 'repair'}, {}, 'disabled, reason: repair'),
-    ('ComputeFilter', {'up': False}, {}, 'has not been heard from in a while'),
-    ('CoreFilter', {'vcpus_used': 8}, {}, '0 vCPUs free, 1 wanted'),
-    ('DifferentHostFilter', {'instances': [SERVER]}, {'hints': {'different_host': [SERVER]}}, f'has {SERVER}'),
-    ('DiskFilter', {'disk_gb': 0}, {}, '0 MiB of disk before overcommit, 1024 wanted'),
-    ('ExactCoreFilter', {}, {}, '8 vCPUs free, exactly 1 wanted'),
-    ('ExactDiskFilter', {}, {}, '102400 MiB of disk free, exactly 1024 wanted'),
-    ('ExactRamFilter', {}, {}, '8192 MiB of memory free, exactly 512 wanted'),
-    ('ImagePropertiesFilter', {}, {'image': {'hw_architecture': 's390x'}}, 'image wants s390x, host supports nothing'),
-    ('IoOpsFilter', {'num_io_ops': 8}, {}, '8 I/O operations, limit 8'),
-    ('IsolatedHostsFilter', {'host': 'safe'}, {}, 'the host is for isolated images'),
-    ('JsonFilter', {}, {'hints': {'query': ['[">=", "$free_ram_mb", 9000]']}}, 'the query is not true'),
-    ('MetricsFilter', {}, {}, 'has no metric load'),
-    ('NUMATopologyFilter', {}, {'numa_topology': GuestTopology((GuestCell(0, frozenset({0}), 512),))}, 'it reports no NUMA topology, or none that can be read'),
-    ('NumInstancesFilter', {'num_instances': 50}, {}, '50 servers, limit 50'),
-    ('PciPassthroughFilter', {}, {'pci_requests': (PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id'),)}, 'PCI gpu: 0 of 1 devices are of that kind'),
-    ('RamFilter', {'ram': 100, 'total_usable_ram_mb': 8192}, {}, '100 MiB of memory free, 512 wanted'),
-    ('RetryFilter', {}, {'retry': Retry(1, (('host1', 'host1'),))}, 'was tried before'),
-    ('SameHostFilter', {}, {'hints': {'same_host': [SERVER]}}, f'has none of {SERVER}'),
-    ('ServerGroupAffinityFilter', {}, {'group': a_group('affinity', hosts=frozenset({'other'}))}, f'group {a_uuid("group")} is on other'),
-    ('ServerGroupAntiAffinityFilter', {'instances': [SERVER]}, {'group': a_group('anti-affinity', [SERVER])}, f'1 servers of group {a_uuid("group")}, limit 1'),
-    ('SimpleCIDRAffinityFilter', {'host_ip': '10.0.0.1'}, {'hints': {'build_near_host_ip': ['10.0.1.1'], 'cidr': ['/24']}}, '10.0.0.1 is not in 10.0.1.0/24'),
-    ('TypeAffinityFilter', {'instances': [SERVER]}, {'flavor': a_flavor(id=7)}, 'has servers of 1 other flavors'),
+    ('AggregateCoreFilter', {}, {'flavor': BIG}, '8 vCPUs before overcommit, 64 wanted', 'lack free vCPUs'),
+    ('AggregateDiskFilter', {}, {'flavor': BIG}, '102400 MiB of disk before overcommit, 10238976 wanted', 'lack free disk'),
+    ('AggregateImagePropertiesIsolation', {'metadata': {'os': 'windows'}}, {'image': {'os': 'linux'}}, "'os' is 'linux' in the image, not windows", 'in aggregates for other images'),
+    ('AggregateInstanceExtraSpecsFilter', {}, {'extra_specs': {'aggregate_instance_extra_specs:ssd': 'true'}}, "no aggregate with 'ssd'", 'in aggregates for other flavors'),
+    ('AggregateIoOpsFilter', {'num_io_ops': 9}, {}, '9 I/O operations, limit 8', 'busy with I/O'),
+    ('AggregateMultiTenancyIsolation', {'metadata': {'filter_tenant_id': 'theirs'}}, {}, 'for other projects than project', 'for other projects'),
+    ('AggregateNumInstancesFilter', {'num_instances': 51}, {}, '51 servers, limit 50', 'with too many servers'),
+    ('AggregateRamFilter', {}, {'flavor': BIG}, '8192 MiB of memory before overcommit, 999999 wanted', 'lack free memory'),
+    ('AggregateTypeAffinityFilter', {'metadata': {'instance_type': 'large'}}, {}, 'for flavors large', 'in aggregates for other flavors'),
+    ('AvailabilityZoneFilter', {}, {'availability_zone': 'west'}, 'in nova, west wanted', 'in another zone'),
+    ('ComputeCapabilitiesFilter', {}, {'extra_specs': {'capabilities:arch': 'vax'}}, "no capability 'arch'", 'lack a capability'),
+    ('ComputeFilter', {'disabled': True, 'why': 'repair'}, {}, 'disabled, reason: repair', 'disabled'),
+    ('ComputeFilter', {'up': False}, {}, 'has not been heard from in a while', 'down'),
+    ('CoreFilter', {'vcpus_used': 8}, {}, '0 vCPUs free, 1 wanted', 'lack free vCPUs'),
+    ('DifferentHostFilter', {'instances': [SERVER]}, {'hints': {'different_host': [SERVER]}}, f'has {SERVER}', 'have a server to keep away from'),
+    ('DiskFilter', {'disk_gb': 0}, {}, '0 MiB of disk before overcommit, 1024 wanted', 'lack free disk'),
+    ('ExactCoreFilter', {}, {}, '8 vCPUs free, exactly 1 wanted', 'have other vCPUs free'),
+    ('ExactDiskFilter', {}, {}, '102400 MiB of disk free, exactly 1024 wanted', 'have other disk free'),
+    ('ExactRamFilter', {}, {}, '8192 MiB of memory free, exactly 512 wanted', 'have other memory free'),
+    ('ImagePropertiesFilter', {}, {'image': {'hw_architecture': 's390x'}}, 'image wants s390x, host supports nothing', 'cannot run the image'),
+    ('IoOpsFilter', {'num_io_ops': 8}, {}, '8 I/O operations, limit 8', 'busy with I/O'),
+    ('IsolatedHostsFilter', {'host': 'safe'}, {}, 'the host is for isolated images', 'isolated from the image'),
+    ('JsonFilter', {}, {'hints': {'query': ['[">=", "$free_ram_mb", 9000]']}}, 'the query is not true', 'do not meet the query'),
+    ('MetricsFilter', {}, {}, 'has no metric load', 'lack a metric'),
+    ('NUMATopologyFilter', {}, {'numa_topology': GuestTopology((GuestCell(0, frozenset({0}), 512),))}, 'it reports no NUMA topology, or none that can be read', 'do not fit the NUMA topology'),
+    ('NumInstancesFilter', {'num_instances': 50}, {}, '50 servers, limit 50', 'with too many servers'),
+    ('PciPassthroughFilter', {}, {'pci_requests': (PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id'),)}, 'PCI gpu: 0 of 1 devices are of that kind', 'lack PCI devices'),
+    ('RamFilter', {'ram': 100, 'total_usable_ram_mb': 8192}, {}, '100 MiB of memory free, 512 wanted', 'lack free memory'),
+    ('RetryFilter', {}, {'retry': Retry(1, (('host1', 'host1'),))}, 'was tried before', 'tried before'),
+    ('SameHostFilter', {}, {'hints': {'same_host': [SERVER]}}, f'has none of {SERVER}', 'lack a server to be with'),
+    ('ServerGroupAffinityFilter', {}, {'group': a_group('affinity', hosts=frozenset({'other'}))}, f'group {a_uuid("group")} is on other', 'outside of the server group'),
+    ('ServerGroupAntiAffinityFilter', {'instances': [SERVER]}, {'group': a_group('anti-affinity', [SERVER])}, f'1 servers of group {a_uuid("group")}, limit 1', 'have a server of the group'),
+    ('SimpleCIDRAffinityFilter', {'host_ip': '10.0.0.1'}, {'hints': {'build_near_host_ip': ['10.0.1.1'], 'cidr': ['/24']}}, '10.0.0.1 is not in 10.0.1.0/24', 'not near the address'),
+    ('TypeAffinityFilter', {'instances': [SERVER]}, {'flavor': a_flavor(id=7)}, 'has servers of 1 other flavors', 'have servers of other flavors'),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(('name', 'host', 'asked', 'why'), TABLE)
-def test_a_filter_that_refuses(name, host, asked, why):
-    """The first line has its words, its reason is counted, and a host's own is known."""
+NEVER = {'AllHostsFilter'}
+"""They reject no host."""
+
+
+@pytest.mark.parametrize(('name', 'host', 'asked', 'why', 'word'), TABLE)
+def test_a_filter_that_refuses(explain, name, host, asked, why, word):
+    """The first line has its words and counts every host once; its reason is counted, that of
+    each host is known, and the command tells them."""
     settings = Settings(
         enabled_filters=('AllHostsFilter', name),
         isolated_hosts=('safe',),
         metrics_weight_setting=('load=1',),
     )
     only = a_host(host.get('host', 'host1'), **{k: v for k, v in host.items() if k != 'host'})
-    account = Decided([only], settings=settings).ask(a_request(**asked))
+    placement = CountingPlacement({only.uuid: 9, A.uuid: 9})
+    account = Decided([only, A, B], placement, settings=settings).ask(
+        a_request(ignore_hosts=('a',), **asked)
+    )
     record = record_of(account)
     assert record.result.refusal == 'There are not enough hosts available.'
     (look,) = record.looks
     assert [(each.name, each.start, each.end) for each in look.stages] == [
+        ('ignore_hosts', 2, 1),
         ('AllHostsFilter', 1, 1),
         (name, 1, 0),
     ]
     assert [(each.reason, each.hosts) for each in look.stages[-1].causes] == [(why, 1)]
-    assert story.headline(record) == f'0 of 1 host: 1 {words.of(name, why)}'
+    line = f'0 of 3 hosts: 1 not offered by Placement, 1 ignored by the request, 1 {word}'
+    assert story.headline(record) == line
+    assert story.tally(record).total() == 3
     assert account.causes().against(only.host) == [f'{name}: {why}']
+    first, *others = explain(account).splitlines()
+    assert first == line
+    assert _last_cell(others, name) == f'1: {why}'
+    assert explain(account, '--host', only.host).splitlines()[1:] == [f'{only.host}: {name}: {why}']
 
 
-def test_every_filter_has_its_row():
+def _last_cell(lines, name):
+    """What the last column of a table says in the row of that name, which may take lines."""
+    rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines if line[:1] == '|']
+    (place,) = (place for place, cells in enumerate(rows) if cells[0] == name)
+    further = takewhile(lambda cells: not cells[0], rows[place + 1 :])
+    return ' '.join(cells[-1] for cells in (rows[place], *further))
+
+
+@pytest.mark.parametrize('name', sorted(plugins._entry_points('novasched.filters')))
+def test_every_filter_has_its_row(name):
     """The table above, and the words of the first line, know all that come with the daemon."""
-    every = {
-        each for each in plugins._entry_points('novasched.filters') if each != 'AllHostsFilter'
-    }
-    assert {row[0] for row in TABLE} == every
-    assert every - words.WORDS.keys() == {'ComputeFilter'}
+    if name in NEVER:
+        return
+    assert name in {row[0] for row in TABLE}, (
+        f'{name} is in setup.cfg and has no row in TABLE of tests/unit/records/test_true_causes.py: '
+        'add one with a host that it rejects, why, and the words of the first line'
+    )
+    assert name in words.WORDS or name == 'ComputeFilter', (
+        f'{name} is in setup.cfg and has no words in WORDS of novasched/records/words.py: add what '
+        'can stand behind a number of hosts, such as "lack free memory"'
+    )
+
+
+class Acme(Filter):
+    """A filter of somebody else."""
+
+    def reject(self, host, request):
+        return 'it is Friday'
+
+
+def test_a_filter_that_is_not_ours(explain):
+    """It is told by its name."""
+    account = Decided([A, B], filters=[Acme(Settings())]).ask(a_request())
+    assert explain(account).splitlines()[0] == '0 of 2 hosts: 2 rejected by Acme'
 
 
 MOVING = Destination(cell_uuid=a_uuid('near'), allow_cross_cell_move=True)
 SERVERS = {SERVER: Instance(SERVER, image_properties={'os': 'linux'})}
+NAUGHT, LEAST = 0.0, None
+"""What normalises to 0: that value, or the least found."""
+
 WEIGHERS = [
-    ('BuildFailureWeigher', {}, {'failed_builds': 1}, {}, (0, 1)),
-    ('CPUWeigher', {}, {'vcpus_used': 3}, {}, (8, 5)),
-    ('CrossCellWeigher', {'cell': 'near'}, {'cell': 'far'}, {'requested_destination': MOVING}, (1, -1)),
-    ('DiskWeigher', {'disk_gb': 2}, {'disk_gb': 1}, {}, (2048, 1024)),
-    ('HypervisorVersionWeigher', {'hypervisor_version': 9}, {'hypervisor_version': 8}, {}, (9, 8)),
-    ('ImagePropertiesWeigher', {'instances': SERVERS}, {}, {'image': {'os': 'linux'}}, (1, 0)),
-    ('IoOpsWeigher', {}, {'num_io_ops': 4}, {}, (0, 4)),
-    ('MetricsWeigher', {'metrics': ({'name': 'load', 'value': 5},)}, {'metrics': ({'name': 'load', 'value': 1},)}, {}, (5, 1)),
-    ('NumInstancesWeigher', {}, {'num_instances': 4}, {}, (0, 4)),
-    ('PCIWeigher', {}, {'pci': lambda: (Pool('p', 'v', 2),)}, {}, (100, 98)),
-    ('RAMWeigher', {'ram': 4096}, {'ram': 1024}, {}, (4096, 1024)),
-    ('ServerGroupSoftAffinityWeigher', {'instances': SERVERS}, {}, {'group': a_group('soft-affinity', [SERVER])}, (1, 0)),
-    ('ServerGroupSoftAntiAffinityWeigher', {}, {'instances': SERVERS}, {'group': a_group('soft-anti-affinity', [SERVER])}, (0, -1)),
+    ('BuildFailureWeigher', {}, {'failed_builds': 1}, {}, (0, 1), LEAST, -1e6),
+    ('CPUWeigher', {}, {'vcpus_used': 3}, {}, (8, 5), NAUGHT, 1),
+    ('CrossCellWeigher', {'cell': 'near'}, {'cell': 'far'}, {'requested_destination': MOVING}, (1, -1), LEAST, 1e6),
+    ('DiskWeigher', {'disk_gb': 2}, {'disk_gb': 1}, {}, (2048, 1024), NAUGHT, 1),
+    ('HypervisorVersionWeigher', {'hypervisor_version': 9}, {'hypervisor_version': 8}, {}, (9, 8), LEAST, 1),
+    ('ImagePropertiesWeigher', {'instances': SERVERS}, {}, {'image': {'os': 'linux'}}, (1, 0), LEAST, 1),
+    ('IoOpsWeigher', {}, {'num_io_ops': 4}, {}, (0, 4), NAUGHT, -1),
+    ('MetricsWeigher', {'metrics': ({'name': 'load', 'value': 5},)}, {'metrics': ({'name': 'load', 'value': 1},)}, {}, (5, 1), LEAST, 1),
+    ('NumInstancesWeigher', {}, {'num_instances': 4}, {}, (0, 4), LEAST, -2),
+    ('PCIWeigher', {}, {'pci': lambda: (Pool('p', 'v', 2),)}, {}, (100, 98), LEAST, 1),
+    ('RAMWeigher', {'ram': 4096}, {'ram': 1024}, {}, (4096, 1024), NAUGHT, 1),
+    ('ServerGroupSoftAffinityWeigher', {'instances': SERVERS}, {}, {'group': a_group('soft-affinity', [SERVER])}, (1, 0), LEAST, 1),
+    ('ServerGroupSoftAntiAffinityWeigher', {}, {'instances': SERVERS}, {'group': a_group('soft-anti-affinity', [SERVER])}, (0, -1), LEAST, 1),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(('name', 'better', 'worse', 'asked', 'raw'), WEIGHERS)
-def test_a_weigher_that_prefers(name, better, worse, asked, raw):
-    """Of the best hosts the raw, normalised and multiplied values are known; they add up."""
+@pytest.mark.parametrize(
+    ('name', 'better', 'worse', 'asked', 'raw', 'floor', 'multiplier'), WEIGHERS
+)
+def test_a_weigher_that_prefers(explain, name, better, worse, asked, raw, floor, multiplier):
+    """The host that wins wins because of it: of the best hosts the command shows what each
+    weighs raw, normalised and multiplied, and nothing else tells them apart."""
     settings = Settings(
         enabled_filters=(),
         metrics_weight_setting=('load=1',),
@@ -134,22 +202,33 @@ def test_a_weigher_that_prefers(name, better, worse, asked, raw):
     account = Decided(hosts, settings=settings).ask(a_request(**asked))
     record = record_of(account)
     assert record.result.hosts == ('better',)
-    assert story.headline(record) == 'better: 2 of 2 hosts fit'
+    lines = explain(account).splitlines()
+    assert lines[0] == 'better: 2 of 2 hosts fit'
+    low = min(raw) if floor is None else floor
+    normalised = [(each - low) / (max(raw) - low) for each in raw]
     best = record.looks[0].best
     assert [each.host for each in best] == ['better', 'worse']
-    shares = [{share.weigher: share for share in each.shares}[name] for each in best]
-    assert tuple(share.raw for share in shares) == raw
-    assert max(share.normalised for share in shares) == 1.0
-    assert shares[0].added > shares[1].added
-    for each in best:
-        assert all(share.added == share.normalised * share.multiplier for share in each.shares)
-        assert each.weight == sum(share.added for share in each.shares)
+    others = []
+    for each, value, share in zip(best, raw, normalised, strict=True):
+        shares = {share.weigher: share for share in each.shares}
+        added = share * multiplier
+        assert shares.pop(name) == Share(name, value, share, multiplier, added)
+        others.append({each.weigher: each.added for each in shares.values()})
+        assert each.weight == pytest.approx(added + sum(others[-1].values()))
+        cell = f'{added:.4g} ({share:.4g} of {value:g})'
+        assert cell in [part.strip() for line in lines for part in line.split('|')]
+    assert others[0] == others[1]
+    assert best[0].weight > best[1].weight
     assert account.causes().against('worse') == ['fit, number 2 of 2 by weight']
 
 
-def test_every_weigher_has_its_row():
+@pytest.mark.parametrize('name', sorted(plugins._entry_points('novasched.weighers')))
+def test_every_weigher_has_its_row(name):
     """The table above knows all that come with the daemon."""
-    assert [row[0] for row in WEIGHERS] == sorted(plugins._entry_points('novasched.weighers'))
+    assert name in {row[0] for row in WEIGHERS}, (
+        f'{name} is in setup.cfg and has no row in WEIGHERS of '
+        'tests/unit/records/test_true_causes.py: add one with two hosts that it tells apart'
+    )
 
 
 NARROWED = [
@@ -168,12 +247,18 @@ def test_a_request_that_narrows(asked, chosen, line, why):
     assert account.causes().against('a') == [why]
 
 
-def test_claims_that_are_refused():
+def test_claims_that_are_refused(explain):
     """Hosts that somebody else was faster on are named, and the step that it took."""
-    placement = CountingPlacement({A.uuid: 0, B.uuid: 0}, stale=frozenset((A.uuid, B.uuid)))
-    record = record_of(Decided([A, B], placement).ask(a_request()))
-    assert record.looks[0].refused == ('a', 'b')
-    assert story.headline(record) == '0 of 2 hosts: 2 claimed by others'
+    off = a_host('off', disabled=True)
+    slots = {host.uuid: 0 for host in (A, B, off)}
+    placement = CountingPlacement(slots, stale=frozenset(slots))
+    account = Decided([A, B, off], placement).ask(a_request())
+    assert record_of(account).looks[0].refused == ('a', 'b')
+    first, *others = explain(account).splitlines()
+    assert first == '0 of 3 hosts: 2 claimed by others, 1 disabled'
+    assert 'claims     refused on a, b' in others
+    why = explain(account, '--host', 'b').splitlines()[1:]
+    assert why == ['b: Placement refused the claim', 'b: fit, number 2 of 2 by weight']
 
 
 def test_servers_that_are_claimed_for_together():
@@ -198,6 +283,14 @@ def test_what_is_in_flight_is_told():
     assert set(second.steps) == set(STEPS)
 
 
+def test_claims_that_are_refused_of_one_of_many(explain):
+    """The second server finds its host taken: that one host is told apart from the others."""
+    placement = CountingPlacement({A.uuid: 1, B.uuid: 0}, stale=frozenset((A.uuid, B.uuid)))
+    account = Decided([A, B], placement).ask(a_request(count=2))
+    line = '0 of 2 hosts for server 2 of 2: 2 claimed by others'
+    assert explain(account).splitlines()[0] == line
+
+
 @pytest.mark.parametrize(
     ('error', 'line', 'refusal'),
     [
@@ -207,7 +300,7 @@ def test_what_is_in_flight_is_told():
         (ZeroDivisionError('a secret'), 'Not decided: ZeroDivisionError', None),
     ],
 )  # fmt: skip
-def test_what_cannot_be_decided(error, line, refusal):
+def test_what_cannot_be_decided(explain, error, line, refusal):
     """A refusal before Placement is asked, and a failure: of what is no error of ours the
     text is not kept."""
 
@@ -217,9 +310,9 @@ def test_what_cannot_be_decided(error, line, refusal):
     decided = Decided([A], prefilters=[failing])
     with suppress(type(error)):
         decided.ask(a_request())
-    (record,) = decided.notebook.records
-    assert story.headline(record) == line
-    assert record.result.refusal == refusal
+    (account,) = decided.notebook.accounts
+    assert explain(account).splitlines()[0] == line
+    assert record_of(account).result.refusal == refusal
 
 
 def test_hosts_drawn_by_chance():
