@@ -106,7 +106,6 @@ class Cycle:
             progress = self._placed_together(progress, random, undo) or self._placed_in_turn(
                 progress, random, undo
             )
-            self.account.did(CLAIM)
             answer = self._with_alternates(progress, random)
             self.account.did(ALTERNATES)
             undo.pop_all()
@@ -162,6 +161,7 @@ class Cycle:
                 for claim in claims:
                     undo.callback(self.placement.give_back, claim)
             undo.push(choices.pop_all())
+        self.account.did(CLAIM)
         return progress
 
     def _placed_in_turn(self, progress: Progress, random: Random, undo: ExitStack) -> Progress:
@@ -176,6 +176,7 @@ class Cycle:
                 if claim:
                     undo.callback(self.placement.give_back, claim)
                     progress = progress.with_one_more(placed, ranked)
+                    self.account.did(CLAIM)
                     break
                 progress.in_flight.drop(placed.flight)
                 self.account.refused(placed.host, len(progress.placed))

@@ -23,7 +23,7 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 
 from novasched import conf as configuration
-from novasched import meditation, plugins, tls
+from novasched import meditation, plugins, tls, tracing
 from novasched.cells.aggregates import AggregateReader
 from novasched.cells.discovery import Discovery
 from novasched.cells.engines import connect, dispose
@@ -76,6 +76,7 @@ from novasched.records import story
 from novasched.rpc.server import TOPIC, make_server, make_transport
 from novasched.secrets import hide
 from novasched.supervisor import Plan, Supervisor
+from novasched.tracing import Tracing
 
 LOG = logging.getLogger('nova.scheduler.manager')
 SERVICE_LOG = logging.getLogger('nova.service')
@@ -121,12 +122,15 @@ class Application:
     own: Database
     notices: Notices
     records: Keeper
+    tracing: Tracing | None = None
 
     def close(self, seconds: float = 0.0) -> None:
         """Tell and keep what is left, close every connection to the databases; within so many
         seconds undo in Placement what is still to be undone."""
         self.notices.close()
         self.records.close()
+        if self.tracing is not None:
+            self.tracing.close()
         self.placement.close(seconds)
         self.hosts.close()
         self.discovery.close()
@@ -144,6 +148,7 @@ def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
     prepare = functools.partial(share, conf)
     filters, weighers = plugins.filters(settings, prepare), plugins.weighers(settings, prepare)
     driver = plugins.driver(settings, prepare)
+    traces = _tracing(conf)
     own = _database(conf, 'database', settings.cell_timeout)
     api = _database(conf, 'api_database', settings.cell_timeout)
     cells = Cells(api, conf.database, settings.cell_timeout)
@@ -157,7 +162,7 @@ def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
     sources = Sources(aggregates, hosts, _network(conf, settings, placement))
     prefilters = [each(settings, sources) for each in PREFILTERS]
     notices = make_notices(conf, settings, configuration.host(conf)) or Silence()
-    records = _records(conf, settings, aggregates)
+    records = _records(conf, settings, aggregates, traces)
     parts = Parts(
         settings, prefilters, placement, hosts, filters, weighers, in_flight, notices, records
     )
@@ -171,6 +176,7 @@ def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
         own=own,
         notices=notices,
         records=records,
+        tracing=traces,
     )
 
 
@@ -315,11 +321,21 @@ def _database(conf: cfg.ConfigOpts, group: str, patience: float) -> Database:
     return connect(conf[group], url, f'[{group}] connection', wait=True, patience=patience)
 
 
-def _records(conf: cfg.ConfigOpts, settings: Settings, aggregates: AggregateReader) -> Keeper:
+def _tracing(conf: cfg.ConfigOpts) -> Tracing | None:
+    """Where traces of decisions go, if anywhere."""
+    url = configuration.tracing_endpoint(conf)
+    version = importlib.metadata.version(PACKAGE)
+    return tracing.begin(url, configuration.host(conf), version) if url else None
+
+
+def _records(
+    conf: cfg.ConfigOpts, settings: Settings, aggregates: AggregateReader, traces: Tracing | None
+) -> Keeper:
     """Who keeps the records of decisions, and asks Placement about refusals."""
     path = configuration.decisions_file(conf)
     store = Store(path, settings.decisions_stored) if path else None
-    return Keeper(settings, store, Inquirer(settings, http_adapter(conf, 'placement'), aggregates))
+    ask = Inquirer(settings, http_adapter(conf, 'placement'), aggregates)
+    return Keeper(settings, store, ask, observers=(traces,) if traces else ())
 
 
 def _network(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters, weighers and the driver: each loads, or the finding says why not."""
+"""Filters, weighers, the driver, and the libraries of what is optional: each loads, or the finding
+says why not."""
 
 from __future__ import annotations
 
@@ -7,10 +8,11 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from novasched import plugins
+from novasched import plugins, tracing
 from novasched.checking.finding import Finding, Level
 from novasched.checking.nova_conf import NovaConf
 from novasched.checking.questions import Question
+from novasched.conf import tracing_endpoint
 from novasched.conf.shared import share
 from novasched.errors import NovaschedError
 from novasched.model.settings import Settings
@@ -42,6 +44,9 @@ def _check(nova_conf: NovaConf) -> Iterator[Finding]:
         alone = replace(settings, weight_classes=(path,))
         yield _finding(f'weigher {path}', _problem(plugins.weighers, alone, prepare))
     yield _finding(f'driver {settings.driver}', _problem(plugins.driver, settings, prepare))
+    if url := tracing_endpoint(nova_conf.conf):
+        libraries = _problem(lambda *_: tracing.begin(url, '', ''), settings, prepare)
+        yield _finding('libraries for traces', libraries)
 
 
 def _problem(

@@ -221,6 +221,12 @@ def decisions_file(conf: cfg.ConfigOpts) -> str | None:
     return path or None
 
 
+def tracing_endpoint(conf: cfg.ConfigOpts) -> str | None:
+    """``[novasched] tracing_endpoint`` in full; None where nothing is traced."""
+    url: str | None = conf.novasched.tracing_endpoint
+    return url
+
+
 def _read(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> Any:
     section = conf if group == 'DEFAULT' else conf[group]
     try:

@@ -13,6 +13,7 @@ from typing import Any
 
 from oslo_config import cfg
 
+from novasched.conf.endpoint import EndpointType
 from novasched.model.settings import Settings
 
 DRIVER_ALIASES = {
@@ -221,4 +222,8 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
     ('novasched', _opt(cfg.StrOpt, 'fault_detail',
         "What NoValidHost tells users: none: what nova's does; counts: also how many hosts "
         'dropped out for which reason.', choices=['none', 'counts'])),
+    ('novasched', cfg.Opt('tracing_endpoint', type=EndpointType(), help=(
+        'Where traces of decisions go: the URL of a collector that speaks OTLP over HTTP, such as '
+        'http://localhost:4318; without a path, /v1/traces. Nothing is traced unless this is set; '
+        'novasched[tracing] must be installed.'))),
 ]  # fmt: skip

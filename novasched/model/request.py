@@ -110,11 +110,13 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a request was read from: the object that came, and its caller's context. Nothing
-    is decided by these; they are for whoever tells others of the request."""
+    """What a request was read from: the object that came, its caller's context, and the trace
+    that the caller is in (W3C's traceparent). Nothing is decided by these; they are for whoever
+    tells others of the request."""
 
     spec: Any
     context: Any
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import sqlite3
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -28,6 +28,8 @@ QUESTIONS = 8
 """So many refusals wait for Placement to be asked why; more are not asked about."""
 
 Ask = Callable[[Request], Inquiry]
+Observer = Callable[[Account, Record], None]
+"""Hears of each decision once it is kept, in the thread that keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Keeper:
     :param store: the file, if there is one.
     :param ask: finds out why Placement offers nothing.
     :param clock: seconds since 1970.
+    :param observers: accounts are kept for them, too.
     """
 
     def __init__(
@@ -53,11 +56,14 @@ class Keeper:
         ask: Ask | None = None,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.perf_counter,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.settings = settings
         self._kept: deque[bytes] = deque(maxlen=settings.decisions_kept)
         self._store = store if settings.decisions_kept else None
         self._ask = ask
+        self._observers = tuple(observers)
+        self._keeps = bool(settings.decisions_kept or self._observers)
         self._clock, self._timer = clock, timer
         self._accounts: Backlog[Account | Record] = Backlog(
             self._keep, 'records', lambda _: 'keep a decision record', ROOM
@@ -69,13 +75,13 @@ class Keeper:
 
     def opened(self, request: Request, seed: int) -> Account | None:
         """See :class:`novasched.ports.Records`."""
-        if not self.settings.decisions_kept and self.settings.fault_detail == 'none':
+        if not self._keeps and self.settings.fault_detail == 'none':
             return None
         return Account(request, seed, self._timer, detailed=self._store is not None)
 
     def closed(self, account: Account) -> None:
         """See :class:`novasched.ports.Records`."""
-        if self.settings.decisions_kept and not self._accounts.add(account):
+        if self._keeps and not self._accounts.add(account):
             LOG.warning('A decision record is dropped, since %d wait to be kept', ROOM)
 
     def close(self) -> None:
@@ -92,9 +98,8 @@ class Keeper:
             self._replace(account)
             self._write(account, None)
             return
-        took = sum(account.steps.values())
         id, hashed = uuid.uuid4().hex, self.settings.decisions_hash_ids
-        record = account.record(id, self._clock() - took, hashed)
+        record = account.record(id, self._clock() - account.age, hashed)
         self._kept.append(to_json(record))
         self._write(record, account)
         offer = record.offer
@@ -102,6 +107,8 @@ class Keeper:
         asks = self._store and self._ask and self.settings.decisions_questions
         if unoffered and account.narrowed and asks:
             self._questions.add(Refused(replace(account.narrowed, origin=None), record))
+        for observer in self._observers:
+            observer(account, record)
 
     def _replace(self, record: Record) -> None:
         for place, text in enumerate(self._kept):

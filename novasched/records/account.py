@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Protocol, TypeAlias
+from itertools import chain, pairwise
+from typing import NamedTuple, Protocol, TypeAlias
 
 from novasched.errors import NoValidHost, NovaschedError
 from novasched.model.candidate import Candidate
@@ -27,8 +27,16 @@ PREFILTERS, PLACEMENT, HOSTS = 'prefilters', 'placement', 'hosts'
 FILTERS, WEIGHERS, CLAIM, ALTERNATES = 'filters', 'weighers', 'claim', 'alternates'
 STEPS = (PREFILTERS, PLACEMENT, HOSTS, FILTERS, WEIGHERS, CLAIM, ALTERNATES)
 Offered: TypeAlias = Mapping[str, Sequence[Candidate]]
+_NEXT = {
+    **dict(pairwise(STEPS)),
+    CLAIM: CLAIM,  # on the next host
+    ALTERNATES: ALTERNATES,
+}
 BEST, SERVERS = 10, 3
 """So many hosts are kept with what they weigh, and for so many servers of a request."""
+
+TOGETHER = 'all together'
+"""Where Placement refuses a claim that is one for all servers."""
 
 
 class Weights(Protocol):
@@ -103,7 +111,7 @@ class Watched(Unseen):
     """A look that is kept."""
 
     def __init__(
-        self, did: Callable[[str], None], server: str | None, index: int, named: bool
+        self, did: Callable[[str, Watched], None], server: str | None, index: int, named: bool
     ) -> None:
         self._did = did
         self.server, self.index, self.named = server, index, named
@@ -118,7 +126,7 @@ class Watched(Unseen):
 
     def did(self, step: str) -> None:
         """See :class:`Unseen`."""
-        self._did(step)
+        self._did(step, self)
 
     def deducted(self, flights: Mapping[str, Sized], uuids: Sequence[str]) -> None:
         """See :class:`Unseen`."""
@@ -175,6 +183,15 @@ class Watched(Unseen):
         )
 
 
+class Mark(NamedTuple):
+    """The end of a step, which began where the one before it ended, and what it was about: the
+    look that it belongs to, or the host on which Placement refused a claim."""
+
+    step: str
+    ended: float
+    about: Watched | str | None
+
+
 @dataclass(slots=True)
 class _Noted:
     """What is known of one attempt at a request."""
@@ -196,17 +213,40 @@ class Account(Unrecorded):
     ) -> None:
         self.request, self.seed = request, seed
         self.narrowed: Request | None = None
-        self.steps: dict[str, float] = defaultdict(float)
         self.result = Result()
         self._timer, self._detailed = timer, detailed
-        self._last = timer()
+        self.began = timer()
+        self._marks: list[tuple[str, float, Watched | str | None]] = []
         self._noted = _Noted()
 
-    def did(self, step: str) -> None:
+    def did(self, step: str, about: Watched | str | None = None) -> None:
         """See :class:`Unrecorded`."""
-        now = self._timer()
-        self.steps[step] += now - self._last
-        self._last = now
+        self._marks.append((step, self._timer(), about))
+
+    @property
+    def marks(self) -> list[Mark]:
+        """The ends of all steps, in order."""
+        return [Mark(*each) for each in self._marks]
+
+    @property
+    def steps(self) -> dict[str, float]:
+        """How long each took, in sum (seconds)."""
+        steps: dict[str, float] = defaultdict(float)
+        last = self.began
+        for step, ended, _ in self._marks:
+            steps[step] += ended - last
+            last = ended
+        return dict(steps)
+
+    @property
+    def age(self) -> float:
+        """How long ago it began (seconds)."""
+        return self._timer() - self.began
+
+    @property
+    def offer(self) -> Offer | None:
+        """What Placement offered, and how many hosts there are."""
+        return self._noted.offer
 
     def asked(self, request: Request) -> None:
         """See :class:`Unrecorded`."""
@@ -245,7 +285,7 @@ class Account(Unrecorded):
 
     def refused(self, host: Host, index: int) -> None:
         """See :class:`Unrecorded`."""
-        self.did(CLAIM)
+        self.did(CLAIM, host.host)
         self._noted.looks[index].refused.append(host.host)
 
     def unfit(self, host: Host, index: int) -> None:
@@ -254,7 +294,7 @@ class Account(Unrecorded):
 
     def again(self) -> None:
         """See :class:`Unrecorded`."""
-        self.did(CLAIM)
+        self.did(CLAIM, TOGETHER)
         self._noted.looks.clear()
         self._noted.together_refused = True
 
@@ -271,8 +311,16 @@ class Account(Unrecorded):
             failure = told(str(cause))
         elif cause is not None:
             failure = type(cause).__name__
+        if cause is not None or not self._marks:
+            self.did(self._under_way())
         refusal = error.reason if isinstance(error, NoValidHost) else None
         self.result = Result(refusal=refusal, failure=failure)
+
+    def _under_way(self) -> str:
+        """The step in which something fails."""
+        if self._marks:
+            return _NEXT[self._marks[-1][0]]
+        return HOSTS if self.request.is_rebuild else PREFILTERS
 
     def record(self, id: str, at: float, hashed: bool = False) -> Record:
         """What is kept of it.
@@ -291,7 +339,7 @@ class Account(Unrecorded):
             summary.of(self.request, hashed),
             noted.offer,
             tuple(noted.looks[index].folded() for index in sorted(noted.looks)),
-            dict(self.steps),
+            self.steps,
             self.result,
             noted.together_refused,
         )

@@ -79,7 +79,7 @@ def request(call: Call, context: RequestContext) -> Request:
         root_required=_set(params, 'root_required'),
         root_forbidden=_set(params, 'root_forbidden'),
         same_subtree=_sets(params.value('same_subtree', ())) if params else (),
-        origin=Origin(spec, context),
+        origin=Origin(spec, context, _told(getattr(context, 'traceparent', None))),
     )
 
 

@@ -54,12 +54,15 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
         project. The user's token is left out, since this service calls others in its
         own name.
         """
-        return RequestContext.from_dict(
+        context = RequestContext.from_dict(
             dict(ctxt),
             auth_token=None,
             user_id=ctxt.get('user_id') or ctxt.get('user'),
             project_id=ctxt.get('project_id') or ctxt.get('tenant'),
         )
+        if trace := ctxt.get('traceparent'):
+            context.traceparent = trace  # type: ignore[attr-defined]  # no field of theirs
+        return context
 
     def serialize_context(self, ctxt: RequestContext) -> dict[str, Any]:
         """The context as a dict, for messages that this service sends."""

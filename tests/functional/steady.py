@@ -63,10 +63,17 @@ class Caller:
         """Close the connections."""
         self._transport.cleanup()
 
-    def call(self, method: str, /, arguments: dict[str, Any], **how: Any) -> Any:
+    def call(
+        self,
+        method: str,
+        /,
+        arguments: dict[str, Any],
+        context: dict[str, Any] | None = None,
+        **how: Any,
+    ) -> Any:
         """Call a method; ``how`` is what prepare() of the client takes."""
         return self._client.prepare(**{'timeout': PATIENCE, **how}).call(
-            CONTEXT, method, **arguments
+            context or CONTEXT, method, **arguments
         )
 
     def cast(self, method: str, /, arguments: dict[str, Any]) -> None:

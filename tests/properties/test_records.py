@@ -3,6 +3,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import msgspec
 from hypothesis import given
@@ -15,7 +16,7 @@ from novasched.filters.io_ops import IoOpsFilter
 from novasched.filters.ram import RamFilter
 from novasched.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
 from novasched.model.settings import Settings
-from novasched.records import story, words
+from novasched.records import story, timeline, words
 from novasched.records.reasons import MOST, grouped
 from novasched.records.record import from_json, to_json
 from tests.builders import a_flavor, a_group, a_host, a_request, a_uuid
@@ -43,6 +44,20 @@ class EvenOnly(Filter):
 
     def reject(self, host, request):
         return f'{host.host} is odd' if int(host.host[1:]) % 2 else None
+
+
+def check_times(account, record):
+    """The steps fill the whole without a gap, and take as long as the record says."""
+    told = timeline.of(account, record)
+    edges = [told.whole.start, *(step.end for step in told.steps)]
+    assert [(step.start, step.end) for step in told.steps] == [*pairwise(edges)]
+    assert edges == sorted(edges)
+    assert edges[-1] == told.whole.end
+    took = Counter()
+    for step in told.steps:
+        took[step.name] += step.end - step.start
+    assert dict(took) == record.steps
+    assert took.total() == told.whole.end - record.at
 
 
 def recounted(record, causes, hosts):
@@ -98,6 +113,7 @@ def test_every_host_is_counted_once(slots, stale, count, ram, apart, ignored, fo
     account = decided.ask(request)
     record = record_of(account)
     assert from_json(to_json(record)) == record
+    check_times(account, record)
     if not record.offer.candidates:  # no host is read for that
         assert not story.tally(record)
         return

@@ -21,7 +21,7 @@ LAYERS = [
     {'rpc', 'cells', 'network', 'placement.client', 'plugins', 'conf', 'recorder'},
     {'placement.claims'},
     {'placement.api', 'placement.undoing'},
-    {'connections', 'turns', 'breaker', 'supervisor', 'meditation', 'backlog'},
+    {'connections', 'turns', 'breaker', 'supervisor', 'meditation', 'backlog', 'tracing'},
     {'notify'},
     {'objects', 'processes', 'compat', 'tls'},
     {'drivers'},

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What differs from nova-scheduler, and which plugins load."""
 
+import sys
+
 import pytest
 
 from novasched import conf as configuration
@@ -110,3 +112,16 @@ def test_every_default_loads(read):
     found = answers(plugged.questions(read('')), MANY)
     assert {str(each.level) for each in found} == {'ok'}
     assert len(found) == len(DEFAULT_FILTERS) + 2
+
+
+@pytest.mark.parametrize(('there', 'level'), [(True, 'ok'), (False, 'error')])
+def test_libraries_for_traces(read, monkeypatch, there, level):
+    """Where traces are wanted they load, or it is said what to install."""
+    if not there:
+        monkeypatch.delitem(sys.modules, 'novasched.tracing.exporting', raising=False)
+        monkeypatch.setitem(sys.modules, 'opentelemetry', None)
+    url = '[novasched]\ntracing_endpoint = http://me:Kraken77@collector\n'
+    *_, last = answers(plugged.questions(read(url)), MANY)
+    assert (str(last.level), last.subject) == (level, 'libraries for traces')
+    assert there or 'pip install novasched[tracing]' in last.text
+    assert 'Kraken77' not in last.text

@@ -190,6 +190,25 @@ def test_ocata() -> None:
     assert request.flavor == FLAVOR_OF_ALL
 
 
+@pytest.mark.parametrize(
+    ('sent', 'known'),
+    [
+        ({}, None),
+        ({'traceparent': f'00-{"ab" * 16}-{"cd" * 8}-01'}, f'00-{"ab" * 16}-{"cd" * 8}-01'),
+        ({'traceparent': None}, None),
+        ({'traceparent': ['00']}, None),
+        ({'traceparent': {'a': 1}}, None),
+        ({'traceparent': 'two\nlines'}, None),
+    ],
+)
+def test_the_trace_of_the_caller(sent: dict[str, Any], known: str | None) -> None:
+    """What the message's context says of it is at hand for whoever traces the request."""
+    context = Serializer().deserialize_context(sent)
+    request = decode.request(versions.read(decoded({'spec_obj': a_spec('1.0')})), context)
+    assert request.origin is not None
+    assert request.origin.traceparent == known
+
+
 def test_nothing() -> None:
     """A RequestSpec with no more than a flavor asks for nothing else."""
     flavor = Flavor(vcpus=2, memory_mb=512, root_gb=1)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces of the decisions of a real daemon, sent to a collector."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import oslo_messaging
+import psutil
+import pytest
+
+from novasched.records.account import STEPS
+
+from .client import new_uuids
+from .collector import Collector, Seen
+from .daemon import Daemon
+from .hidden import a_secret
+from .nova_cloud import NovaCloud
+from .nova_release import Config
+from .processes import free_port, wait_until
+from .steady import CONTEXT, Caller, arguments_for
+
+SOON = 60.0
+OFTEN = {'OTEL_BSP_SCHEDULE_DELAY': '50'}
+"""So many milliseconds pass until a batch goes out."""
+
+TRACE, PARENT = '4bf92f3577b34da6a3ce929d0e0e4736', '00f067aa0ba902b7'
+CALLER = f'00-{TRACE}-{PARENT}-01'
+
+
+@pytest.fixture(scope='module')
+def caller(cloud: NovaCloud) -> Iterator[Caller]:
+    """Who asks."""
+    with closing(Caller(cloud.config('caller'))) as made:
+        yield made
+
+
+@pytest.fixture(scope='module')
+def hosts(cloud: NovaCloud) -> NovaCloud:
+    """Two hosts, with room for some time."""
+    cloud.reset()
+    for number in range(2):
+        cloud.add_host(f'host-{number}', vcpus=1000, ram_mb=1_000_000, disk_gb=100_000)
+    return cloud
+
+
+def traced(address: str, workers: int = 1) -> Config:
+    """Options for a daemon whose collector is there."""
+    return {
+        'scheduler': {'workers': workers},
+        'novasched': {'tracing_endpoint': f'http://{address}'},
+    }
+
+
+def place(caller: Caller, daemon: Daemon, **context: Any) -> str:
+    """Ask for a server; it gets its host, and this is its UUID."""
+    [server] = new_uuids()
+    [[chosen]] = caller.call(
+        'select_destinations',
+        arguments_for(server),
+        context={**CONTEXT, **context},
+        server=daemon.host,
+    )
+    assert chosen['nova_object.data']['service_host'].startswith('host-')
+    return server
+
+
+def of(server: str, collector: Collector) -> tuple[Seen, list[Seen]]:
+    """The span of a request, and those below it, when they are there."""
+    found: list[Seen] = []
+
+    def is_told() -> bool:
+        heard = [*collector.heard]
+        found[:] = [s for s in heard if s.values.get('openstack.server_ids') == [server]]
+        found.extend(s for s in heard if found and s.parent == found[0].id)
+        return len(found) > 1
+
+    wait_until(is_told, SOON, f'trace of {server}')
+    return found[0], sorted(found[1:], key=lambda span: span.start)
+
+
+def test_two_workers(hosts: NovaCloud, caller: Caller) -> None:
+    """Each request of each worker is a trace, or a part of its caller's; it lasts from its
+    first step to its last, and no password is told to anybody but the collector."""
+    password = a_secret()
+    with (
+        Collector() as collector,
+        Daemon(hosts, traced(f'me:{password}@{collector.address}', 2), environment=OFTEN) as daemon,
+    ):
+        workers = {each.pid for each in psutil.Process(daemon.pid).children()}
+        began = time.time_ns()
+        servers: list[str] = []
+
+        def all_heard() -> bool:
+            servers.append(place(caller, daemon, request_id='req-ours', traceparent=CALLER))
+            whole, _ = of(servers[-1], collector)
+            return workers == {span.who['process.pid'] for span in collector.heard} and bool(whole)
+
+        wait_until(all_heard, SOON, 'trace of each worker')
+        ended = time.time_ns()
+        for server in servers:
+            whole, steps = of(server, collector)
+            assert (whole.name, whole.trace, whole.parent) == ('select_destinations', TRACE, PARENT)
+            assert whole.values['openstack.request_id'] == 'req-ours'
+            assert whole.values['novasched.headline'].endswith(': 2 of 2 hosts fit')
+            assert whole.who['service.name'] == 'novasched'
+            assert whole.who['host.name'] == daemon.host
+            assert [step.name for step in steps] == [*STEPS]
+            assert {(step.trace, step.who['process.pid']) for step in steps} == {
+                (TRACE, whole.who['process.pid'])
+            }
+            edges = [whole.start, *(step.end for step in steps)]
+            assert [step.start for step in steps] == edges[:-1]
+            assert began < whole.start < whole.end == edges[-1] < ended
+        alone, _ = of(place(caller, daemon), collector)
+        assert (alone.parent, alone.trace == TRACE) == ('', False)
+        assert daemon.stop() == 0
+        assert 'Traces' not in daemon.text()
+        assert password not in daemon.text()
+    authorization = base64.b64encode(f'me:{password}'.encode()).decode()
+    assert {each['Authorization'] for each in collector.headers} == {f'Basic {authorization}'}
+
+
+def test_what_is_left_when_it_ends(hosts: NovaCloud, caller: Caller) -> None:
+    """A worker that ends sends what it has, a refusal too; Placement's absence is an error of
+    the step in which it was asked."""
+    with Collector() as collector:
+        away = {
+            **traced(collector.address),
+            'placement': {'endpoint': f'http://127.0.0.1:{free_port()}'},
+        }
+        with Daemon(hosts, away) as daemon:
+            [server] = new_uuids()
+            with pytest.raises(oslo_messaging.RemoteError):
+                caller.call('select_destinations', arguments_for(server), server=daemon.host)
+            assert daemon.stop() == 0
+        whole, steps = of(server, collector)
+        assert [(step.name, step.failed) for step in steps] == [
+            ('prefilters', False),
+            ('placement', True),
+        ]
+        assert whole.values['novasched.result'] == 'failed'
+        assert whole.failed
+
+
+def test_a_collector_that_is_away(hosts: NovaCloud, caller: Caller) -> None:
+    """Every request is answered, and the log tells it once."""
+    words = 'Traces do not reach http://127.0.0.1:'
+    config = traced(f'127.0.0.1:{free_port()}')
+    with Daemon(hosts, config, environment=OFTEN) as daemon:
+        place(caller, daemon)
+        wait_until(lambda: words in daemon.text(), SOON, 'warning')
+        for _ in range(3):
+            place(caller, daemon)
+        assert daemon.stop() == 0
+        assert daemon.text().count(words) == 1
+        assert 'opentelemetry' not in daemon.text().partition(words)[2]
+
+
+def test_a_collector_that_hangs(hosts: NovaCloud, caller: Caller) -> None:
+    """Every request is answered, and the daemon ends in order, though what it has to tell is
+    never heard."""
+    with (
+        Collector(hangs=True) as collector,
+        Daemon(hosts, traced(collector.address), environment=OFTEN) as daemon,
+    ):
+        place(caller, daemon)
+        assert collector.asked.acquire(timeout=SOON)
+        for _ in range(10):
+            place(caller, daemon)
+        assert daemon.stop() == 0
+
+
+def test_an_endpoint_that_cannot_be(hosts: NovaCloud) -> None:
+    """It ends the start with one line that names option and value."""
+    daemon = Daemon(hosts, {'novasched': {'tracing_endpoint': 'collector:4318'}})
+    assert daemon.run_to_end() == 1
+    line = daemon.text().splitlines()[-1]
+    assert '[novasched] tracing_endpoint = collector:4318: http://HOST:PORT or' in line
