@@ -38,13 +38,15 @@ def verdict(at: Callable[[float], dict[str, float]], **counts: int) -> Verdict:
         pytest.param(lambda m: {'memory': 150 + 10 * (m > 6)}, False, id='a step'),
         pytest.param(lambda m: {'threads': min(80, int(m * 20))}, True, id='a pool fills up'),
         pytest.param(lambda m: {'threads': 80 - (m > 5)}, True, id='a thread ends'),
-        pytest.param(lambda m: {'threads': 80 + (m > 5)}, False, id='one thread more'),
-        pytest.param(lambda m: {'descriptors': 40 + int(m / 4)}, False, id='descriptors'),
+        pytest.param(lambda m: {'threads': 80 + (m > 5)}, True, id='one thread more'),
+        pytest.param(lambda m: {'threads': 80 + 4 * (m > 5)}, False, id='four threads more'),
+        pytest.param(lambda m: {'descriptors': 40 + int(m)}, False, id='one a minute'),
         pytest.param(lambda m: {'databases': 10 + (m > 9.9)}, True, id='one more for a moment'),
     ],
 )
 def test_growth(at: Callable[[float], dict[str, float]], met: bool) -> None:
-    """Of memory the least counts; what can be counted is in the end as before, but for a moment."""
+    """Of memory the least counts; what can be counted is in the end as before, but for
+    a few, and for a moment."""
     assert verdict(at).met is met
 
 
