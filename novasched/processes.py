@@ -9,6 +9,7 @@ That is why the imports below stand between other statements.
 import contextlib
 import ctypes
 import gc
+import traceback
 import warnings
 
 # Libraries look for eventlet, and it warns of itself when they find it.
@@ -24,6 +25,7 @@ from oslo_service import loopingcall  # noqa: E402
 __all__ = [
     'collect_seldom',
     'entitle',
+    'let_go',
     'loopingcall',
     'share_heaps',
     'share_modules',
@@ -63,6 +65,14 @@ def collect_seldom() -> None:
     live as long as it does and have no cycles: looking through them costs a third of a
     decision over 20,000 hosts and finds nothing."""
     gc.set_threshold(YOUNG, 20, 20)
+
+
+def let_go(error: BaseException | None) -> None:
+    """Free what was at hand where an error and its causes were raised. They and the places where
+    they were handled refer to each other, and garbage is looked for rarely."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def entitle(role: str) -> None:

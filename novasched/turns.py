@@ -67,7 +67,10 @@ class Turns(Generic[Result]):
                 turn.began = self._clock()
                 self._turn, self._next = turn, None
             self._run(turn)
-        return turn.result.result()
+        try:
+            return turn.result.result()
+        finally:
+            del turn, before  # see below
 
     @property
     def idle(self) -> bool:
@@ -80,6 +83,8 @@ class Turns(Generic[Result]):
             turn.result.set_result(self._work())
         except BaseException as error:  # whatever it is, those who wait must hear of it
             turn.result.set_exception(error)
+        finally:
+            del turn  # to which the error would lead, and it to the error
 
 
 class Company:

@@ -14,7 +14,6 @@ import socket
 import ssl
 import threading
 import time
-import traceback
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,8 @@ from typing import Any
 
 import pymysql
 import sqlalchemy as sa
+
+from novasched.processes import let_go
 
 DRIVER = 'pymysql'
 """What is said below is true of this driver. Others have but their own timeouts."""
@@ -95,9 +96,8 @@ class Lines:
         try:
             connection.connect()
         except pymysql.Error as error:
-            # It and its frames refer to each other, and they to what TLS would need: a MiB,
-            # which nobody has back before the next look for garbage.
-            traceback.clear_frames(error.__traceback__)
+            # What TLS would have needed may be a MiB.
+            let_go(error)
             del connection
             raise
         return connection

@@ -23,6 +23,7 @@ from sqlalchemy import exc as sa_exc
 from novasched.breaker import Breaker
 from novasched.cells.lines import Lines
 from novasched.errors import DatabaseUnavailable
+from novasched.processes import let_go
 from novasched.secrets import hide
 
 LOG = logging.getLogger(__name__)
@@ -161,11 +162,12 @@ class Database:
         except db_exc.DBDuplicateEntry:
             raise
         except DATABASE_ERRORS as error:
-            failure = error
+            why, waited = reason(error), self._was_waited_for(began, error)
+            let_go(error)
         # Past the handler: in there, oslo.log adds the error in hand to what is logged.
-        if self._was_waited_for(began, failure):
-            self.give_up(reason(failure))
-        raise DatabaseUnavailable(f'{self.name}: {reason(failure)}')
+        if waited:
+            self.give_up(why)
+        raise DatabaseUnavailable(f'{self.name}: {why}')
 
     def _twice(self, once: Callable[[], Answer]) -> Answer:
         """A server that restarts ends every connection, and takes new ones soon."""

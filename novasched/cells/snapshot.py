@@ -298,12 +298,15 @@ class HostReader:
         answers = []
         for cell, future in asked:
             try:
-                left = max(0.0, deadline - time.monotonic())
-                answers.append((cell, future.result(timeout=left)))
+                # Raised here, an error would refer to the futures, and they to it.
+                error = future.exception(timeout=max(0.0, deadline - time.monotonic()))
             except (futures.TimeoutError, TimeoutError):
                 LOG.warning('Timeout getting computes for cell %s', cell.uuid)
                 if not (future.cancel() or future.done()):
                     cell.database.give_up(self._silence)
-            except DatabaseUnavailable as error:
+                continue
+            if isinstance(error, DatabaseUnavailable):
                 LOG.warning('Failed to get computes for cell %s: %s', cell.uuid, error)
+            else:
+                answers.append((cell, future.result()))
         return answers

@@ -17,6 +17,7 @@ others                an answer, whether it is yes or no
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -90,6 +91,14 @@ class Api:
         self.http = http
         self._pause = pause
         self._breaker = Breaker(self._probe, PlacementUnavailable, *probes)
+        # Made once: one refers to itself, and would stay until garbage is looked for.
+        self._persistently = functools.cache(self._until_it_is_over)
+        self._among_others = tenacity.Retrying(
+            retry=tenacity.retry_if_result(_is_contended),
+            stop=tenacity.stop_after_attempt(ATTEMPTS),
+            wait=tenacity.wait_random_exponential(multiplier=pause / 2, max=1),
+            retry_error_callback=_last_answer,
+        )
 
     def close(self) -> None:
         """Probe no more."""
@@ -113,12 +122,6 @@ class Api:
         :raises PlacementUnavailable: there is none, and it has done nothing.
         """
         sent = False
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_Passing),
-            stop=_Stop(patience),
-            wait=_Wait(multiplier=self._pause, max=1),
-            reraise=True,
-        )
 
         def once() -> Answer:
             nonlocal sent
@@ -130,7 +133,7 @@ class Api:
             return replace(answer, repeated=True) if sent else answer
 
         try:
-            return retrying(once)
+            return self._persistently(patience)(once)
         except (_Passing, PlacementUnavailable) as error:
             if sent:
                 raise Unanswered(str(error)) from None
@@ -160,13 +163,15 @@ class Api:
             repeated = repeated or answer.repeated
             return replace(answer, repeated=repeated)
 
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_result(_is_contended),
-            stop=tenacity.stop_after_attempt(ATTEMPTS),
-            wait=tenacity.wait_random_exponential(multiplier=self._pause / 2, max=1),
-            retry_error_callback=_last_answer,
+        return self._among_others(once)
+
+    def _until_it_is_over(self, patience: float) -> tenacity.Retrying:
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_Passing),
+            stop=_Stop(patience),
+            wait=_Wait(multiplier=self._pause, max=1),
+            reraise=True,
         )
-        return retrying(once)
 
     def _once(
         self, method: str, path: str, trace_id: str | None, microversion: str, data: bytes | None

@@ -7,6 +7,7 @@ numbers, and leaves what takes time to :meth:`Account.record`.
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
@@ -108,12 +109,12 @@ UNRECORDED = Unrecorded()
 
 
 class Watched(Unseen):
-    """A look that is kept."""
+    """A look that is kept, as long as its account is."""
 
-    def __init__(
-        self, did: Callable[[str, Watched], None], server: str | None, index: int, named: bool
-    ) -> None:
-        self._did = did
+    def __init__(self, account: Account, server: str | None, index: int, named: bool) -> None:
+        # A weak reference, or else both would stay until garbage is looked for, which is rare,
+        # with all that they know.
+        self._account = weakref.proxy(account)
         self.server, self.index, self.named = server, index, named
         self.in_flight = 0
         self.start: int | None = None
@@ -126,7 +127,7 @@ class Watched(Unseen):
 
     def did(self, step: str) -> None:
         """See :class:`Unseen`."""
-        self._did(step, self)
+        self._account.did(step, self)
 
     def deducted(self, flights: Mapping[str, Sized], uuids: Sequence[str]) -> None:
         """See :class:`Unseen`."""
@@ -279,7 +280,7 @@ class Account(Unrecorded):
     def look(self, request: Request, index: int) -> Watched:
         """See :class:`Unrecorded`."""
         server = request.instance_uuid if request.instance_uuids else None
-        look = Watched(self.did, server, index, self._detailed)
+        look = Watched(self, server, index, self._detailed)
         self._noted.looks[index] = look
         return look
 

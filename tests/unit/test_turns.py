@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
+import gc
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +72,27 @@ def test_a_failure_is_shared_and_then_forgotten(pool):
     ends = [each.exception(10) for each in others]
     assert any(isinstance(end, OSError) for end in ends)
     assert turns.since(moment) == 3
+
+
+def test_nothing_is_left_of_a_failure():
+    """Whoever hears of it has it, and nobody else."""
+
+    class Failure(Exception):
+        pass
+
+    def fail():
+        raise Failure
+
+    turns = Turns(fail)
+    gc.disable()
+    try:
+        for _ in range(3):
+            with contextlib.suppress(Failure):
+                turns.since()
+        left = [each for each in gc.get_objects() if isinstance(each, Failure)]
+    finally:
+        gc.enable()
+    assert len(left) <= 1, 'the last turn has its own'
 
 
 @pytest.mark.parametrize('threads', [2, 16])
