@@ -43,6 +43,7 @@ from novasched.errors import (
 from novasched.inflight import InFlight
 from novasched.logs import hide_secrets
 from novasched.model.settings import Settings
+from novasched.monitoring import Monitoring, monitoring
 from novasched.network import Neutron
 from novasched.notify.sender import make_notices
 from novasched.placement.client import PlacementClient
@@ -75,7 +76,7 @@ from novasched.recorder.store import Store
 from novasched.records import story
 from novasched.rpc.server import TOPIC, make_server, make_transport
 from novasched.secrets import hide
-from novasched.supervisor import Plan, Supervisor
+from novasched.supervisor import Job, Plan, Supervisor
 from novasched.tracing import Tracing
 
 LOG = logging.getLogger('nova.scheduler.manager')
@@ -297,21 +298,35 @@ def run(conf: cfg.ConfigOpts) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     version = importlib.metadata.version(PACKAGE)
     meditation.listen(conf, version)
-    preflight(conf)
-    share_modules()
+    with monitoring(configuration.metrics_bind(conf)) as watch:
+        preflight(conf)
+        share_modules()
 
-    def make() -> SchedulerService:
+        def timeout() -> int:
+            return int(conf.graceful_shutdown_timeout)
+
+        def reload() -> None:
+            reload_options(conf)
+
+        return Supervisor(Plan(_jobs(conf, version, watch), timeout, reload)).run()
+
+
+def _jobs(conf: cfg.ConfigOpts, version: str, watch: Monitoring | None) -> list[Job]:
+    """What the processes are for: the workers, and whoever serves what is seen of them."""
+
+    def make(number: int) -> SchedulerService:
         service = SchedulerService(conf)
         meditation.listen(conf, version, service.decisions)
         return service
 
-    def timeout() -> int:
-        return int(conf.graceful_shutdown_timeout)
-
-    def reload() -> None:
-        reload_options(conf)
-
-    return Supervisor(Plan(make, conf.scheduler.workers or 1, timeout, reload)).run()
+    numbers = range(conf.scheduler.workers or 1)
+    if watch is None:
+        return [Job(functools.partial(make, number)) for number in numbers]
+    jobs = [
+        Job(functools.partial(make, number), ended=functools.partial(watch.ended, number))
+        for number in numbers
+    ]
+    return [*jobs, Job(watch.web, 'web', vital=False)]
 
 
 def _database(conf: cfg.ConfigOpts, group: str, patience: float) -> Database:

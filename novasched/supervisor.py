@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of the daemon: a master, and the workers that it forks and keeps alive.
+"""The processes of the daemon: a master, and those that it forks and keeps alive.
 
 ============  ==========================================================================
-SIGHUP        every worker reloads, and goes on serving meanwhile
-SIGTERM       every worker finishes what is in progress; the status is 0 if all of it was
+SIGHUP        every process reloads, and goes on serving meanwhile
+SIGTERM       every process finishes what is in progress; the status is 0 if all of it was
 SIGINT        the same
 the second    everything ends at once
 ============  ==========================================================================
 
-Only the master counts signals: a terminal or systemd may send the same one to the workers,
+Only the master counts signals: a terminal or systemd may send the same one to the others,
 too, which then take it and the master's own for one.
 """
 
@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
@@ -35,13 +35,13 @@ LOG = logging.getLogger(__name__)
 ENDS = frozenset({signal.SIGTERM, signal.SIGINT})
 HEARD = ENDS | {signal.SIGHUP, signal.SIGCHLD}
 READ = 4096  # bytes, of which each is a signal
-PAUSE = 1.0  # seconds from one start of a worker to the next
-PATIENCE = 2.0  # seconds for a start that is under way when the worker shall stop
+PAUSE = 1.0  # seconds from one start of a process to the next
+PATIENCE = 2.0  # seconds for a start that is under way when the process shall stop
 DONE, FAILED = 0, 1
 
 
 class Service(Protocol):
-    """What a worker does. Each method is called in another thread than the others."""
+    """What a process does. Each method is called in another thread than the others."""
 
     def start(self) -> None:
         """Begin to serve, and return."""
@@ -53,13 +53,28 @@ class Service(Protocol):
         """Take no more requests, and return when those in progress are answered."""
 
 
+def _nothing() -> None:
+    """Nothing is to be done."""
+
+
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to run. ``timeout`` gives the seconds that workers have for what is in progress,
-    0 for as many as they need; ``reload`` is the master's own part of a SIGHUP."""
+class Job:
+    """What one process is for: ``make`` is called in there, ``ended`` in the master when it is
+    gone. If it is not ``vital``, its failure is not the daemon's."""
 
     make: Callable[[], Service]
-    workers: int
+    title: str = 'worker'
+    vital: bool = True
+    ended: Callable[[], None] = _nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run, a process for each job. ``timeout`` gives the seconds that they have for
+    what is in progress, 0 for as many as they need; ``reload`` is the master's own part of a
+    SIGHUP."""
+
+    jobs: Sequence[Job]
     timeout: Callable[[], int]
     reload: Callable[[], None]
 
@@ -83,22 +98,30 @@ class Signals:
         return frozenset(os.read(self._pipe, READ)) if ready else frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A process, and when it was started (monotonic seconds)."""
+
+    job: Job
+    moment: float
+
+
 class Supervisor:
     """The master process."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._begun: dict[int, float] = {}  # worker's pid to when (monotonic seconds)
+        self._begun: dict[int, _Begun] = {}  # by pid
         self._failed = False
         # Never written to: a worker reads its end when the master is gone.
         self._life, self._hold = os.pipe()
 
     def run(self) -> int:
-        """Run the workers until a signal ends them; the answer is the exit status."""
+        """Run the processes until a signal ends them; the answer is the exit status."""
         entitle(f'master process [{" ".join(sys.argv)}]')
         signals = Signals()
-        for _ in range(self._plan.workers):
-            self._fork()
+        for job in self._plan.jobs:
+            self._fork(job)
         systemd.notify_once()
         while not (got := signals.wait()) & ENDS:
             if signal.SIGHUP in got:
@@ -106,8 +129,8 @@ class Supervisor:
                 self._send(signal.SIGHUP)
             for begun in self._reap():
                 # One that cannot start is not tried more often than this.
-                time.sleep(max(0.0, begun + PAUSE - time.monotonic()))
-                self._fork()
+                time.sleep(max(0.0, begun.moment + PAUSE - time.monotonic()))
+                self._fork(begun.job)
         return self._stop(signals)
 
     def _stop(self, signals: Signals) -> int:
@@ -131,39 +154,42 @@ class Supervisor:
         for pid in self._begun:
             os.kill(pid, number)  # at the least a zombie, until it is reaped
 
-    def _reap(self) -> Iterable[float]:
-        """When each worker was started that has ended since the last time."""
-        for pid in list(self._begun):
+    def _reap(self) -> Iterable[_Begun]:
+        """The processes that have ended since the last time."""
+        for pid, begun in list(self._begun.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 code = os.waitstatus_to_exitcode(status)
-                LOG.info('Worker %d ended with status %d', pid, code)
-                self._failed |= code != DONE
-                yield self._begun.pop(pid)
+                LOG.info('%s %d ended with status %d', begun.job.title.capitalize(), pid, code)
+                self._failed |= begun.job.vital and code != DONE
+                del self._begun[pid]
+                begun.job.ended()
+                yield begun
 
-    def _fork(self) -> None:
+    def _fork(self, job: Job) -> None:
         # What is sent to the new process before it listens, waits; it does not go into the
         # pipe that this one reads.
         signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
         pid = os.fork()
         if not pid:
-            self._work()
-        self._begun[pid] = time.monotonic()
+            self._work(job)
+        self._begun[pid] = _Begun(job, time.monotonic())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
 
-    def _work(self) -> NoReturn:
-        """A worker's life."""
+    def _work(self, job: Job) -> NoReturn:
+        """The life of a process."""
         status = FAILED
         try:
             signals = Signals()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
             os.close(self._hold)
             threading.Thread(target=self._end_with_master, daemon=True).start()
-            status = work(self._plan.make(), signals)
+            entitle(f'{job.title} (novasched)')
+            status = work(job.make(), signals)
         except NovaschedError as error:
             LOG.critical('%s', error)
         except BaseException:  # there is nobody above who could tell
-            LOG.exception('A worker fails')
+            LOG.exception('A process fails: %s', job.title)
         # A thread that hangs, on a database for instance, keeps nobody alive.
         sys.stdout.flush()
         sys.stderr.flush()
@@ -187,7 +213,6 @@ def work(service: Service, signals: Signals) -> int:
 
     :raises Exception: the start does.
     """
-    entitle('worker (novasched)')
     orders = futures.ThreadPoolExecutor(1, thread_name_prefix='orders')
     start = orders.submit(_started, service)
     reload = start

@@ -19,6 +19,7 @@ from oslo_log import log as logging
 from oslo_reports import opts as report_options
 from oslo_service import opts as service_options
 
+from novasched.conf.address import Address
 from novasched.conf.options import DRIVER_ALIASES, OPTIONS, field_of
 from novasched.conf.written import (
     Written,
@@ -225,6 +226,16 @@ def tracing_endpoint(conf: cfg.ConfigOpts) -> str | None:
     """``[novasched] tracing_endpoint`` in full; None where nothing is traced."""
     url: str | None = conf.novasched.tracing_endpoint
     return url
+
+
+def metrics_bind(conf: cfg.ConfigOpts) -> Address | None:
+    """``[novasched] metrics_bind``; None where metrics are off.
+
+    :raises ConfigError: it is no address.
+    """
+    option = next(option for _, option in OPTIONS if option.dest == 'metrics_bind')
+    address: Address | None = _read(conf, 'novasched', option)
+    return address
 
 
 def _read(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> Any:

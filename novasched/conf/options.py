@@ -13,6 +13,7 @@ from typing import Any
 
 from oslo_config import cfg
 
+from novasched.conf.address import AddressType
 from novasched.conf.endpoint import EndpointType
 from novasched.model.settings import Settings
 
@@ -226,4 +227,7 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
         'Where traces of decisions go: the URL of a collector that speaks OTLP over HTTP, such as '
         'http://localhost:4318; without a path, /v1/traces. Nothing is traced unless this is set; '
         'novasched[tracing] must be installed.'))),
+    ('novasched', cfg.Opt('metrics_bind', type=AddressType(), help=(
+        'Where metrics for Prometheus are served by HTTP: HOST:PORT or [::1]:PORT. Nothing is '
+        'measured or served unless this is set; novasched[metrics] must be installed.'))),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from novasched.supervisor import Plan, Supervisor
+from novasched.supervisor import Job, Plan, Supervisor
 
 PATIENCE = 4  # seconds for the end
 
@@ -50,5 +50,6 @@ def say(text: str) -> None:
 
 if __name__ == '__main__':
     file, workers = Path(sys.argv[1]), int(sys.argv[2])
-    plan = Plan(lambda: Talkative(file), workers, lambda: PATIENCE, lambda: say('master'))
+    jobs = [Job(lambda: Talkative(file))] * workers
+    plan = Plan(jobs, lambda: PATIENCE, lambda: say('master'))
     sys.exit(Supervisor(plan).run())
