@@ -33,6 +33,7 @@ class Backlog(Generic[Item]):
         self._waiting: queue.Queue[Item | None] = queue.Queue(room)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self.dropped = 0
 
     def add(self, item: Item) -> bool:
         """Have it done; False if it is dropped."""
@@ -40,6 +41,8 @@ class Backlog(Generic[Item]):
         try:
             self._waiting.put_nowait(item)
         except queue.Full:
+            with self._lock:
+                self.dropped += 1
             return False
         return True
 

@@ -147,6 +147,7 @@ class InFlight:
     def count(self) -> int:
         """How many servers are on their way, for the operator."""
         with self._lock:
+            self._forget_old()
             return sum(map(len, self._flights.values()))
 
     def _forget_old(self) -> None:

@@ -10,10 +10,14 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from novasched.conf.address import Address
 from novasched.errors import ConfigError
 from novasched.web.server import Web, listening
+
+if TYPE_CHECKING:
+    from novasched.measuring import Meter
 
 OPTION = '[novasched] metrics_bind'
 NEEDED = ('prometheus_client', 'waitress')
@@ -29,6 +33,12 @@ class Monitoring:
     socket: socket.socket
     directory: str
 
+    def meter(self, number: int) -> Meter:
+        """What the worker of that number measures with; to be called in there."""
+        from novasched.measuring import Meter
+
+        return Meter(number)
+
     def web(self) -> Web:
         """What the process does that serves HTTP."""
         from novasched.web.surface import surface
@@ -40,7 +50,8 @@ class Monitoring:
         counted does, and whoever takes its place counts on."""
         from prometheus_client import multiprocess
 
-        multiprocess.mark_process_dead(number, self.directory)
+        with contextlib.suppress(OSError):
+            multiprocess.mark_process_dead(number, self.directory)
 
 
 @contextlib.contextmanager

@@ -79,6 +79,7 @@ class Pipeline:
         :param index: how many servers of this request are placed already.
         :param look: hears of the hosts that cannot, and of what the others weigh.
         """
+        look.begins()
         left = narrow(hosts, request, look)
         # Where all hosts are ignored the log blames no filter.
         if not skips_filters(request) and (left or not request.ignore_hosts):
@@ -87,7 +88,7 @@ class Pipeline:
         MANAGER.debug('Filtered %s', left)
         if not left:
             return []
-        ranked = self._draw(self._weigh(left, request), random, look)
+        ranked = self._draw(self._weigh(left, request, look), random, look)
         look.did(WEIGHING)
         if self.remembers:
             self._ranked = ranked
@@ -142,9 +143,9 @@ class Pipeline:
             return hosts
         return [h for h, before in zip(hosts, self._ranked, strict=True) if h is not before]
 
-    def _weigh(self, hosts: Sequence[Host], request: Request) -> _Weighed:
+    def _weigh(self, hosts: Sequence[Host], request: Request, look: Unseen) -> _Weighed:
         """The hosts with their weights, best first."""
-        return _Weighed(hosts, self._weighing.weigh(hosts, request))
+        return _Weighed(hosts, self._weighing.weigh(hosts, request, look))
 
     def _draw(self, weighed: _Weighed, random: Random, look: Unseen) -> list[Host]:
         """Break ties and draw the first host, as the operator has it."""

@@ -112,6 +112,8 @@ class Forgetful:
 class Silence:
     """Implements :class:`Notices` for nobody."""
 
+    dropped = 0
+
     def started(self, request: Request) -> None:
         """Say nothing."""
 

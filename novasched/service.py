@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent import futures
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keystoneauth1 import adapter, loading
 from keystoneauth1 import exceptions as ks_exc
@@ -45,9 +45,9 @@ from novasched.logs import hide_secrets
 from novasched.model.settings import Settings
 from novasched.monitoring import Monitoring, monitoring
 from novasched.network import Neutron
-from novasched.notify.sender import make_notices
+from novasched.notify.sender import Sender, make_notices
 from novasched.placement.client import PlacementClient
-from novasched.ports import Notices, Silence
+from novasched.ports import Silence
 from novasched.prefilters import Sources
 from novasched.prefilters.accelerators import AcceleratorsPrefilter
 from novasched.prefilters.availability_zone import AvailabilityZonePrefilter
@@ -74,10 +74,14 @@ from novasched.recorder.inquiry import Inquirer
 from novasched.recorder.keeper import Keeper
 from novasched.recorder.store import Store
 from novasched.records import story
-from novasched.rpc.server import TOPIC, make_server, make_transport
+from novasched.rpc.server import TOPIC, Server, make_server, make_transport
 from novasched.secrets import hide
 from novasched.supervisor import Job, Plan, Supervisor
 from novasched.tracing import Tracing
+
+if TYPE_CHECKING:
+    from novasched.measuring import Meter
+    from novasched.metrics.tally import Tally
 
 LOG = logging.getLogger('nova.scheduler.manager')
 SERVICE_LOG = logging.getLogger('nova.service')
@@ -121,7 +125,7 @@ class Application:
     heartbeat: Heartbeat
     discovery: Discovery
     own: Database
-    notices: Notices
+    notices: Sender | Silence
     records: Keeper
     tracing: Tracing | None = None
 
@@ -139,9 +143,10 @@ class Application:
         dispose(self.own, self.cells.api)
 
 
-def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
+def compose(conf: cfg.ConfigOpts, settings: Settings, tally: Tally | None = None) -> Application:
     """Build a scheduler from nova.conf.
 
+    :param tally: adds up decisions.
     :raises ConfigError: an option's value cannot be used.
     :raises BadPlugin: a filter, weigher or driver does not load.
     :raises DatabaseUnavailable: a database cannot be reached.
@@ -163,7 +168,9 @@ def compose(conf: cfg.ConfigOpts, settings: Settings) -> Application:
     sources = Sources(aggregates, hosts, _network(conf, settings, placement))
     prefilters = [each(settings, sources) for each in PREFILTERS]
     notices = make_notices(conf, settings, configuration.host(conf)) or Silence()
-    records = _records(conf, settings, aggregates, traces)
+    records = _records(conf, settings, aggregates, tally, traces)
+    if tally:
+        tally.expect([each.name for each in filters], [each.name for each in weighers])
     parts = Parts(
         settings, prefilters, placement, hosts, filters, weighers, in_flight, notices, records
     )
@@ -206,8 +213,9 @@ class SchedulerService:
     """One worker: takes requests from the queue and answers them. Implements
     :class:`novasched.supervisor.Service`."""
 
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, meter: Meter | None = None) -> None:
         self.conf = conf
+        self.meter = meter
         self._records: Keeper | None = None
 
     def decisions(self) -> list[str]:
@@ -223,14 +231,18 @@ class SchedulerService:
         share_heaps()
         collect_seldom()
         settings = configuration.settings(self.conf)
-        self.application = compose(self.conf, settings)
+        meter = self.meter
+        self.application = compose(self.conf, settings, meter.tally if meter else None)
         self._records = self.application.records
         self.application.hosts.prepare(time.monotonic())
         self._tasks = _start_tasks(self.application, settings)
         self._transport = make_transport(self.conf)
         host = configuration.host(self.conf)
-        self._server = make_server(self._transport, host, self.application.driver)
+        counts = meter.counts if meter else None
+        self._server = make_server(self._transport, host, self.application.driver, counts=counts)
         self._server.start()
+        if meter:
+            self._tasks.append(_watched(meter, self.application, self._server))
 
     def stop(self) -> None:
         """Take no more requests, finish those in progress, close."""
@@ -289,6 +301,11 @@ def _start_tasks(application: Application, settings: Settings) -> list[Any]:
     return tasks
 
 
+def _watched(meter: Meter, its: Application, server: Server) -> Any:
+    """The task that looks at how things stand in the application."""
+    return meter.watch(its.hosts, its.placement, its.own, its.notices, its.records, server)
+
+
 def run(conf: cfg.ConfigOpts) -> int:
     """Run the workers until a signal ends them; the answer is the exit status.
 
@@ -315,7 +332,7 @@ def _jobs(conf: cfg.ConfigOpts, version: str, watch: Monitoring | None) -> list[
     """What the processes are for: the workers, and whoever serves what is seen of them."""
 
     def make(number: int) -> SchedulerService:
-        service = SchedulerService(conf)
+        service = SchedulerService(conf, watch.meter(number) if watch else None)
         meditation.listen(conf, version, service.decisions)
         return service
 
@@ -344,13 +361,17 @@ def _tracing(conf: cfg.ConfigOpts) -> Tracing | None:
 
 
 def _records(
-    conf: cfg.ConfigOpts, settings: Settings, aggregates: AggregateReader, traces: Tracing | None
+    conf: cfg.ConfigOpts,
+    settings: Settings,
+    aggregates: AggregateReader,
+    tally: Tally | None,
+    traces: Tracing | None,
 ) -> Keeper:
     """Who keeps the records of decisions, and asks Placement about refusals."""
     path = configuration.decisions_file(conf)
     store = Store(path, settings.decisions_stored) if path else None
     ask = Inquirer(settings, http_adapter(conf, 'placement'), aggregates)
-    return Keeper(settings, store, ask, observers=(traces,) if traces else ())
+    return Keeper(settings, store, ask, tally, observers=(traces,) if traces else ())
 
 
 def _network(

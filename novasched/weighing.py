@@ -15,6 +15,7 @@ from operator import add, mul
 from novasched.errors import blaming
 from novasched.model.host import Host
 from novasched.model.request import Request
+from novasched.records.account import UNSEEN, Unseen
 from novasched.records.record import Share
 from novasched.weighers import Weigher
 
@@ -55,23 +56,28 @@ class Weighing:
         """The weight of each host, in their order. A host alone is not weighed."""
         return self.weigh(hosts, request).sums
 
-    def weigh(self, hosts: Sequence[Host], request: Request) -> Weights:
-        """The same, with what it is made of, which is there until the next hosts are weighed."""
+    def weigh(self, hosts: Sequence[Host], request: Request, look: Unseen = UNSEEN) -> Weights:
+        """The same, with what it is made of, which is there until the next hosts are weighed.
+
+        :param look: hears of each weigher.
+        """
         if len(hosts) < 2:
             return Weights([0.0] * len(hosts))
         if not self.remembers or request.count < 2:
-            columns = _columns(self.weighers, hosts, request)
+            columns = _columns(self.weighers, hosts, request, look)
             return Weights(_sums(columns, len(hosts)), columns)
         rows = [self._rows.get(host.uuid, -1) for host in hosts]
-        if -1 in rows or not self._follow(hosts, rows, request):
+        if -1 in rows or not self._follow(hosts, rows, request, look):
             self._hosts = list(hosts)
             self._rows = {host.uuid: row for row, host in enumerate(hosts)}
-            self._columns = _columns(self.weighers, hosts, request)
+            self._columns = _columns(self.weighers, hosts, request, look)
             rows = list(self._rows.values())
         sums = _sums(self._columns, len(self._hosts))
         return Weights([sums[row] for row in rows], self._columns, rows)
 
-    def _follow(self, hosts: Sequence[Host], rows: Sequence[int], request: Request) -> bool:
+    def _follow(
+        self, hosts: Sequence[Host], rows: Sequence[int], request: Request, look: Unseen
+    ) -> bool:
         """Bring the columns up to date; False where that is no less work than new ones."""
         was = self._hosts
         changed = {row: host for row, host in zip(rows, hosts, strict=True) if host is not was[row]}
@@ -87,6 +93,7 @@ class Weighing:
         for column in self._columns:
             with blaming(column.weigher.name):
                 column.follow(changed, gone, rows, request)
+            look.weighed(column.weigher.name)
         return True
 
 
@@ -154,7 +161,9 @@ def normalised(
     return [(value - low) / width for value in raw]
 
 
-def _columns(weighers: Sequence[Weigher], hosts: Sequence[Host], request: Request) -> list[Column]:
+def _columns(
+    weighers: Sequence[Weigher], hosts: Sequence[Host], request: Request, look: Unseen
+) -> list[Column]:
     """The columns of the weighers that apply and whose scale is not 0 on every host."""
     aggregates = [id(host.aggregates) for host in hosts]
     one_of_each = dict(zip(aggregates, hosts, strict=True))
@@ -170,6 +179,7 @@ def _columns(weighers: Sequence[Weigher], hosts: Sequence[Host], request: Reques
                 scales = [known[each] for each in aggregates]
             if any(scales):
                 columns.append(Column(weigher, hosts, scales, request))
+        look.weighed(weigher.name)
     return columns
 
 

@@ -27,11 +27,12 @@ NOBODY = Service('')
 @dataclass(frozen=True, slots=True)
 class State:
     """A cell at one moment: its hosts by compute node UUID, without their aggregates and
-    servers; and of the servers that were asked about those that have arrived, with the
-    host that each is on now (None for those that are gone)."""
+    servers; of the servers that were asked about those that have arrived, with the host that
+    each is on now (None for those that are gone); and how many rows were not as before."""
 
     hosts: Mapping[str, Host]
     arrived: Mapping[str, str | None] = field(default_factory=dict)
+    changes: int = 0
 
 
 class Computes:
@@ -53,6 +54,7 @@ class Computes:
         self._hosts: Mapping[str, Host] = {}
         self._uuids: dict[int, str] = {}
         self._busy = threading.Lock()
+        self._changes = 0
         # What has changed and is not in _hosts yet: nodes by id, services by host name.
         self._new_nodes: set[int] = set()
         self._new_services: set[str] = set()
@@ -71,7 +73,8 @@ class Computes:
             arrived = self._arrived(awaited) if awaited else {}
             self._base.read(lambda connection: self._read(connection, now))
             self._rebuild()
-            return State(self._hosts, arrived)
+            changes, self._changes = self._changes, 0
+            return State(self._hosts, arrived, changes)
         finally:
             self._busy.release()
 
@@ -83,13 +86,16 @@ class Computes:
 
     def _read(self, connection: sa.Connection, now: datetime) -> None:
         """Wherever it ends early, it can be done again."""
-        if self._records.refresh(connection):
+        if changed := self._records.refresh(connection):
             self._stale = True
+            self._changes += len(changed)
         services = self._records.made
         silent = self._group.silent(self._base, connection, COMPUTE, services, now)
         if self._stale or silent != self._silent:
             self._judge(services, silent)
-        self._new_nodes.update(self._nodes.refresh(connection))
+        changed = self._nodes.refresh(connection)
+        self._changes += len(changed)
+        self._new_nodes.update(changed)
 
     def _judge(self, services: Mapping[int, Any], silent: frozenset[int]) -> None:
         """See which services say or are something else than before."""

@@ -126,6 +126,11 @@ class Database:
         """
         return self.read(lambda connection: connection.execute(statement).all())
 
+    @property
+    def left_alone(self) -> bool:
+        """Whether it is, until it answers again."""
+        return self._breaker.why is not None
+
     def give_up(self, why: str) -> None:
         """Let nobody wait from now on, until it answers again."""
         if self._breaker.trip(why):

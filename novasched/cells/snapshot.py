@@ -78,8 +78,15 @@ class HostReader:
         self._computes = {cell: self._unread(cell) for cell in cells.enabled()}
         self._join: dict[str, Joined] = {}
         self._last = Snapshot({}, Fleet({}))
+        self.refreshed = 0
+        """So many rows were not as they were known when they were read."""
         self._turns = Turns(self._refresh)
         self._versions = Turns(self._least_version)
+
+    @property
+    def fleet(self) -> Fleet:
+        """All hosts, as they were read the last time."""
+        return self._last.fleet
 
     def close(self) -> None:
         """Let running queries end and start no more."""
@@ -201,6 +208,7 @@ class HostReader:
         answers = self._gather(list(fresh), lambda cell: fresh[cell].refresh(self.utcnow()))
         self.cells.use(found)
         answered = {cell for cell, _ in answers}
+        self.refreshed += sum(state.changes for _, state in answers)
         self._computes = {
             cell: each if cell in answered else known.get(cell, each)
             for cell, each in fresh.items()
@@ -224,6 +232,7 @@ class HostReader:
         joined = {}
         for cell, state in answers:
             self.in_flight.seen(state.arrived, began)
+            self.refreshed += state.changes
             joined[cell.uuid] = self._joined(cell.uuid, state.hosts, members)
         self._last = self._assembled({uuid: each.hosts for uuid, each in joined.items()}, began)
         self._join = joined

@@ -19,7 +19,6 @@ from novasched.inflight import Flight
 from novasched.model.request import Origin, Request
 from novasched.model.settings import Settings
 from novasched.notify import context, legacy, spec, versioned
-from novasched.ports import Notices
 
 LOG = logging.getLogger(__name__)
 
@@ -56,6 +55,11 @@ class Sender:
     def __init__(self, tell: Callable[[Notice], None]) -> None:
         self._tell = tell
         self._backlog: Backlog[Notice] = Backlog(tell, 'notices', _words, ROOM)
+
+    @property
+    def dropped(self) -> int:
+        """How many notices were."""
+        return self._backlog.dropped
 
     def started(self, request: Request) -> None:
         """See :class:`novasched.ports.Notices`."""
@@ -105,7 +109,7 @@ class Teller:
             self.versioned.info(caller, event, versioned.payload(now))
 
 
-def make_notices(conf: cfg.ConfigOpts, settings: Settings, host: str) -> Notices | None:
+def make_notices(conf: cfg.ConfigOpts, settings: Settings, host: str) -> Sender | None:
     """Notifications as nova.conf wants them; None where every driver is noop, which is the
     default.
 

@@ -100,6 +100,11 @@ class Api:
             retry_error_callback=_last_answer,
         )
 
+    @property
+    def left_alone(self) -> bool:
+        """Whether Placement is, until it answers again."""
+        return self._breaker.why is not None
+
     def close(self) -> None:
         """Probe no more."""
         self._breaker.close()

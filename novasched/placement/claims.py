@@ -131,6 +131,11 @@ class Claims:
         self._orders: list[_Order] = []
         self._turns = Turns(self._fill)
 
+    @property
+    def pending(self) -> int:
+        """How many are still to be given back."""
+        return self._undoing.pending
+
     def make(self, wanted: Sequence[Claim]) -> Sequence[Claim] | None:
         """Allocate to each server what is wanted for it, or to none: None if it is refused.
         Only then may another candidate be claimed for the same servers.

@@ -48,6 +48,16 @@ class PlacementClient:
         self._lock = threading.Lock()
         self._company = Company(PATIENCE, MOST)
 
+    @property
+    def left_alone(self) -> bool:
+        """Whether Placement is, until it answers again."""
+        return self._api.left_alone
+
+    @property
+    def give_backs(self) -> int:
+        """How many claims are still to be given back."""
+        return self._claims.pending
+
     def close(self, seconds: float = 0.0) -> None:
         """Ask no more, after so many seconds at the most for what is still to be undone."""
         self._claims.close(seconds)

@@ -60,6 +60,11 @@ class Undoing:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @property
+    def pending(self) -> int:
+        """How many there are."""
+        return len(self._tasks)
+
     def add(self, server: str, undo: Undo, may_come: bool) -> None:
         """Undo what a server holds, now or as soon as it goes.
 

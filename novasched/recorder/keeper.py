@@ -30,6 +30,7 @@ QUESTIONS = 8
 Ask = Callable[[Request], Inquiry]
 Observer = Callable[[Account, Record], None]
 """Hears of each decision once it is kept, in the thread that keeps them."""
+Count = Callable[[Account], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Keeper:
 
     :param store: the file, if there is one.
     :param ask: finds out why Placement offers nothing.
+    :param count: adds a decision to others, kept or not; from any thread.
     :param clock: seconds since 1970.
     :param observers: accounts are kept for them, too.
     """
@@ -54,6 +56,7 @@ class Keeper:
         settings: Settings,
         store: Store | None = None,
         ask: Ask | None = None,
+        count: Count | None = None,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.perf_counter,
         observers: Sequence[Observer] = (),
@@ -61,7 +64,7 @@ class Keeper:
         self.settings = settings
         self._kept: deque[bytes] = deque(maxlen=settings.decisions_kept)
         self._store = store if settings.decisions_kept else None
-        self._ask = ask
+        self._ask, self._count = ask, count
         self._observers = tuple(observers)
         self._keeps = bool(settings.decisions_kept or self._observers)
         self._clock, self._timer = clock, timer
@@ -71,11 +74,20 @@ class Keeper:
         self._questions: Backlog[Refused] = Backlog(
             self._inquire, 'inquiries', lambda _: 'ask Placement why it offers nothing', QUESTIONS
         )
+        self._counts: Backlog[Account] = Backlog(
+            count or _forget, 'metrics', lambda _: 'count a decision', ROOM
+        )
         self._writes = True
+
+    @property
+    def dropped(self) -> int:
+        """How many records were."""
+        return self._accounts.dropped
 
     def opened(self, request: Request, seed: int) -> Account | None:
         """See :class:`novasched.ports.Records`."""
-        if not self._keeps and self.settings.fault_detail == 'none':
+        shown = self.settings.fault_detail != 'none'
+        if not (self._keeps or shown or self._count):
             return None
         return Account(request, seed, self._timer, detailed=self._store is not None)
 
@@ -83,9 +95,13 @@ class Keeper:
         """See :class:`novasched.ports.Records`."""
         if self._keeps and not self._accounts.add(account):
             LOG.warning('A decision record is dropped, since %d wait to be kept', ROOM)
+        if self._count and not self._counts.add(account):
+            self._count(account)  # none is left out
 
     def close(self) -> None:
-        """Keep what is left. Accounts lead to questions, and their answers to records."""
+        """Keep and count what is left. Accounts lead to questions, and their answers to
+        records."""
+        self._counts.close()
         for backlog in (self._accounts, self._questions, self._accounts):
             backlog.close()
 
@@ -136,3 +152,7 @@ class Keeper:
             self._writes = False
         else:
             self._writes = True
+
+
+def _forget(_: Account) -> None:
+    """Nobody counts."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import NamedTuple, Protocol, TypeAlias
@@ -21,6 +21,7 @@ from novasched.model.request import Request
 from novasched.model.selection import Selection
 from novasched.records import summary
 from novasched.records.causes import Causes, Dropped, Names
+from novasched.records.figures import FAILED, PLACED, REFUSED, Figures, Passed
 from novasched.records.reasons import counted, grouped, told
 from novasched.records.record import Look, Offer, Record, Result, Share, Stage, Weighed
 
@@ -60,11 +61,17 @@ class Unseen:
     def deducted(self, flights: Mapping[str, Sized], uuids: Sequence[str]) -> None:
         """Something is in flight to some of these hosts, or of others, and taken off."""
 
+    def begins(self) -> None:
+        """The hosts are at hand, and are going to be judged."""
+
     def passed(
         self, name: str, judged: Sequence[Host], rejected: Mapping[int, str], start: int
     ) -> None:
         """So many hosts came to a stage, and some of them did not pass: by their identity
         among those that were judged, with the reasons."""
+
+    def weighed(self, name: str) -> None:
+        """A weigher has done its part."""
 
     def ranked(self, hosts: Sequence[Host], order: Sequence[int], weights: Weights) -> None:
         """The hosts that passed are in order, the one to try first in front."""
@@ -115,11 +122,15 @@ class Watched(Unseen):
         # A weak reference, or else both would stay until garbage is looked for, which is rare,
         # with all that they know.
         self._account = weakref.proxy(account)
+        self._timer = account.timer
+        self._last = self._timer()
         self.server, self.index, self.named = server, index, named
         self.in_flight = 0
         self.start: int | None = None
         self.left = 0
         self.stages: list[tuple[str, int, list[str], Names]] = []
+        self.laps: list[float] = []
+        self.weighers: list[tuple[str, float]] = []
         self.best: list[Weighed] = []
         self.order = Names()
         self.refused: list[str] = []
@@ -128,6 +139,11 @@ class Watched(Unseen):
     def did(self, step: str) -> None:
         """See :class:`Unseen`."""
         self._account.did(step, self)
+        self._last = self._timer()
+
+    def begins(self) -> None:
+        """See :class:`Unseen`."""
+        self._last = self._timer()
 
     def deducted(self, flights: Mapping[str, Sized], uuids: Sequence[str]) -> None:
         """See :class:`Unseen`."""
@@ -146,7 +162,12 @@ class Watched(Unseen):
             gone = judged if all_gone else [host for host in judged if id(host) in rejected]
             names = Names.of([host.host for host in gone], [host.nodename for host in gone])
         self.stages.append((name, start, [*rejected.values()], names))
+        self.laps.append(self._lap())
         self.left = start - len(rejected)
+
+    def weighed(self, name: str) -> None:
+        """See :class:`Unseen`."""
+        self.weighers.append((name, self._lap()))
 
     def ranked(self, hosts: Sequence[Host], order: Sequence[int], weights: Weights) -> None:
         """See :class:`Unseen`."""
@@ -166,6 +187,16 @@ class Watched(Unseen):
                 )
                 for place in order[:BEST]
             ]
+
+    def _lap(self) -> float:
+        """Seconds since the last one."""
+        last, self._last = self._last, self._timer()
+        return self._last - last
+
+    def passages(self) -> Iterator[Passed]:
+        """The stages in numbers."""
+        for (name, start, reasons, _), seconds in zip(self.stages, self.laps, strict=True):
+            yield Passed(name, start, start - len(reasons), seconds)
 
     def folded(self) -> Look:
         """What is kept of it."""
@@ -215,14 +246,15 @@ class Account(Unrecorded):
         self.request, self.seed = request, seed
         self.narrowed: Request | None = None
         self.result = Result()
-        self._timer, self._detailed = timer, detailed
+        self.seconds = 0.0
+        self.timer, self._detailed = timer, detailed
         self.began = timer()
         self._marks: list[tuple[str, float, Watched | str | None]] = []
         self._noted = _Noted()
 
     def did(self, step: str, about: Watched | str | None = None) -> None:
         """See :class:`Unrecorded`."""
-        self._marks.append((step, self._timer(), about))
+        self._marks.append((step, self.timer(), about))
 
     @property
     def marks(self) -> list[Mark]:
@@ -242,7 +274,7 @@ class Account(Unrecorded):
     @property
     def age(self) -> float:
         """How long ago it began (seconds)."""
-        return self._timer() - self.began
+        return self.timer() - self.began
 
     @property
     def offer(self) -> Offer | None:
@@ -301,11 +333,13 @@ class Account(Unrecorded):
 
     def chose(self, answer: Sequence[Sequence[Selection]]) -> None:
         """See :class:`Unrecorded`."""
+        self.seconds = self.age
         hosts = tuple(selections[0].service_host for selections in answer)
         self.result = Result(hosts, alternates=len(answer[0]) - 1 if answer else 0)
 
     def failed(self, error: Exception) -> None:
         """No server has. Of errors that are not ours the text may hold anything."""
+        self.seconds = self.age
         cause = error.__cause__ if isinstance(error, NoValidHost) else error
         failure = None
         if isinstance(cause, NovaschedError):
@@ -343,6 +377,21 @@ class Account(Unrecorded):
             self.steps,
             self.result,
             noted.together_refused,
+        )
+
+    def figures(self) -> Figures:
+        """It in numbers."""
+        looks, result = self._noted.looks.values(), self.result
+        refused = sum(len(look.refused) for look in looks) + self._noted.together_refused
+        said = REFUSED if result.refusal is not None else PLACED
+        return Figures(
+            FAILED if result.failure is not None else said,
+            len(result.hosts),
+            self.seconds,
+            dict(self.steps),
+            [passed for look in looks for passed in look.passages()],
+            [each for look in looks for each in look.weighers],
+            refused,
         )
 
     def causes(self) -> Causes:

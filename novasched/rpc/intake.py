@@ -9,6 +9,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 from amqp.spec import Basic
@@ -25,6 +26,19 @@ FULL = 0.02  # and, when messages wait, whether there is a thread for the next
 HELD_UP = 2.5  # seconds without a look that no listener takes unless it is kept from it
 LONGEST = 5.0  # seconds in which the broker is to say that it has messages back
 MILLISECONDS = 1000
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has become of messages.
+
+    :ivar waits: the seconds that each waited which was begun, if anybody wants to know.
+    """
+
+    handled: int = 0
+    ignored: int = 0
+    dropped: int = 0
+    waits: deque[float] | None = None
 
 
 class Intake(AMQPListener):  # type: ignore[misc]
@@ -48,14 +62,17 @@ class Intake(AMQPListener):  # type: ignore[misc]
         callers: Callers,
         has_room: Callable[[], bool],
         ignored: Callable[[], Collection[str]],
+        counts: Counts | None = None,
     ) -> None:
         """:param has_room: whether a thread is free.
         :param ignored: the casts that nobody wants to hear of now.
+        :param counts: is kept by this one alone.
         """
         super().__init__(driver, conn)
         self._callers = callers
         self._has_room = has_room
         self._ignored = ignored
+        self._counts = counts or Counts()
         self._waiting: deque[Call] = deque()
         self._lost: dict[str, Moments] = {}
         self._tags = conn._new_tags
@@ -71,6 +88,7 @@ class Intake(AMQPListener):  # type: ignore[misc]
         self._forget_lost()
         if message.get('_msg_id') is None and message.get('method') in self._ignored():
             message.acknowledge()
+            self._counts.ignored += 1
             return
         lifetime = _lifetime(message)
         super().__call__(message)
@@ -80,6 +98,11 @@ class Intake(AMQPListener):  # type: ignore[misc]
         incoming = self.incoming.pop()
         before = self._lost.pop(incoming.msg_id, None)
         self._waiting.append(self._callers.add(incoming, lifetime, before))
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return len(self._waiting)
 
     def poll(
         self,
@@ -151,7 +174,9 @@ class Intake(AMQPListener):  # type: ignore[misc]
                 break
             self._waiting.popleft()
             if not useless:
+                self._count(call)
                 return call.incoming
+            self._counts.dropped += 1
             self._callers.forget(call.incoming)
             LOG.info(
                 'Request %s for instances %s is dropped, since %s; it has waited here for %.0f s',
@@ -161,6 +186,13 @@ class Intake(AMQPListener):  # type: ignore[misc]
                 time.monotonic() - call.came,
             )
         return None
+
+    def _count(self, call: Call) -> None:
+        """It is going to be begun."""
+        if call.incoming.msg_id is None:
+            self._counts.handled += 1
+        if self._counts.waits is not None:
+            self._counts.waits.append(time.monotonic() - call.came)
 
     def _useless(self, call: Call) -> str:
         """Why nobody would read the answer; empty if somebody may."""

@@ -27,7 +27,7 @@ from novasched.rpc.endpoint import (
     SchedulerEndpoint,
 )
 from novasched.rpc.faults import NoValidHost
-from novasched.rpc.intake import Intake
+from novasched.rpc.intake import Counts, Intake
 from novasched.rpc.serializer import Serializer
 
 EXCHANGE = 'nova'
@@ -88,13 +88,25 @@ class Server(RPCServer):  # type: ignore[misc]
 
     def __init__(
         self, transport: Any, target: oslo_messaging.Target, dispatcher: Any, callers: Callers,
-        ignored: Callable[[], Collection[str]],
+        ignored: Callable[[], Collection[str]], counts: Counts,
     ) -> None:  # fmt: skip
         super().__init__(transport, target, dispatcher)
         self._callers = callers
         self._ignored = ignored
+        self.counts = counts
+        self._intake: Intake | None = None
         self._in_progress = 0
         self._changing = threading.Lock()
+
+    @property
+    def in_progress(self) -> int:
+        """How many messages have a thread."""
+        return self._in_progress
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for one."""
+        return self._intake.waiting if self._intake else 0
 
     def has_room(self) -> bool:
         """Whether a thread is free."""
@@ -105,7 +117,9 @@ class Server(RPCServer):  # type: ignore[misc]
         rabbit = getattr(made, '_poll_style_listener', None)
         if not isinstance(rabbit, AMQPListener):
             return made  # oslo.messaging's fake transport has no broker
-        intake = Intake(rabbit.driver, rabbit.conn, self._callers, self.has_room, self._ignored)
+        intake = self._intake = Intake(
+            rabbit.driver, rabbit.conn, self._callers, self.has_room, self._ignored, self.counts
+        )
         for consumer in rabbit.conn._consumers:
             consumer.callback = intake
         return PollStyleListenerAdapter(intake, made.batch_size, made.batch_timeout)
@@ -124,16 +138,24 @@ class Server(RPCServer):  # type: ignore[misc]
 
 
 def make_server(
-    transport: Any, host: str, driver: Driver, observer: Observer | None = None
+    transport: Any,
+    host: str,
+    driver: Driver,
+    observer: Observer | None = None,
+    counts: Counts | None = None,
 ) -> Server:
     """A server, not started: ``start()``, ``stop()``, which leaves the queues and what is not
     begun to others, then ``wait()`` for what is in progress. It handles each message in a
-    thread of ``[DEFAULT] executor_thread_pool_size``."""
+    thread of ``[DEFAULT] executor_thread_pool_size``.
+
+    :param counts: is kept of them.
+    """
     observer = observer or Indifferent()
     callers = Callers()
     endpoints = [SchedulerEndpoint(driver, observer), BaseEndpoint()]
     dispatcher = Dispatcher(endpoints, Serializer(), callers)
-    return Server(transport, make_target(host), dispatcher, callers, observer.ignored)
+    target, counts = make_target(host), counts or Counts()
+    return Server(transport, target, dispatcher, callers, observer.ignored, counts)
 
 
 def _declare_options(conf: cfg.ConfigOpts) -> None:
