@@ -25,6 +25,10 @@ NEEDED = ('prometheus_client', 'waitress')
 DIRECTORY = 'PROMETHEUS_MULTIPROC_DIR'
 """prometheus_client's, which looks there when it is first imported."""
 
+NICE = 10
+"""What is added to the niceness of who serves HTTP: a tenth of a share where others want the
+processor."""
+
 
 @dataclass(frozen=True, slots=True)
 class Monitoring:
@@ -40,9 +44,11 @@ class Monitoring:
         return Meter(number)
 
     def web(self) -> Web:
-        """What the process does that serves HTTP."""
+        """What the process does that serves HTTP; to be called in there, by the main thread,
+        from which all others have their niceness."""
         from novasched.web.surface import surface
 
+        os.nice(NICE)
         return Web(self.socket, surface(self.directory))
 
     def ended(self, number: int) -> None:

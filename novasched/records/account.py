@@ -389,8 +389,8 @@ class Account(Unrecorded):
             len(result.hosts),
             self.seconds,
             dict(self.steps),
-            [passed for look in looks for passed in look.passages()],
-            [each for look in looks for each in look.weighers],
+            tuple(passed for look in looks for passed in look.passages()),
+            tuple(each for look in looks for each in look.weighers),
             refused,
         )
 

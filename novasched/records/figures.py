@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 PLACED, REFUSED, FAILED = 'placed', 'refused', 'failed'
@@ -32,6 +32,6 @@ class Figures:
     servers: int = 0
     seconds: float = 0.0
     steps: Mapping[str, float] = field(default_factory=dict)
-    stages: Sequence[Passed] = ()
-    weighers: Sequence[tuple[str, float]] = ()
+    stages: tuple[Passed, ...] = ()
+    weighers: tuple[tuple[str, float], ...] = ()
     claims_refused: int = 0

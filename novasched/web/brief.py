@@ -15,19 +15,25 @@ from novasched.web.routing import App
 
 
 class BriefServer(TcpWSGIServer):  # type: ignore[misc]
-    """waitress's own closes a connection on which nothing happens; this one closes a
-    connection on which too little does, too.
+    """waitress's own closes a connection on which nothing happens, and takes no more when there
+    are many. This one closes those on which too little happens, and the oldest for a new one.
 
     :param longest: seconds that a connection lasts, but for a request that is being answered.
+    :param most: so many connections there are.
     """
 
     def __init__(
-        self, app: App, listens: socket.socket, longest: float, limits: Mapping[str, Any]
+        self,
+        app: App,
+        listens: socket.socket,
+        longest: float,
+        most: int,
+        limits: Mapping[str, Any],
     ) -> None:
         adjustments = Adjustments(sockets=[listens], **limits)
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(adjustments.threads)
-        self._longest = longest
+        self._longest, self._most = longest, most
         super().__init__(
             app,
             _sock=listens,
@@ -40,6 +46,18 @@ class BriefServer(TcpWSGIServer):  # type: ignore[misc]
     def maintenance(self, now: float) -> None:
         """See waitress's."""
         super().maintenance(now)
-        for channel in self.active_channels.values():
-            if not channel.requests and channel.creation_time < now - self._longest:
+        for channel in self._idle():
+            if channel.creation_time < now - self._longest:
                 channel.will_close = True
+
+    def handle_accept(self) -> None:
+        """See waitress's."""
+        if len(self.active_channels) >= self._most and (idle := self._idle()):
+            # Closed at its next turn: what is reported of its socket is not to be another's.
+            min(idle, key=lambda channel: channel.creation_time).will_close = True
+        super().handle_accept()
+
+    def _idle(self) -> list[Any]:
+        """The connections on which no request is being answered."""
+        every = self.active_channels.values()
+        return [each for each in every if not each.requests and not each.will_close]

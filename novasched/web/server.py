@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that serves HTTP, whatever is sent to it.
 
-It yields to all others, takes a bounded number of connections and keeps each for a bounded
-time. The rest waits with the system, and is not let in.
+It yields to all others, has a bounded number of connections and keeps each for a bounded
+time.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from novasched.web.routing import App
 
 LOG = logging.getLogger(__name__)
 
-NICE = 10
-"""What is added to the process's niceness: a tenth of a share where others want the CPU."""
 BACKLOG = 64  # connections that wait with the system
 LONGEST = 10.0
-"""Seconds that a connection lasts, but for a request that is being answered: none is worth
-more, and one that trickles is to leave its place to others."""
-SWEEP = 1.0  # seconds between looks for connections whose time is over
+"""Seconds that a connection lasts, but for a request that is being answered."""
+MOST = 40
+"""So many connections there are. For one more, the oldest that asks nothing is closed: who asks
+does so at once, and who holds a place is to leave it to others."""
 LIMITS: dict[str, Any] = {
     'threads': 2,
-    'connection_limit': 40,
+    'connection_limit': 2 * MOST,
     'channel_timeout': 5,
     'cleanup_interval': 1,
     'max_request_header_size': 8192,
@@ -70,10 +69,9 @@ class Web:
         """Begin to serve."""
         from novasched.web.brief import BriefServer
 
-        os.nice(NICE)
         # Each stranger's mistake would be a line otherwise, and each wait for a thread.
         logging.getLogger('waitress').setLevel(logging.ERROR)
-        self._server = BriefServer(self._app, self._socket, LONGEST, LIMITS)
+        self._server = BriefServer(self._app, self._socket, LONGEST, MOST, LIMITS)
         self._thread = threading.Thread(target=self._run, name='http', daemon=True)
         self._thread.start()
 

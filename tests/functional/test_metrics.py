@@ -3,19 +3,32 @@
 
 from __future__ import annotations
 
+import math
+import os
+import re
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
 import psutil
 import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
+from novasched.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, METRICS
+
 from .client import NovaClient, Refused, new_uuids
 from .compute_rows import Flavor
+from .crowd import crowd
 from .daemon import Daemon
+from .http_flood import flood
 from .nova_cloud import NovaCloud
 from .processes import free_port, wait_until
+from .prometheus import RULES, Prometheus, expressions, promtool
 
 WAIT = 30.0
-SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=60_000)
+SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=1_000_000)
 
 
 def samples(bind: str) -> dict[tuple[str, ...], float]:
@@ -113,3 +126,115 @@ def wanted(placed: int, refused: int) -> dict[tuple[str, ...], float]:
         ('novasched_messages_waiting',): 0,
         ('novasched_snapshot_hosts',): 2,
     }
+
+
+def test_what_prometheus_makes_of_it(cloud: NovaCloud, client: NovaClient, tmp_path: Path) -> None:
+    """promtool finds nothing to complain of, every metric is there, and once there are requests
+    every expression of the dashboard and every value of the rules has numbers; no alert fires."""
+    cloud.reset()
+    cloud.add_host('host-1', ram_mb=100_000, vcpus=1_000, disk_gb=10_000)
+    cloud.add_host('host-2', ram_mb=100_000, vcpus=1_000, disk_gb=10_000)
+    bind = f'127.0.0.1:{free_port()}'
+    with (
+        Daemon(cloud, {'novasched': {'metrics_bind': bind}}),
+        Prometheus(tmp_path, bind) as prometheus,
+    ):
+        wanted = [*expressions(), *(rule['query'] for rule in values(prometheus))]
+        left = [*wanted, *sorted(names(rule['query'] for rule in prometheus.rules()))]
+        assert len(left) > 40
+
+        def all_have_numbers() -> bool:
+            client.select_destinations(new_uuids(1), SMALL)
+            with pytest.raises(Refused):
+                client.select_destinations(new_uuids(1), LARGE)
+            left[:] = [each for each in left if not are_numbers(prometheus.query(each))]
+            return not left
+
+        try:
+            wait_until(all_have_numbers, WAIT, 'numbers')
+        finally:
+            print('without numbers:', left)
+        assert {rule['health'] for rule in prometheus.rules()} == {'ok'}
+        firing = [rule['name'] for rule in prometheus.rules() if rule.get('state') == 'firing']
+        assert firing == []
+        text = requests.get(f'http://{bind}/metrics', timeout=WAIT).text
+        promtool('check', 'metrics', text=text)
+        shown = {sample[0] for sample in samples(bind)}
+        endings = {COUNTER: '', GAUGE: '', HISTOGRAM: '_bucket'}
+        assert {metric.name + endings[metric.kind] for metric in METRICS} <= shown
+
+
+def values(prometheus: Prometheus) -> list[dict[str, Any]]:
+    """The rules that are no alerts."""
+    return [rule for rule in prometheus.rules() if rule['type'] == 'recording']
+
+
+def names(queries: Iterable[str]) -> set[str]:
+    """The series that expressions look at."""
+    return {name for query in queries for name in re.findall(r'\bnovasched[_:][\w:]+', query)}
+
+
+def are_numbers(found: list[float]) -> bool:
+    """Whether there are any, and nothing else."""
+    return bool(found) and not any(map(math.isnan, found))
+
+
+def test_rules() -> None:
+    """They are rules, and each alert fires when it should and not when it should not."""
+    promtool('check', 'rules', str(RULES))
+    cases = Path(__file__).parent / 'rules' / 'novasched.test.yml'
+    promtool('test', 'rules', str(cases))
+    alerts = set(re.findall(r'alert: (\w+)', RULES.read_text()))
+    assert alerts == set(re.findall(r'alertname: (\w+)', cases.read_text()))
+
+
+def test_the_process_that_serves(cloud: NovaCloud, client: NovaClient) -> None:
+    """It is another one than those that schedule, with less of the processors. Killed, it comes
+    again; SIGHUP does it no harm; it ends with the others, and they do not end with it."""
+    cloud.reset()
+    cloud.add_host('host-1')
+    bind = f'127.0.0.1:{free_port()}'
+    with Daemon(cloud, {'novasched': {'metrics_bind': bind}}) as daemon:
+        [worker], [web] = children(daemon, 'worker'), children(daemon, 'web')
+        assert web.nice() > worker.nice()
+        wait_until(lambda: ('novasched_workers',) in samples(bind), WAIT, 'metrics')
+        os.kill(daemon.pid, signal.SIGHUP)
+        wait_until(lambda: 'SIGHUP: reloaded' in daemon.text(), WAIT, 'reload')
+        assert children(daemon, 'web') == [web]
+        web.kill()
+        wait_until(lambda: children(daemon, 'web') not in ([web], []), WAIT, 'another process')
+        client.select_destinations(new_uuids(1), SMALL)
+        one = lambda: samples(bind).get(('novasched_servers_placed_total',)) == 1  # noqa: E731
+        wait_until(one, WAIT, 'metrics')
+        assert children(daemon, 'worker') == [worker]
+        [web] = children(daemon, 'web')
+        directory = Path(re.findall(r'/\S*novasched-metrics-[^/]+', str(worker.memory_maps()))[0])
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert daemon.stop() == 0
+        assert not web.is_running()
+        assert not directory.exists()
+
+
+def test_a_flood(cloud: NovaCloud) -> None:
+    """Thousands who ask for metrics, who send garbage and who never come to an end take no
+    request its answer and no process its life, nor anybody who comes afterwards the metrics."""
+    cloud.reset()
+    cloud.add_host('host-1', vcpus=100_000, ram_mb=50_000_000, disk_gb=1_000_000)
+    bind = f'127.0.0.1:{free_port()}'
+    quiet = {'debug': False, 'service_down_time': 3600}
+    config = {'novasched': {'metrics_bind': bind}, 'DEFAULT': quiet}
+    with Daemon(cloud, config) as daemon, crowd(cloud.amqp_url) as callers:
+        before = psutil.Process(daemon.pid).children()
+        with flood(bind) as flooding:
+            servers = [*callers.ask(30)]
+            callers.listen(lambda: callers.answered(servers), 4 * WAIT, 'answer for all')
+            wait_until(lambda: flooding.sent > 2_000, 4 * WAIT, 'flood')
+            servers += callers.ask(30)
+            callers.listen(lambda: callers.answered(servers), 4 * WAIT, 'answer for all')
+        assert callers.answers == dict.fromkeys(servers, 1)
+        assert None not in callers.hosts.values()
+        counted = lambda: samples(bind)['novasched_servers_placed_total',] == 60  # noqa: E731
+        wait_until(counted, WAIT, 'metrics')
+        assert psutil.Process(daemon.pid).children() == before
+        assert len(daemon.text()) < 200_000
+        assert daemon.stop() == 0

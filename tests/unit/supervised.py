@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program under the supervisor, for its tests: says on its output what it does.
 
-``python -m tests.unit.supervised FILE WORKERS``; a reload takes a while and says what the
-file holds when it begins. The words in the file make it fail or hang.
+``python -m tests.unit.supervised FILE WORKERS [ASIDE]``; a reload takes a while and says what the
+file holds when it begins. The words in the file make it fail or hang. With ASIDE there is one
+more process, which is not vital.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -44,6 +46,24 @@ class Talkative:
             threading.Event().wait()
 
 
+class Frail:
+    """Another service, which ends badly where it can."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def start(self) -> None:
+        say('aside started')
+        if self.file.read_text() == 'break aside':
+            os._exit(3)
+
+    def reload(self) -> None:
+        say('aside reload')
+
+    def stop(self) -> None:
+        os._exit(3)
+
+
 def say(text: str) -> None:
     print(text, flush=True)
 
@@ -51,5 +71,7 @@ def say(text: str) -> None:
 if __name__ == '__main__':
     file, workers = Path(sys.argv[1]), int(sys.argv[2])
     jobs = [Job(lambda: Talkative(file))] * workers
+    if len(sys.argv) > 3:
+        jobs.append(Job(lambda: Frail(file), 'aside', False, lambda: say('aside ended')))
     plan = Plan(jobs, lambda: PATIENCE, lambda: say('master'))
     sys.exit(Supervisor(plan).run())

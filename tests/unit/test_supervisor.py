@@ -24,8 +24,9 @@ class Program:
         self.file.write_text('')
         self.log = folder / 'log'
 
-    def start(self, workers: int = 1) -> Process:
-        command = [sys.executable, '-m', 'tests.unit.supervised', str(self.file), str(workers)]
+    def start(self, workers: int = 1, *aside: str) -> Process:
+        words = [str(self.file), str(workers), *aside]
+        command = [sys.executable, '-m', 'tests.unit.supervised', *words]
         root = Path(__file__).parents[2]
         self.process = Process(command, self.log, env=dict(os.environ), cwd=root)
         return self.process
@@ -122,3 +123,20 @@ def test_a_worker_that_cannot_start(program: Program) -> None:
     wait_until(lambda: 'RuntimeError: as told' in program.lines(), WAIT, 'failure')
     program.file.write_text('')
     program.says('started')
+
+
+def test_what_is_not_vital(program: Program) -> None:
+    """A process beside the workers is started again when it dies, and told of when it has ended;
+    it hears of signals as they do, and however it ends, the status is theirs."""
+    program.file.write_text('break aside')
+    program.start(1, 'aside')
+    program.says('aside ended')
+    program.file.write_text('')
+    program.says('aside started', 2)
+    program.send(signal.SIGHUP)
+    program.says('aside reload')
+    program.says('reload ')
+    program.send(signal.SIGTERM)
+    assert program.process.wait(WAIT) == 0
+    assert program.lines().count('started') == 1
+    assert program.lines().count('aside ended') >= 2

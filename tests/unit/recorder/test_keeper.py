@@ -53,6 +53,30 @@ def test_the_newest_are_kept_in_memory():
     assert len({each.id for each in kept}) == 2
 
 
+def test_accounts_that_are_counted():
+    """Each is counted once though none is kept, and by the request itself when many wait."""
+    counted, begun, hold = [], threading.Event(), threading.Event()
+
+    def count(account):
+        counted.append(account.request.request_id)
+        if not begun.is_set():
+            begun.set()
+            assert hold.wait(10)
+
+    keeper = Keeper(Settings(decisions_kept=0), count=count)
+    wanted = [keeper.opened(each, 1) for each in named(*map(str, range(module.ROOM + 5)))]
+    keeper.closed(wanted[0])
+    assert begun.wait(10)
+    for account in wanted[1:]:
+        keeper.closed(account)
+    assert len(counted) == 1 + 4
+    hold.set()
+    keeper.close()
+    assert sorted(counted) == sorted(account.request.request_id for account in wanted)
+    assert keeper.dropped == 0
+    assert keeper.newest() == []
+
+
 @pytest.mark.parametrize(('kept', 'detail', 'wanted'), [(0, 'none', False), (0, 'counts', True), (1, 'none', True)])  # fmt: skip
 def test_accounts_that_nobody_wants(kept, detail, wanted):
     """None is begun where none is kept, nor shown to users."""

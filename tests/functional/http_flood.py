@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Strangers at a port of HTTP: many, rude and slow."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from novasched.conf.address import AddressType
+
+PATIENCE = 2.0
+ASKING, SLOW = 8, 30
+"""So many threads ask or send garbage; so many connections are held open by each of a few."""
+SENT = (
+    b'GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n',
+    b'GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n',
+    b'POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n' + b'x' * 20_000,
+    b'\x16\x03\x01' + bytes(range(256)) * 8 + b'\r\n\r\n',
+    b'GET /' + b'%' * 20_000 + b' HTTP/1.1\r\n\r\n',
+    b'nonsense\r\n\r\n',
+)
+
+
+class Flooding:
+    """How it goes."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+
+@contextmanager
+def flood(bind: str) -> Iterator[Flooding]:
+    """It, as long as the block lasts.
+
+    :param bind: HOST:PORT.
+    """
+    address = AddressType()(bind)
+    assert address is not None
+    found, over = Flooding(), threading.Event()
+
+    def connected() -> socket.socket:
+        return socket.create_connection((address.host, address.port), PATIENCE)
+
+    def ask() -> None:
+        for sent in itertools.cycle(SENT):
+            if over.is_set():
+                return
+            with contextlib.suppress(OSError), connected() as made:
+                made.sendall(sent)
+                while made.recv(65_536):
+                    pass
+            found.sent += 1
+
+    def trickle() -> None:
+        held: list[socket.socket] = []
+        while not over.wait(0.1):
+            with contextlib.suppress(OSError):
+                if len(held) < SLOW:
+                    held.append(connected())
+            for each in [*held]:
+                try:
+                    each.sendall(b'GET /metrics HTTP/1.1\r\nX: ' if each is held[-1] else b'x')
+                except OSError:
+                    each.close()
+                    held.remove(each)
+        for each in held:
+            each.close()
+
+    work: list[Callable[[], None]] = [*[ask] * ASKING, trickle, trickle]
+    with ThreadPoolExecutor(len(work)) as pool:
+        asking = [pool.submit(each) for each in work]
+        try:
+            yield found
+        finally:
+            over.set()
+    for each in asking:
+        each.result()
