@@ -38,9 +38,11 @@ class Monitoring:
     directory: str
 
     def meter(self, number: int) -> Meter:
-        """What the worker of that number measures with; to be called in there."""
+        """What the worker of that number measures with; to be called in there, where nobody
+        is to keep the port when the master has died."""
         from novasched.measuring import Meter
 
+        self.socket.close()
         return Meter(number)
 
     def web(self) -> Web:

@@ -10,7 +10,7 @@ from oslo_config import types
 
 MOST = 65_535
 _FORM = re.compile(
-    r'(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})'
+    r'(?:\[(?P<six>[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})'
 )
 
 

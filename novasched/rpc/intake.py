@@ -189,7 +189,7 @@ class Intake(AMQPListener):  # type: ignore[misc]
 
     def _count(self, call: Call) -> None:
         """It is going to be begun."""
-        if call.incoming.msg_id is None:
+        if not call.incoming.reply_q:  # a cast
             self._counts.handled += 1
         if self._counts.waits is not None:
             self._counts.waits.append(time.monotonic() - call.came)

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strangers at a port of HTTP: many, rude and slow."""
+"""Strangers at a port of HTTP: many, rude and slow.
+
+``python -m tests.functional.http_flood HOST:PORT`` floods until a line comes on its input, and
+says how often it sent something.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -80,3 +85,10 @@ def flood(bind: str) -> Iterator[Flooding]:
             over.set()
     for each in asking:
         each.result()
+
+
+if __name__ == '__main__':
+    with flood(sys.argv[1]) as it:
+        print('begun', flush=True)
+        sys.stdin.readline()
+    print(it.sent)

@@ -17,11 +17,13 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from novasched.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, METRICS
+from novasched.records.figures import RESULTS
 
 from .client import NovaClient, Refused, new_uuids
 from .compute_rows import Flavor
 from .crowd import crowd
 from .daemon import Daemon
+from .gate import gate_before
 from .http_flood import flood
 from .nova_cloud import NovaCloud
 from .processes import free_port, wait_until
@@ -99,6 +101,7 @@ def test_counts(cloud: NovaCloud, client: NovaClient) -> None:
     with Daemon(cloud, config) as daemon:
         both = lambda: samples(bind).get(('novasched_workers',)) == 2  # noqa: E731
         wait_until(both, WAIT, 'both workers')
+        client.sync_instance_info('host-1', [])
         ask(6, 3)
         wait_until(lambda: counted(6, 3), WAIT, 'counts')
         worker = children(daemon, 'worker')[0]
@@ -122,10 +125,32 @@ def wanted(placed: int, refused: int) -> dict[tuple[str, ...], float]:
         ('novasched_filter_hosts_in_total', 'ComputeFilter'): 2 * placed,
         ('novasched_filter_hosts_out_total', 'ComputeFilter'): 2 * placed,
         ('novasched_claims_refused_total',): 0,
-        ('novasched_message_wait_seconds_count',): placed + refused,
+        ('novasched_casts_total', 'handled'): 2,  # one that each of the workers heard
+        ('novasched_message_wait_seconds_count',): placed + refused + 2,
         ('novasched_messages_waiting',): 0,
         ('novasched_snapshot_hosts',): 2,
     }
+
+
+def test_what_fails(cloud: NovaCloud, client: NovaClient) -> None:
+    """While Placement is silent requests fail, and are not counted as refused; it is seen that it
+    is left alone, until it answers again."""
+    cloud.reset()
+    cloud.add_host('host-1')
+    bind = f'127.0.0.1:{free_port()}'
+    left_alone = lambda: samples(bind).get(('novasched_breaker_open', '', 'placement'))  # noqa: E731
+    with gate_before(cloud.placement_url) as gate:
+        placement = {'endpoint': gate.url, 'timeout': 1}
+        with Daemon(cloud, {'novasched': {'metrics_bind': bind}, 'placement': placement}):
+            wait_until(lambda: left_alone() == 0, WAIT, 'metrics')
+            gate.shut()
+            with pytest.raises(Refused):
+                client.select_destinations(new_uuids(1), SMALL)
+            wait_until(lambda: left_alone() == 1, WAIT, 'open breaker')
+            results = {each: samples(bind)['novasched_requests_total', each] for each in RESULTS}
+            assert results == {'placed': 0, 'refused': 0, 'failed': 1}
+            gate.opened.set()
+            wait_until(lambda: left_alone() == 0, WAIT, 'closed breaker')
 
 
 def test_what_prometheus_makes_of_it(cloud: NovaCloud, client: NovaClient, tmp_path: Path) -> None:

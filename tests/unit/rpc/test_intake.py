@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import pytest
 from novasched.model.request import Request
 from novasched.model.selection import Selection
 from novasched.rpc import server
+from novasched.rpc.intake import Counts
 from tests.unit.rpc.test_server import CONTEXT, HERE, a_transport
 from tests.unit.rpc.wire import CASTS, a_spec
 
@@ -59,9 +61,11 @@ def transport(tmp_path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def serving(transport: Any, door: Door, observer: Any = None) -> Iterator[Any]:
+def serving(
+    transport: Any, door: Door, observer: Any = None, counts: Counts | None = None
+) -> Iterator[Any]:
     """A client of a server that runs as long as the block lasts."""
-    running = server.make_server(transport, 'here', door, observer)
+    running = server.make_server(transport, 'here', door, observer, counts)
     running.start()
     target = oslo_messaging.Target(topic='scheduler', version='4.5')
     yield oslo_messaging.get_rpc_client(transport, target)
@@ -86,9 +90,10 @@ def test_one_after_the_other(transport: Any) -> None:
 
 
 def test_casts_that_nobody_needs(transport: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """They are not even decoded; the others are handled, and calls are answered."""
-    notebook = Notebook()
-    with serving(transport, Door(), notebook) as client:
+    """They are not even decoded; the others are handled, and calls are answered. All are
+    counted, and how long each waited that was begun."""
+    notebook, counts = Notebook(), Counts(waits=deque())
+    with serving(transport, Door(), notebook, counts) as client:
         everybody = client.prepare(fanout=True)
         for _ in range(50):
             everybody.cast(CONTEXT, 'sync_instance_info', garbage={'nova_object.name': 3})
@@ -97,6 +102,9 @@ def test_casts_that_nobody_needs(transport: Any, caplog: pytest.LogCaptureFixtur
         with pytest.raises(oslo_messaging.RemoteError, match='does not take zeal'):
             client.prepare(timeout=WAIT).call(CONTEXT, 'sync_instance_info', zeal=1)
     assert [each for each in caplog.messages if 'garbage' in each or 'skipping' in each] == []
+    assert (counts.handled, counts.ignored, counts.dropped) == (1, 50, 0)
+    assert counts.waits is not None
+    assert [0 <= each < WAIT for each in counts.waits] == [True, True]
 
 
 @pytest.mark.parametrize(

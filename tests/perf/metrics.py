@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What metrics cost, and what a flood at their port does: ``python -m tests.perf.metrics``.
+
+Two daemons with RabbitMQ, MariaDB and Placement, one of them with ``[novasched] metrics_bind``,
+are asked for a server again and again: in turn without metrics, with them, and with them while
+thousands of HTTP requests, garbage and connections that never ask come to the port. The flood
+comes from a process of the lowest priority, and the machine is the same. Prints milliseconds of
+requests in turn, and how much came to the port.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import novasched.processes  # noqa: F401  (oslo.messaging must find the choice made)
+from tests.functional.daemon import Daemon
+from tests.functional.processes import free_port
+from tests.functional.steady import Caller
+from tests.perf.cloud import cloud, config
+from tests.perf.tables import Sheet, show
+
+OFF, ON, FLOODED = 'metrics off', 'metrics on', 'metrics on, flooded'
+ROUNDS = 5
+WARM = 10  # requests that are not measured
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser('python -m tests.perf.metrics', description=__doc__)
+    parser.add_argument('--hosts', type=int, default=100)
+    parser.add_argument('--requests', type=int, default=200, help='of each kind')
+    chosen = parser.parse_args(arguments)
+    bind = f'127.0.0.1:{free_port()}'
+    with tempfile.TemporaryDirectory() as folder, cloud(Path(folder)) as (made, *_):
+        made.reset()
+        for number in range(chosen.hosts):
+            made.add_host(f'host-{number}', vcpus=10_000, ram_mb=10_000_000, disk_gb=100_000)
+        quiet = config(fallback=False)
+        loud = {**quiet, 'novasched': {'metrics_bind': bind}}
+        with (
+            closing(Caller(made.config('caller'))) as caller,
+            Daemon(made, quiet) as without,
+            Daemon(made, loud) as with_them,
+        ):
+            taken, came = measure(caller, without, with_them, bind, chosen.requests)
+    sent = {OFF: 0, ON: 0, FLOODED: came}
+    rows = [[how, *figures(seconds), f'{sent[how]:,}'] for how, seconds in taken.items()]
+    columns = ('how', 'p50', 'p95', 'longest', 'sent to the port')
+    show([Sheet('A request for one server, ms', columns, rows)])
+    return 0
+
+
+def measure(
+    caller: Caller, without: Daemon, with_them: Daemon, bind: str, count: int
+) -> tuple[dict[str, list[float]], int]:
+    """Seconds of each request, by how it was asked, and how much the flood sent."""
+    taken: dict[str, list[float]] = {OFF: [], ON: [], FLOODED: []}
+    came = 0
+    for daemon in (without, with_them):
+        batch(caller, daemon, WARM)
+    for _ in range(ROUNDS):
+        taken[OFF] += batch(caller, without, count // ROUNDS)
+        taken[ON] += batch(caller, with_them, count // ROUNDS)
+        with flooding(bind) as sent:
+            taken[FLOODED] += batch(caller, with_them, count // ROUNDS)
+        came += sent[0]
+    return taken, came
+
+
+def batch(caller: Caller, daemon: Daemon, count: int) -> list[float]:
+    """Seconds of so many requests, one after the other."""
+    answers = [caller.place(server=daemon.host) for _ in range(count)]
+    assert [each.error for each in answers if each.error] == []
+    return [each.taken for each in answers]
+
+
+@contextmanager
+def flooding(bind: str) -> Iterator[list[int]]:
+    """A flood from another process; at the end how much it sent."""
+    command = ['nice', '-n', '19', sys.executable, '-m', 'tests.functional.http_flood', bind]
+    sent: list[int] = []
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == 'begun\n'
+        yield sent
+        said, _ = child.communicate('enough\n')
+        sent.append(int(said))
+
+
+def figures(seconds: Sequence[float]) -> list[str]:
+    """Median, 95th percentile and maximum, in milliseconds."""
+    cuts = statistics.quantiles(seconds, n=20)
+    return [f'{each * 1000:.0f}' for each in (cuts[9], cuts[18], max(seconds))]
+
+
+if __name__ == '__main__':
+    sys.exit(main())
