@@ -51,6 +51,8 @@ class Monitoring:
         from novasched.web.surface import surface
 
         os.nice(NICE)
+        if hasattr(os, 'SCHED_BATCH'):  # who wakes up then interrupts nobody
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         return Web(self.socket, surface(self.directory))
 
     def ended(self, number: int) -> None:

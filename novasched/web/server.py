@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that serves HTTP, whatever is sent to it.
 
-It yields to all others, has a bounded number of connections and keeps each for a bounded
-time.
+It yields to all others, has a bounded number of connections, keeps each for a bounded time and
+takes a bounded number in a second.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ LONGEST = 10.0
 MOST = 40
 """So many connections there are. For one more, the oldest that asks nothing is closed: who asks
 does so at once, and who holds a place is to leave it to others."""
+RATE = 200
+"""So many connections begin within a second, each for one request; the rest waits with the
+system. Prometheus and those who look at pages need a few."""
 LIMITS: dict[str, Any] = {
     'threads': 2,
     'connection_limit': 2 * MOST,
@@ -71,7 +74,7 @@ class Web:
 
         # Each stranger's mistake would be a line otherwise, and each wait for a thread.
         logging.getLogger('waitress').setLevel(logging.ERROR)
-        self._server = BriefServer(self._app, self._socket, LONGEST, MOST, LIMITS)
+        self._server = BriefServer(self._app, self._socket, LONGEST, MOST, RATE, LIMITS)
         self._thread = threading.Thread(target=self._run, name='http', daemon=True)
         self._thread.start()
 

@@ -10,7 +10,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -18,7 +20,7 @@ from novasched.conf.address import Address
 from novasched.errors import ConfigError
 from novasched.web import brief
 from novasched.web.routing import routed, text
-from novasched.web.server import LIMITS, MOST, listening
+from novasched.web.server import LIMITS, MOST, RATE, listening
 from tests.functional.processes import free_port
 
 WAIT = 10.0
@@ -37,11 +39,11 @@ def echo(environ, start):
 class Served:
     """A port, and what comes from it."""
 
-    def __init__(self, longest: float = WAIT) -> None:
+    def __init__(self, longest: float = WAIT, rate: int = RATE) -> None:
         self.address = Address('127.0.0.1', free_port())
         routes = {'/text': text(lambda: b'hello\n'), '/fail': fail}
         listens = listening(self.address, 'option')
-        self.server = brief.BriefServer(routed(routes, echo), listens, longest, MOST, LIMITS)
+        self.server = brief.BriefServer(routed(routes, echo), listens, longest, MOST, rate, LIMITS)
 
     def connection(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(self.address.host, self.address.port, timeout=WAIT)
@@ -64,15 +66,21 @@ class Served:
         return found
 
 
-@pytest.fixture
-def served() -> Iterator[Served]:
-    """A server at work."""
-    made = Served(longest=1.0)
+@contextmanager
+def serving(made: Served) -> Iterator[Served]:
+    """It at work."""
     thread = threading.Thread(target=made.server.run, daemon=True)
     thread.start()
     yield made
     made.server.trigger.pull_trigger(lambda: made.server.asyncore.close_all(made.server._map))
     thread.join(WAIT)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """A server at work."""
+    with serving(Served(longest=1.0)) as made:
+        yield made
 
 
 @pytest.mark.parametrize(
@@ -138,6 +146,22 @@ def test_who_trickles_is_not_waited_for(served: Served) -> None:
     for each in several:
         with each:
             assert each.recv(1) == b''
+
+
+def test_no_more_in_a_second() -> None:
+    """Who is one too many waits, and is answered in the next."""
+    with serving(Served(rate=3)) as served:
+        began = time.monotonic()
+        assert [served.ask('GET', '/text').status for _ in range(7)] == [200] * 7
+        assert time.monotonic() - began >= 2.0
+
+
+def test_one_answer_a_connection(served: Served) -> None:
+    """More requests on it are not answered."""
+    found = served.raw(2 * b'GET /text HTTP/1.1\r\nHost: a\r\n\r\n')
+    assert found.count(b'HTTP/1.1 200 OK') == 1
+    assert found.count(b'Connection: close') == 1
+    assert found.endswith(b'\r\n\r\nhello\n')
 
 
 def test_a_port_in_use() -> None:
