@@ -8,21 +8,19 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from novasched.errors import NovaschedError
-from novasched.records.causes import Causes
+from novasched.records.causes import DETAILED, Causes
 from novasched.records.causes import from_json as causes_from_json
 from novasched.records.record import Record, from_json, to_json
 
 VERSION = 1
 PATIENCE = 5.0
 """Seconds for which one writer waits for another."""
-
-DETAILED = 100
-"""Of so many of the newest decisions the reason against each single host is kept."""
 
 SLACK = 100
 """Old records are removed when there are so many too many."""
@@ -151,7 +149,37 @@ class Archive:
 
     def last(self) -> list[Record]:
         """The newest decision, if there is any."""
-        return self._records('select record from decisions order by number desc limit 1', {})
+        return self.newest(1)
+
+    def newest(self, most: int, skipped: int = 0) -> list[Record]:
+        """So many of the newest decisions, without those that are newer still."""
+        return self._records(
+            'select record from decisions order by number desc limit :most offset :skipped',
+            {'most': most, 'skipped': skipped},
+        )
+
+    def count(self) -> int:
+        """How many decisions there are; their numbers have no gaps."""
+        with self._reading():
+            select = 'select coalesce(max(number) - min(number) + 1, 0) from decisions'
+            return int(self._connection.execute(select).fetchone()[0])
+
+    def by_id(self, id: str) -> Record | None:
+        """One decision."""
+        found = self._records('select record from decisions where id = :id', {'id': id})
+        return found[0] if found else None
+
+    def choosing(self, host: str, most: int, among: int) -> list[Record]:
+        """So many of the newest decisions that chose a host, out of so many decisions."""
+        select = (
+            'select record from decisions where instr(record, :host) and number > '
+            '(select max(number) from decisions) - :among order by number desc'
+        )
+        named = msgspec.json.encode(host).decode()
+        with self._reading():
+            rows = self._connection.execute(select, {'host': named, 'among': among})
+            found = (record for (text,) in rows if host in (record := from_json(text)).result.hosts)
+            return [*islice(found, most)]
 
     def causes(self, record: Record) -> Causes | None:
         """Why not, host by host; None if that is not kept any more."""
@@ -161,7 +189,7 @@ class Archive:
             ).fetchone()
             return causes_from_json(found[0]) if found and found[0] else None
 
-    def _records(self, select: str, values: dict[str, str]) -> list[Record]:
+    def _records(self, select: str, values: dict[str, str | int]) -> list[Record]:
         with self._reading():
             return [from_json(text) for (text,) in self._connection.execute(select, values)]
 

@@ -14,6 +14,9 @@ import msgspec
 
 from novasched.records.reasons import all_told, counted
 
+DETAILED = 100
+"""They are kept of so many of the newest decisions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Names:

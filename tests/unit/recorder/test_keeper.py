@@ -8,7 +8,8 @@ from novasched.errors import PlacementUnavailable
 from novasched.model.settings import Settings
 from novasched.recorder import keeper as module
 from novasched.recorder.keeper import Keeper
-from novasched.recorder.store import DETAILED, SLACK, Archive, Store, Unreadable
+from novasched.recorder.store import SLACK, Archive, Store, Unreadable
+from novasched.records.causes import DETAILED
 from novasched.records.record import Inquiry
 from tests.builders import a_host, a_request
 from tests.decided import Decided
@@ -97,6 +98,25 @@ def test_a_file_that_is_read(tmp_path):
     assert archive.causes(record).against('a') == ['fit, number 1 of 1 by weight']
     assert (tmp_path / 'decisions').stat().st_mode & 0o777 == 0o600
     archive.close()
+
+
+def test_a_file_that_is_leafed_through(tmp_path):
+    """The newest come first, some at a time; a decision is found by its id and its hosts."""
+    path = str(tmp_path / 'decisions')
+    names = [str(number) for number in range(5)]
+    decide(Keeper(Settings(), Store(path, 10)), *named(*names))
+    archive = Archive(path)
+    pages = [archive.newest(2, skipped) for skipped in (0, 2, 4, 6)]
+    assert [[each.asked.servers[0] for each in page] for page in pages] == [
+        ['4', '3'], ['2', '1'], ['0'], [],
+    ]  # fmt: skip
+    assert archive.count() == 5
+    (newest, *_) = archive.newest(5)
+    assert archive.by_id(newest.id) == newest
+    assert archive.by_id('nothing') is None
+    assert archive.choosing('a', 3, 1000) == archive.newest(3)
+    assert archive.choosing('a', 3, 2) == archive.newest(2)
+    assert archive.choosing('b', 3, 1000) == []
 
 
 def test_several_workers_write_one_file(tmp_path):
