@@ -78,10 +78,12 @@ from novasched.rpc.server import TOPIC, Server, make_server, make_transport
 from novasched.secrets import hide
 from novasched.supervisor import Job, Plan, Supervisor
 from novasched.tracing import Tracing
+from novasched.viewing import page_of, web
 
 if TYPE_CHECKING:
     from novasched.measuring import Meter
     from novasched.metrics.tally import Tally
+    from novasched.page.app import Page
 
 LOG = logging.getLogger('nova.scheduler.manager')
 SERVICE_LOG = logging.getLogger('nova.service')
@@ -315,6 +317,7 @@ def run(conf: cfg.ConfigOpts) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     version = importlib.metadata.version(PACKAGE)
     meditation.listen(conf, version)
+    page = page_of(conf)
     with monitoring(configuration.metrics_bind(conf)) as watch:
         preflight(conf)
         share_modules()
@@ -325,10 +328,15 @@ def run(conf: cfg.ConfigOpts) -> int:
         def reload() -> None:
             reload_options(conf)
 
-        return Supervisor(Plan(_jobs(conf, version, watch), timeout, reload)).run()
+        return Supervisor(Plan(_jobs(conf, version, watch, page), timeout, reload)).run()
 
 
-def _jobs(conf: cfg.ConfigOpts, version: str, watch: Monitoring | None) -> list[Job]:
+def _jobs(
+    conf: cfg.ConfigOpts,
+    version: str,
+    watch: Monitoring | None,
+    page: Callable[[], Page] | None,
+) -> list[Job]:
     """What the processes are for: the workers, and whoever serves what is seen of them."""
 
     def make(number: int) -> SchedulerService:
@@ -343,7 +351,7 @@ def _jobs(conf: cfg.ConfigOpts, version: str, watch: Monitoring | None) -> list[
         Job(functools.partial(make, number), ended=functools.partial(watch.ended, number))
         for number in numbers
     ]
-    return [*jobs, Job(watch.web, 'web', vital=False)]
+    return [*jobs, Job(functools.partial(web, watch, page), 'web', vital=False)]
 
 
 def _database(conf: cfg.ConfigOpts, group: str, patience: float) -> Database:

@@ -68,6 +68,11 @@ class AggregateReader:
         """
         return self._turns.since(since)
 
+    @property
+    def failing(self) -> bool:
+        """Whether the API database did not answer the last time."""
+        return self._failing
+
     def _refresh(self) -> State:
         """What the API database says. While it says nothing, what it has said last: that
         changes rarely, and servers can go where they went before."""

@@ -252,7 +252,19 @@ def service_group(
 
     :raises ConfigError: the memcached that is to be used cannot be.
     """
+    group = group_of(conf, settings, host, utcnow)
+    if isinstance(group, MemcachedGroup):
+        return group, MemcachedHeartbeat(group, own, cells, host, utcnow)
+    return group, Heartbeat(own, cells, host, utcnow)
+
+
+def group_of(
+    conf: cfg.ConfigOpts, settings: Settings, host: str, utcnow: Callable[[], datetime]
+) -> Group:
+    """What tells who is up.
+
+    :raises ConfigError: the memcached that is to be used cannot be.
+    """
     if settings.servicegroup_driver != MEMCACHED:
-        return DatabaseGroup(settings.service_down_time), Heartbeat(own, cells, host, utcnow)
-    group = MemcachedGroup(region(conf, settings.service_down_time), host, utcnow)
-    return group, MemcachedHeartbeat(group, own, cells, host, utcnow)
+        return DatabaseGroup(settings.service_down_time)
+    return MemcachedGroup(region(conf, settings.service_down_time), host, utcnow)

@@ -25,7 +25,7 @@ from novasched.inflight import InFlight
 from novasched.model.host import Aggregate, Fleet, Host
 from novasched.model.request import Request
 from novasched.model.settings import Settings
-from novasched.turns import Turns
+from novasched.turns import NOW, Turns
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 Members = Mapping[str, tuple[Aggregate, ...]]
@@ -136,6 +136,13 @@ class HostReader:
 
         versions = (version for _, version in self._gather(self.cells.all(), least))
         return min(filter(None, versions), default=0)
+
+    def snapshot(self, moment: float = NOW) -> Snapshot:
+        """All cells that answer, as of that moment (monotonic seconds) or later.
+
+        :raises DatabaseUnavailable: the API database has never answered yet.
+        """
+        return self._turns.since(moment)
 
     def prepare(self, moment: float) -> None:
         """See :class:`novasched.ports.Hosts`."""

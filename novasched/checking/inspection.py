@@ -12,7 +12,16 @@ from dataclasses import replace
 # First: it chooses the threads with which the libraries below are imported.
 import novasched.processes  # noqa: F401
 from novasched import conf as configuration
-from novasched.checking import broker, databases, differences, known, options, placement, plugged
+from novasched.checking import (
+    broker,
+    databases,
+    differences,
+    known,
+    options,
+    page,
+    placement,
+    plugged,
+)
 from novasched.checking import values as written_values
 from novasched.checking.finding import Finding, Level
 from novasched.checking.nova_conf import NovaConf, Unreadable, load
@@ -45,6 +54,7 @@ def findings(files: Sequence[str], folders: Sequence[str], timeout: float) -> li
         nova_conf = NovaConf(conf, configuration.settings(conf), written, timeout)
         found += written_values.check_together(nova_conf.settings, written)
         found += differences.check(nova_conf)
+        found += page.check(nova_conf)
         found += answers(_questions(nova_conf), timeout)
     secrets = Secrets.of(secret_values(written))
     return [

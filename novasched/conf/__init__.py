@@ -233,9 +233,29 @@ def metrics_bind(conf: cfg.ConfigOpts) -> Address | None:
 
     :raises ConfigError: it is no address.
     """
-    option = next(option for _, option in OPTIONS if option.dest == 'metrics_bind')
-    address: Address | None = _read(conf, 'novasched', option)
+    address: Address | None = _own(conf, 'metrics_bind')
     return address
+
+
+def page(conf: cfg.ConfigOpts) -> bool:
+    """``[novasched] page``.
+
+    :raises ConfigError: it is neither true nor false.
+    """
+    return bool(_own(conf, 'page'))
+
+
+def page_remote(conf: cfg.ConfigOpts) -> bool:
+    """``[novasched] page_remote``.
+
+    :raises ConfigError: it is neither true nor false.
+    """
+    return bool(_own(conf, 'page_remote'))
+
+
+def _own(conf: cfg.ConfigOpts, name: str) -> Any:
+    """An option of ours that fills no field of Settings."""
+    return _read(conf, 'novasched', next(each for _, each in OPTIONS if each.dest == name))
 
 
 def _read(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> Any:

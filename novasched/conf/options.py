@@ -230,4 +230,10 @@ OPTIONS: list[tuple[str, cfg.Opt]] = [
     ('novasched', cfg.Opt('metrics_bind', type=AddressType(), help=(
         'Where metrics for Prometheus are served by HTTP: HOST:PORT or [::1]:PORT. Nothing is '
         'measured or served unless this is set; novasched[metrics] must be installed.'))),
+    ('novasched', cfg.BoolOpt('page', default=False, help=(
+        'Show hosts and decisions as a page, to be read in a browser, where metrics_bind says; '
+        'novasched[page] must be installed.'))),
+    ('novasched', cfg.BoolOpt('page_remote', default=False, help=(
+        'Show the page to whoever reaches metrics_bind, without a login. Otherwise it is shown '
+        'on this machine alone, and through a proxy there.'))),
 ]  # fmt: skip

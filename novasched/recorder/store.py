@@ -22,6 +22,9 @@ VERSION = 1
 PATIENCE = 5.0
 """Seconds for which one writer waits for another."""
 
+ALL = -1
+"""However many there are, to SQLite."""
+
 SLACK = 100
 """Old records are removed when there are so many too many."""
 
@@ -138,13 +141,13 @@ class Archive:
         """Close the file."""
         self._connection.close()
 
-    def of(self, name: str) -> list[Record]:
+    def of(self, name: str, most: int = ALL, skipped: int = 0) -> list[Record]:
         """The decisions on a server or of a request, by UUID or request id, newest first."""
         return self._records(
             'select record from decisions where request_id = :name or global_request_id = :name '
             'or number in (select number from servers where uuid = :name) '
-            'order by number desc',
-            {'name': name},
+            'order by number desc limit :most offset :skipped',
+            {'name': name, 'most': most, 'skipped': skipped},
         )
 
     def last(self) -> list[Record]:

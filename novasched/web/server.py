@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from novasched.conf.address import Address
@@ -63,8 +64,11 @@ def listening(address: Address, option: str) -> socket.socket:
 class Web:
     """Serves an application. Implements :class:`novasched.supervisor.Service`."""
 
-    def __init__(self, listens: socket.socket, app: App) -> None:
-        self._socket, self._app = listens, app
+    def __init__(
+        self, listens: socket.socket, app: App, renew: Callable[[], None] | None = None
+    ) -> None:
+        """:param renew: reads anew what may have changed."""
+        self._socket, self._app, self._renew = listens, app, renew
         self._server: Any = None
         self._thread: threading.Thread | None = None
 
@@ -79,7 +83,9 @@ class Web:
         self._thread.start()
 
     def reload(self) -> None:
-        """There is nothing that it could read anew."""
+        """Read anew what may have changed, if there is anything."""
+        if self._renew is not None:
+            self._renew()
 
     def stop(self) -> None:
         """Close every connection."""

@@ -17,10 +17,13 @@ LAYERS = [
     {'cmd'},
     {'sandbox', 'checking', 'shadow', 'explaining'},
     {'service'},
+    {'viewing'},
     {'monitoring'},
     {'measuring'},
     {'notify.sender'},
-    {'web'},
+    {'web', 'page'},
+    {'page.heat', 'page.machine'},
+    {'page.guard', 'page.resources', 'page.sight', 'page.told', 'page.wanted'},
     {'rpc', 'cells', 'network', 'placement.client', 'plugins', 'conf', 'recorder', 'metrics'},
     {'placement.claims'},
     {'placement.api', 'placement.undoing'},
@@ -49,6 +52,8 @@ PURE = {
     'model', 'cycle', 'pipeline', 'narrowing', 'weighing', 'filters', 'weighers', 'prefilters',
     'placement.query', 'placement.candidates', 'placement.relaxing', 'placement.pinning',
     'placement.features', 'records', 'notify', 'errors', 'secrets', 'fitting', 'numa', 'pci',
+    'page.guard', 'page.heat', 'page.machine', 'page.resources', 'page.sight', 'page.told',
+    'page.wanted',
 }  # fmt: skip
 IMPURE_MODULES = {
     'keystoneauth1', 'requests', 'socket', 'sqlalchemy', 'subprocess', 'threading', 'time',

@@ -50,9 +50,11 @@ def test_the_api_database_fails(cloud, caplog):
     cloud.add_aggregate(2, [], zone='b')
     for _ in range(2):
         assert [each.id for each in aggregates.all()] == [1]
+    assert aggregates.failing
     with cloud.api.begin() as connection:
         connection.execute(sa.text(rename('lost', 'aggregate_hosts')))
     assert [each.id for each in aggregates.all()] == [1, 2]
+    assert not aggregates.failing
     assert caplog.messages == [
         'Aggregates cannot be read, and stay as they were: API database: no such table: '
         'aggregate_hosts',

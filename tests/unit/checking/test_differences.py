@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from novasched import conf as configuration
-from novasched.checking import differences, nova_conf, plugged
+from novasched.checking import differences, nova_conf, page, plugged
 from novasched.checking.questions import answers
 from novasched.conf.options import OPTIONS
 from novasched.model.settings import DEFAULT_FILTERS
@@ -125,3 +125,16 @@ def test_libraries_for_traces(read, monkeypatch, there, level):
     assert (str(last.level), last.subject) == (level, 'libraries for traces')
     assert there or 'pip install novasched[tracing]' in last.text
     assert 'Kraken77' not in last.text
+
+
+@pytest.mark.parametrize(
+    ('text', 'found'),
+    [
+        ('', []),
+        ('[novasched]\npage = true', ['error [novasched] page']),
+        ('[novasched]\npage = true\nmetrics_bind = 127.0.0.1:9105', ['ok [novasched] page']),
+    ],
+)
+def test_the_page(read, text, found):
+    """It is told before the switch where it can be shown, and where it cannot."""
+    assert [f'{each.level} {each.subject}' for each in page.check(read(text))] == found

@@ -114,6 +114,8 @@ def test_a_file_that_is_leafed_through(tmp_path):
     (newest, *_) = archive.newest(5)
     assert archive.by_id(newest.id) == newest
     assert archive.by_id('nothing') is None
+    assert archive.of('2', 1) == archive.newest(1, 2)
+    assert archive.of('2', 1, 1) == []
     assert archive.choosing('a', 3, 1000) == archive.newest(3)
     assert archive.choosing('a', 3, 2) == archive.newest(2)
     assert archive.choosing('b', 3, 1000) == []

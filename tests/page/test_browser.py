@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page as a browser shows it: to eyes, to a keyboard and to a screen reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from axe_selenium_python import Axe
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.expected_conditions import url_contains
+from selenium.webdriver.support.wait import WebDriverWait
+
+from novasched.recorder.store import Archive
+from tests.page.browser import appear, browser, served
+from tests.page.sample import Cells, a_page, cloud, decided
+
+DESKTOP, PHONE = 1280, 390
+WAIT = 30.0
+PAGES = {
+    'map': '/',
+    'pinned': '/?show=pinned&by=zone',
+    'table': '/?form=table&order=fullest',
+    'chosen': '/?by=aggregate&within=rack-01&state=disabled',
+    'nothing': '/?name=nobody',
+    'host': '/hosts/compute-002',
+    'decisions': '/decisions',
+    'decision': '/decisions/{placed}?host=compute-007',
+    'refusal': '/decisions/{refused}',
+    'error': '/decisions/nothing',
+}
+
+
+@pytest.fixture(scope='module')
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
+    """A page, and what its paths are filled with."""
+    path = tmp_path_factory.mktemp('page') / 'decisions'
+    cells = cloud(300)
+    decided(path, [host for each in cells.values() for host in each], 30)
+    records = Archive(str(path)).newest(30)
+    ids = {
+        'placed': next(each.id for each in records if each.result.hosts),
+        'refused': next(each.id for each in records if not each.result.hosts),
+    }
+    with served(a_page(Cells(cells), path, patience=60.0)) as url:
+        yield url, ids
+
+
+@pytest.fixture(scope='module')
+def chromium() -> Iterator[webdriver.Chrome]:
+    """A browser."""
+    with browser() as driver:
+        yield driver
+
+
+@pytest.fixture(params=PAGES)
+def path(request: pytest.FixtureRequest, site: tuple[str, dict[str, str]]) -> str:
+    """Each page in turn."""
+    url, ids = site
+    return url + PAGES[request.param].format(**ids)
+
+
+def arrived(driver: webdriver.Chrome, place: str) -> None:
+    """Wait until a page of that place is there."""
+    WebDriverWait(driver, WAIT).until(url_contains(place))
+
+
+def test_accessibility(chromium: webdriver.Chrome, path: str) -> None:
+    """axe finds nothing: names, landmarks, headings, tables, and contrast in light and dark."""
+    for scheme in ('light', 'dark'):
+        appear(chromium, scheme, DESKTOP)
+        chromium.get(path)
+        axe = Axe(chromium)
+        axe.inject()
+        found = axe.run(options={'runOnly': ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice']})
+        told = [
+            f'{each["id"]}: {node["html"]}'
+            for each in found['violations']
+            for node in each['nodes']
+        ]
+        assert told == [], scheme
+    assert chromium.get_log('browser') == [] or path.endswith('nothing')
+
+
+def test_narrow_screens(chromium: webdriver.Chrome, path: str) -> None:
+    """Nothing but a table is wider than a phone, and that scrolls by itself."""
+    appear(chromium, 'light', PHONE)
+    chromium.get(path)
+    wide, there = chromium.execute_script(
+        'return [document.scrollingElement.scrollWidth, window.innerWidth]'
+    )
+    assert wide <= there == PHONE
+
+
+def test_a_keyboard(chromium: webdriver.Chrome, site: tuple[str, dict[str, str]]) -> None:
+    """The first key leads past the navigation; each stop is seen, and squares are none."""
+    appear(chromium, 'light', DESKTOP)
+    chromium.get(f'{site[0]}/?name=compute-1')
+    keys = ActionChains(chromium)
+    keys.send_keys(Keys.TAB).perform()
+    skip = chromium.switch_to.active_element
+    assert skip.text == 'Skip to the content'
+    assert skip.rect['y'] >= 0
+    skip.send_keys(Keys.ENTER)
+    assert chromium.switch_to.active_element.get_attribute('id') == 'main'
+    stops = []
+    for _ in range(40):
+        keys.send_keys(Keys.TAB).perform()
+        stop = chromium.switch_to.active_element
+        if stop.tag_name == 'body':
+            break
+        outline = stop.value_of_css_property('outline-style')
+        assert outline not in ('none', 'hidden'), stop.get_attribute('outerHTML')
+        stops.append(stop.get_attribute('name') or stop.text)
+    for wanted in ('vCPUs', 'Zone', 'Table', 'name', 'state', 'Show', 'The same as a table'):
+        assert wanted in stops
+    assert len(stops) < 30
+    assert len(chromium.find_elements(By.CSS_SELECTOR, '.map a')) == 100
+
+
+def test_forms(chromium: webdriver.Chrome, site: tuple[str, dict[str, str]]) -> None:
+    """They do without scripts: what is typed comes back as what is shown."""
+    url, ids = site
+    chromium.get(f'{url}/?show=disk&by=zone')
+    chromium.find_element(By.NAME, 'name').send_keys('compute-00', Keys.ENTER)
+    arrived(chromium, 'name=compute-00')
+    assert chromium.find_element(By.CSS_SELECTOR, '[aria-current="true"]').text == 'Disk'
+    assert '9 hosts' in chromium.find_element(By.CSS_SELECTOR, '.summary').text
+    chromium.find_element(By.CSS_SELECTOR, '.map a').click()
+    arrived(chromium, '/hosts/compute-00')
+    assert chromium.find_element(By.TAG_NAME, 'h1').text.startswith('compute-00')
+    chromium.get(f'{url}/decisions/{ids["refused"]}')
+    chromium.find_element(By.NAME, 'host').send_keys('compute-007', Keys.ENTER)
+    arrived(chromium, 'host=compute-007')
+    assert chromium.find_element(By.CSS_SELECTOR, '.why').text.startswith('compute-007: ')

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever is asked of the page, it answers as a page."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, urlencode
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.page.sample import Cells, a_page, cloud
+from tests.unit.page.asking import ask_raw, seen
+
+MARKUP = (
+    '<evil>',
+    '"><evil evil="',
+    "' evil='",
+    '&lt;evil&gt;',
+    '{{evil}}',
+    '{% evil %}',
+    '\r\nevil: evil',
+    '\x00',
+    '..',
+    '%',
+    '\u202eevil',
+)
+PAGE = a_page(Cells(cloud(12)), None, patience=60.0)
+TAGS = {
+    'a', 'body', 'button', 'caption', 'dd', 'div', 'dl', 'dt', 'footer', 'form', 'h1', 'h2', 'h3', 'head', 'header',
+    'html', 'i', 'input', 'label', 'li', 'link', 'main', 'meta', 'nav', 'ol', 'option', 'p', 'rect', 'section',
+    'select', 'span', 'strong', 'svg', 'table', 'tbody', 'td', 'th', 'thead', 'title', 'tr', 'ul',
+}  # fmt: skip
+"""The elements of the templates."""
+
+texts = st.lists(st.one_of(st.sampled_from(MARKUP), st.text(max_size=20)), max_size=4).map(''.join)
+known = st.sampled_from(
+    ['show', 'by', 'within', 'state', 'name', 'order', 'form', 'page', 'q', 'host', 'evil']
+)
+values = st.one_of(
+    texts,
+    st.sampled_from(['ram', 'pinned', 'zone', 'aggregate', 'table', '1', '2', '-1', 'down', '']),
+)
+encoded = texts.map(lambda text: text.encode(errors='surrogatepass'))
+paths = st.one_of(
+    st.tuples(
+        st.sampled_from(['/', '/hosts/', '/decisions/', '/decisions', '/hosts/compute-03']),
+        encoded,
+    ).map(lambda both: both[0] + quote(both[1])),
+    st.binary(max_size=40).map(lambda raw: '/' + quote(raw)),
+    st.just(''),
+)
+queries = st.one_of(
+    st.lists(st.tuples(known, values), max_size=4).map(
+        lambda pairs: urlencode(pairs, errors='surrogatepass')
+    ),
+    st.binary(max_size=60).map(lambda raw: raw.decode('latin-1')),
+)
+
+
+@settings(deadline=None)
+@given(paths, queries)
+@example('/', 'name=%3Cevil%3E')
+@example('/', 'within=%22%3E%3Cevil+evil%3D%22')
+@example('/hosts/%3Cevil%3E', '')
+@example('/decisions', 'q=%3Cevil%3E')
+def test_any_request(path: str, query: str) -> None:
+    """It is well-formed, of the elements and attributes of the templates alone, and no error
+    of ours."""
+    answer = ask_raw(PAGE, path, query)
+    assert answer.status < 500
+    assert answer.headers['X-Content-Type-Options'] == 'nosniff'
+    if not answer.headers['Content-Type'].startswith('text/html'):
+        return
+    found = seen(answer)
+    assert {tag for tag, _ in found.elements} <= TAGS
+    for _, attributes in found.elements:
+        assert not [name for name in attributes if re.match('evil|on|style|src$', name)]
+        assert not re.match(r'\s*\w+:', attributes.get('href') or '')
