@@ -49,20 +49,7 @@ from novasched.notify.sender import Sender, make_notices
 from novasched.placement.client import PlacementClient
 from novasched.ports import Silence
 from novasched.prefilters import Sources
-from novasched.prefilters.accelerators import AcceleratorsPrefilter
-from novasched.prefilters.availability_zone import AvailabilityZonePrefilter
-from novasched.prefilters.compute_status import ComputeStatusPrefilter
-from novasched.prefilters.ephemeral_encryption import EphemeralEncryptionPrefilter
-from novasched.prefilters.image_metadata import ImageMetadataPrefilter
-from novasched.prefilters.image_type_support import ImageTypeSupportPrefilter
-from novasched.prefilters.isolated_aggregates import IsolatedAggregatesPrefilter
-from novasched.prefilters.owner_nova import OwnerNovaPrefilter
-from novasched.prefilters.packed_virtqueue import PackedVirtqueuePrefilter
-from novasched.prefilters.remote_managed_ports import RemoteManagedPortsPrefilter
-from novasched.prefilters.routed_networks import RoutedNetworksPrefilter
-from novasched.prefilters.tenant_aggregate import TenantAggregatePrefilter
-from novasched.prefilters.tpm_secret_security import TpmSecretSecurityPrefilter
-from novasched.prefilters.virtio_sound import VirtioSoundPrefilter
+from novasched.prefilters.order import PREFILTERS
 from novasched.processes import (
     collect_seldom,
     loopingcall,
@@ -88,23 +75,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger('nova.scheduler.manager')
 SERVICE_LOG = logging.getLogger('nova.service')
 PACKAGE = 'novasched'
-PREFILTERS = (
-    TenantAggregatePrefilter,
-    AvailabilityZonePrefilter,
-    ImageTypeSupportPrefilter,
-    ComputeStatusPrefilter,
-    IsolatedAggregatesPrefilter,
-    ImageMetadataPrefilter,
-    AcceleratorsPrefilter,
-    PackedVirtqueuePrefilter,
-    RoutedNetworksPrefilter,
-    RemoteManagedPortsPrefilter,
-    EphemeralEncryptionPrefilter,
-    VirtioSoundPrefilter,
-    TpmSecretSecurityPrefilter,
-    OwnerNovaPrefilter,
-)
-"""In the order in which they run."""
 MINUTE = 60  # seconds
 LAST_WORDS = 2  # seconds, of those that a worker has to end, that are left for its log
 TRIM = 10  # seconds between looks for memory that the system can have back

@@ -26,11 +26,11 @@ from novasched.model.settings import Settings
 from novasched.notify.sender import END, START, Notice, Teller
 from novasched.placement.client import PlacementClient
 from novasched.prefilters import Port, Sources
+from novasched.prefilters.order import PREFILTERS
 from novasched.rpc.callers import Callers
 from novasched.rpc.dispatcher import Dispatcher
 from novasched.rpc.endpoint import BaseEndpoint, SchedulerEndpoint
 from novasched.rpc.serializer import Serializer
-from novasched.service import PREFILTERS
 from tests.fuzz.mutation import dumped
 
 FILTERS = tuple(

@@ -20,7 +20,7 @@ from novasched.inflight import InFlight
 from novasched.model.settings import Settings
 from novasched.placement import query
 from novasched.prefilters import Port, Prefilter, Sources
-from novasched.service import PREFILTERS
+from novasched.prefilters.order import PREFILTERS
 from tests.builders import a_uuid
 from tests.parity.descriptions import NOW, Case, host_rows
 from tests.parity.ours import error_of, request_of, settings_of

@@ -31,10 +31,10 @@ from novasched.model.host import Aggregate, Host, Service
 from novasched.model.request import Request
 from novasched.model.settings import Settings
 from novasched.placement.client import PlacementClient
+from novasched.prefilters.order import PREFILTERS
 from novasched.processes import collect_seldom
 from novasched.rpc import decode, versions
 from novasched.rpc.serializer import Serializer
-from novasched.service import PREFILTERS
 from tests.builders import a_uuid
 from tests.perf.hosts import LIBVIRT_TRAITS, METADATA, LargeHost, aggregates_of, large_cloud
 from tests.perf.requests import FILTERS, KINDS, UNLIMITED, Kind

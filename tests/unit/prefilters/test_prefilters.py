@@ -6,7 +6,7 @@ from novasched.model.request import Destination
 from novasched.model.settings import Settings
 from novasched.prefilters.availability_zone import AvailabilityZonePrefilter
 from novasched.prefilters.compute_status import ComputeStatusPrefilter
-from novasched.service import PREFILTERS
+from novasched.prefilters.order import PREFILTERS
 from tests.builders import a_request
 from tests.ports import sources
 
