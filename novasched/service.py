@@ -51,6 +51,7 @@ from novasched.ports import Silence
 from novasched.prefilters import Sources
 from novasched.prefilters.order import PREFILTERS
 from novasched.processes import (
+    collect_all,
     collect_seldom,
     loopingcall,
     share_heaps,
@@ -258,7 +259,11 @@ def _start_tasks(application: Application, settings: Settings) -> list[Any]:
     As in nova an interval of 0 is a minute, and a negative one leaves a task out.
     """
     wanted: list[tuple[Callable[[], object] | None, int]]
-    wanted = [(application.heartbeat.beat, settings.report_interval), (trim_heaps, TRIM)]
+    wanted = [
+        (application.heartbeat.beat, settings.report_interval),
+        (collect_all, MINUTE),
+        (trim_heaps, TRIM),
+    ]
     if settings.periodic_enable:
         wanted += [
             (application.discovery.run, settings.discover_hosts_in_cells_interval),
