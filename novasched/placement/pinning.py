@@ -45,7 +45,7 @@ def pinning(flavor: Flavor, image: Image | None) -> Pinning | None:
     if policy == DEDICATED:
         pinned = flavor.vcpus
     elif policy == MIXED:
-        pinned = len(_dedicated_cpus(flavor, image))
+        pinned = len(dedicated_cpus(flavor, image))
     else:
         return None
     return Pinning(policy, pinned + (emulator == 'isolate'), flavor.vcpus - pinned)
@@ -76,7 +76,7 @@ def _policy(flavor: Flavor, image: Image | None) -> str | None:
     return wanted or of_image
 
 
-def _dedicated_cpus(flavor: Flavor, image: Image | None) -> set[int]:
+def dedicated_cpus(flavor: Flavor, image: Image | None) -> set[int]:
     """The guest CPUs of a mixed flavor that are pinned: its mask, or the realtime one."""
     specs = flavor.extra_specs
     if flavor.vcpus > MOST_CPUS:

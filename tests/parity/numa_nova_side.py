@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova's NUMA fitter as a child process. Runs in nova's virtualenv, as a script.
 
-One JSON object a line: {"do": "fit" | "time", "cases": [...]} comes in, {"answers": [...]}
-goes out. An answer is null, a list with [host cell, {vCPU: CPU}, reserved CPUs, page size] for
+One JSON object a line: {"do": "fit" | "time" | "cells", "cases": [...]} comes in, {"answers":
+[...]} goes out. An answer to "cells" are those that a flavor and an image ask for; to "fit", it is null, a list with [host cell, {vCPU: CPU}, reserved CPUs, page size] for
 each guest cell, or {"error": class, "text": ...}; to "time", seconds for one call and whether
 it fits.
 """
@@ -21,6 +21,7 @@ from nova.virt import hardware
 
 Case = dict[str, Any]
 SETS = ('cpuset', 'pcpuset')
+ASKED = ('id', 'memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy')
 AT_LEAST = 0.5  # seconds to measure for
 
 
@@ -95,6 +96,26 @@ def timed(case: Case) -> list[Any]:
             return [sorted(taken)[len(taken) // 2], fitted is not None]
 
 
+def cells(case: Case) -> Any:
+    """What nova makes of a flavor and the properties of an image."""
+    flavor = objects.Flavor(root_gb=1, **case['flavor'])
+    image = objects.ImageMeta.from_dict({'properties': case['image']})
+    try:
+        found = hardware.numa_get_constraints(flavor, image)
+    except Exception as error:
+        return {'error': type(error).__name__, 'text': str(error)[:200]}
+    return found and {
+        'emulator_threads_policy': found.emulator_threads_policy,
+        'cells': [
+            {
+                **{name: sorted(getattr(cell, name)) for name in SETS},
+                **{name: getattr(cell, name) for name in ASKED},
+            }
+            for cell in found.cells
+        ],
+    }
+
+
 def main() -> None:
     """Answer until there is no more question."""
     CONF([], project='nova', default_config_files=[])
@@ -102,7 +123,7 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     for line in sys.stdin:
         asked = json.loads(line)
-        answer = {'fit': fit, 'time': timed}[asked['do']]
+        answer = {'fit': fit, 'time': timed, 'cells': cells}[asked['do']]
         print(json.dumps({'answers': [answer(case) for case in asked['cases']]}), flush=True)
 
 
