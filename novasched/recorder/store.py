@@ -142,10 +142,11 @@ class Archive:
         self._connection.close()
 
     def of(self, name: str, most: int = ALL, skipped: int = 0) -> list[Record]:
-        """The decisions on a server or of a request, by UUID or request id, newest first."""
+        """The decisions on a server or of a request, by UUID or request id, or that of its
+        own id, newest first."""
         return self._records(
             'select record from decisions where request_id = :name or global_request_id = :name '
-            'or number in (select number from servers where uuid = :name) '
+            'or id = :name or number in (select number from servers where uuid = :name) '
             'order by number desc limit :most offset :skipped',
             {'name': name, 'most': most, 'skipped': skipped},
         )
@@ -183,6 +184,10 @@ class Archive:
             rows = self._connection.execute(select, {'host': named, 'among': among})
             found = (record for (text,) in rows if host in (record := from_json(text)).result.hosts)
             return [*islice(found, most)]
+
+    def all(self) -> list[Record]:
+        """Every decision, the oldest first."""
+        return self._records('select record from decisions order by number', {})
 
     def causes(self, record: Record) -> Causes | None:
         """Why not, host by host; None if that is not kept any more."""

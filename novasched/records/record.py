@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The request in short. Sizes are the flavor's, in MiB and GiB."""
+    """The request in short. Sizes are the flavor's, in MiB and GiB; the root disk counts towards
+    ``disk_gb`` unless it is a volume.
+
+    :ivar lacks: the parts of the request that are not kept, or not in full; None where nobody
+        noted them.
+    """
 
     servers: tuple[str, ...] = ()
     count: int = 1
@@ -34,6 +40,13 @@ class Asked:
     ignore_hosts: tuple[str, ...] = ()
     force_hosts: tuple[str, ...] = ()
     force_nodes: tuple[str, ...] = ()
+    root_gb: int = 0
+    swap_mb: int = 0
+    is_bfv: bool = False
+    flavor_id: int | None = None
+    image_format: str | None = None
+    image_properties: Mapping[str, Any] = field(default_factory=dict)
+    lacks: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
