@@ -17,9 +17,16 @@ from novasched.errors import NovaschedError
 from novasched.explaining import command as explain
 from novasched.sandbox import command as sandbox
 from novasched.shadow import command as shadow
+from novasched.simulating import command as simulate
 
 NAME = 'novaschedctl'
-COMMANDS = {'check': check, 'explain': explain, 'sandbox': sandbox, 'shadow': shadow}
+COMMANDS = {
+    'check': check,
+    'explain': explain,
+    'sandbox': sandbox,
+    'shadow': shadow,
+    'simulate': simulate,
+}
 FAILED, INTERRUPTED = 1, 130
 
 

@@ -64,7 +64,7 @@ class FilterScheduler:
         LOG.debug('Seed of the draws for instances %s: %d', request.instance_uuids, seed)
         with self._recorded(request, seed) as account:
             try:
-                answer = self._answer(request, seed, account)
+                answer = self.answer(request, seed, account)
             except PlacementUnavailable as error:
                 LOG.error('Cannot schedule, since Placement fails: %s', error)
                 raise NoValidHost() from error
@@ -91,8 +91,14 @@ class FilterScheduler:
         finally:
             self.records.closed(account)
 
-    def _answer(self, request: Request, seed: int, account: Unrecorded) -> list[list[Selection]]:
-        """One cycle; another one if the first finds out what it should have read."""
+    def answer(
+        self, request: Request, seed: int, account: Unrecorded = UNRECORDED
+    ) -> list[list[Selection]]:
+        """One cycle; another one if the first finds out what it should have read.
+
+        :raises NoValidHost: not every server found a host; nothing stays claimed.
+        :raises NovaschedError: what the request cannot do without fails.
+        """
         try:
             return self._cycle(self.notices, account).select_destinations(request, Random(seed))
         except InstancesUnread as error:

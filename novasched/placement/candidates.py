@@ -21,7 +21,29 @@ class _Answer(msgspec.Struct):
     allocation_requests: list[Candidate]
 
 
+class Stock(msgspec.Struct, frozen=True):
+    """What a provider has of a resource class, with what is reserved taken off and what is
+    overcommitted added, and how much of that is in use."""
+
+    capacity: int
+    used: int
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A provider: resource class to what it has."""
+
+    resources: dict[str, Stock]
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """An answer with its summaries: all that there is to know of its providers."""
+
+    allocation_requests: list[Candidate]
+    provider_summaries: dict[str, Summary]
+
+
 _decode = msgspec.json.Decoder(_Answer).decode
+_decode_offer = msgspec.json.Decoder(Offer).decode
 
 
 def parse(body: bytes) -> list[Candidate]:
@@ -31,6 +53,17 @@ def parse(body: bytes) -> list[Candidate]:
     """
     try:
         return _decode(body).allocation_requests
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+
+
+def parse_offer(body: bytes) -> Offer:
+    """Decode an answer of microversion 1.12 or later with its summaries.
+
+    :raises ValueError: the body is not such an answer.
+    """
+    try:
+        return _decode_offer(body)
     except RecursionError as error:
         raise ValueError(str(error)) from None
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 from keystoneauth1 import adapter
@@ -20,7 +21,7 @@ from novasched.model.request import Request
 from novasched.model.settings import Settings
 from novasched.placement import query
 from novasched.placement.api import PROBE, READ_MICROVERSION, Api, decode, detail
-from novasched.placement.candidates import Candidates, by_provider, parse
+from novasched.placement.candidates import Candidates, Offer, by_provider, parse, parse_offer
 from novasched.placement.claims import Allocations, Claim, Claims
 from novasched.turns import Company, Turns
 
@@ -29,6 +30,7 @@ LOG = logging.getLogger('nova.scheduler.client.report')
 MANAGER = logging.getLogger('nova.scheduler.manager')
 UTILS = logging.getLogger('nova.scheduler.utils')
 
+Answered = TypeVar('Answered')
 PATIENCE, MOST = 0.02, 0.06
 """Seconds that a query waits for one request that is about to ask the same, and for all."""
 
@@ -100,11 +102,19 @@ class PlacementClient:
 
         :raises PlacementUnavailable: no answer, or one that is no list of candidates.
         """
-        found = self._ask(query.build(request, self.settings), request)
-        if query.has_fallback(request) and not self.settings.disable_fallback_pcpu_query:
+        first, *others = query.every(request, self.settings)
+        found = self._ask(first, request)
+        for fallback in others:
             MANAGER.debug('Requesting fallback allocation candidates with VCPU instead of PCPU')
-            found = [*found, *self._ask(query.build(request, self.settings, pinned=False), request)]
+            found = [*found, *self._ask(fallback, request)]
         return by_provider(found)
+
+    def offer(self, what: query.Query) -> Offer:
+        """The answer to a query, and what its providers have.
+
+        :raises PlacementUnavailable: no answer, or one that is no list of candidates.
+        """
+        return self._answer(what, None, parse_offer) or Offer([], {})
 
     def _ask(self, what: query.Query, request: Request) -> Sequence[Candidate]:
         """The answer to a query, which requests share that ask the same, unless it was sent
@@ -126,18 +136,24 @@ class PlacementClient:
                     del self._queries[what.string]
 
     def _get(self, what: query.Query, trace_id: str | None) -> Sequence[Candidate]:
+        return self._answer(what, trace_id, parse) or []
+
+    def _answer(
+        self, what: query.Query, trace_id: str | None, read: Callable[[bytes], Answered]
+    ) -> Answered | None:
+        """What is read of an answer; None where Placement refuses the query."""
         answer = self._api.call('GET', f'/allocation_candidates?{what.string}', trace_id)
         if answer.status_code == 400:
             # The query is at fault: an extra spec may name what Placement does not know.
             LOG.warning('Placement refuses the query %s: %s', what.string, detail(answer))
-            return []
+            return None
         if answer.status_code != 200:
             raise PlacementUnavailable(
                 f'Failed to retrieve allocation candidates from placement API for {what.string}: '
                 f'{answer.status_code} {detail(answer)}'
             )
         try:
-            return parse(answer.content)
+            return read(answer.content)
         except ValueError as error:
             raise PlacementUnavailable(
                 f'Placement sent no allocation candidates: {error}'

@@ -99,6 +99,24 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
     return Query(_encode(request, settings, groups, policy), tuple(warnings))
 
 
+def every(request: Request, settings: Settings) -> list[Query]:
+    """The queries for a request: a second one where hosts may report pinned CPUs as VCPU.
+
+    :raises: what :func:`build` raises.
+    """
+    queries = [build(request, settings)]
+    if has_fallback(request) and not settings.disable_fallback_pcpu_query:
+        queries.append(build(request, settings, pinned=False))
+    return queries
+
+
+def limit(request: Request, settings: Settings) -> int | None:
+    """How many candidates are asked for; None for all of them."""
+    if request.unlimited or UNLIMITED_HINTS.intersection(request.scheduler_hints):
+        return None
+    return settings.max_placement_results
+
+
 def required_traits(request: Request) -> frozenset[str]:
     """Every trait that flavor, image and groups from outside require of some provider.
 
@@ -239,8 +257,9 @@ def _encode(
     request: Request, settings: Settings, groups: Mapping[str, _Group], policy: str | None
 ) -> str:
     parameters: list[tuple[str, str]] = []
-    if not request.unlimited and not UNLIMITED_HINTS.intersection(request.scheduler_hints):
-        parameters.append(('limit', str(settings.max_placement_results)))
+    most = limit(request, settings)
+    if most is not None:
+        parameters.append(('limit', str(most)))
     if policy is not None:
         parameters.append(('group_policy', policy))
     root = _traits(request.root_required, request.root_forbidden)

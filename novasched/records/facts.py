@@ -18,7 +18,8 @@ def of(record: Record) -> Iterator[tuple[str, str]]:
     """What was asked, offered and chosen: names, and texts that are empty where there is
     nothing to say."""
     asked, offer = record.asked, record.offer
-    yield 'decided', f'{when(record)}, request {record.request_id}'
+    if record.at:
+        yield 'decided', f'{when(record)}, request {record.request_id}'
     yield 'servers', some(asked.servers)
     yield 'asked', _asked(record)
     yield 'also', '; '.join(_conditions(record))
@@ -27,7 +28,7 @@ def of(record: Record) -> Iterator[tuple[str, str]]:
         away = f'; {offer.elsewhere:,} candidates on hosts that no cell shows'
         text = f'{offer.candidates:,} candidates on {offer.hosts:,}{known} hosts'
         yield 'Placement', text + (away if offer.elsewhere else '')
-    if record.inquiry is not None:
+    if record.inquiry is not None and record.inquiry.asked:
         tried, every = record.inquiry.asked, record.inquiry.constraints
         yield 'asked again', f'without each of {tried} of {every} constraints'
     if record.result.refusal is not None:
@@ -35,7 +36,10 @@ def of(record: Record) -> Iterator[tuple[str, str]]:
     yield 'chosen', some(record.result.hosts)
     steps = [f'{name} {record.steps[name] * 1e3:.1f}' for name in STEPS if name in record.steps]
     total = sum(record.steps.values()) * 1e3
-    yield 'time', f'{total:.1f} ms: {", ".join(steps)}; seed {record.seed}'
+    if steps:
+        yield 'time', f'{total:.1f} ms: {", ".join(steps)}; seed {record.seed}'
+    else:
+        yield 'seed', str(record.seed)
 
 
 def when(record: Record) -> str:

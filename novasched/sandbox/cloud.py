@@ -53,6 +53,7 @@ class Sandbox:
 
     :param options: what nova.conf is to say besides where things are
     :param random: where the UUIDs of servers are drawn from
+    :ivar configuration: the arguments with which a command reads its nova.conf
     """
 
     def __init__(
@@ -168,8 +169,7 @@ class Sandbox:
         stack.callback(server.stop)
         self.placement = Providers(server.url, token)
         stack.callback(self.placement.close)
-        for machine in self.machines:
-            self.placement.register(machine)
+        self._register()
 
         conf = self._configured(folder, databases, server.url, token)
         self._settings = configuration.settings(conf)
@@ -180,6 +180,11 @@ class Sandbox:
         stack.callback(scheduler.stop)
         self._conductor = Conductor(conf)
         stack.callback(self._conductor.close)
+
+    def _register(self) -> None:
+        """What nova-computes tell Placement when they start."""
+        for machine in self.machines:
+            self.placement.register(machine)
 
     def _configured(self, folder: Path, databases: Databases, url: str, token: str) -> Any:
         """Write nova.conf and read it as the daemon does. Naming a folder for further
@@ -196,7 +201,8 @@ class Sandbox:
         for group, options in self._options.items():
             groups.setdefault(group, {}).update(options)
         path.write_text(_ini(groups))
-        return configuration.load(['--config-file', str(path), '--config-dir', str(further)], NAME)
+        self.configuration = ('--config-file', str(path), '--config-dir', str(further))
+        return configuration.load(self.configuration, NAME)
 
     def _run(self, boot: Boot, image_properties: Mapping[str, str]) -> None:
         """Play the nova-computes that are told to build the servers."""

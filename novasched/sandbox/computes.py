@@ -52,6 +52,29 @@ class Computes:
                 _insert(connection, db.services, [self._service(each) for each in machines])
                 _insert(connection, db.compute_nodes, [self._node(each) for each in machines])
 
+    def offer(self, flavor: Flavor) -> None:
+        """What ``openstack flavor create`` writes."""
+        number = flavor_id(flavor)
+        row = {
+            'id': number,
+            'name': flavor.name,
+            'flavorid': flavor.flavorid,
+            'vcpus': flavor.vcpus,
+            'memory_mb': flavor.memory_mb,
+            'root_gb': flavor.root_gb,
+            'ephemeral_gb': flavor.ephemeral_gb,
+            'swap': flavor.swap,
+            'disabled': False,
+            'is_public': True,
+        }
+        specs = [
+            {'flavor_id': number, 'key': key, 'value': value}
+            for key, value in flavor.extra_specs.items()
+        ]
+        with self.databases.api.begin() as connection:
+            _insert(connection, db.flavors, [row])
+            _insert(connection, db.flavor_extra_specs, specs)
+
     def report(self) -> None:
         """A heartbeat of every nova-compute that has not fallen silent."""
         now = self.utcnow()

@@ -76,6 +76,17 @@ aggregate_metadata = sa.Table(
     _name('key', nullable=False), _name('value', nullable=False),
     sa.UniqueConstraint('aggregate_id', 'key'),
 )  # fmt: skip
+flavors = sa.Table(
+    'flavors', api, *_common(),
+    _name('name', nullable=False, unique=True), _name('flavorid', nullable=False, unique=True),
+    _number('memory_mb', nullable=False), _number('vcpus', nullable=False),
+    _number('root_gb'), _number('ephemeral_gb'), _number('swap', nullable=False, default=0),
+    _flag('disabled'), _flag('is_public'),
+)  # fmt: skip
+flavor_extra_specs = sa.Table(
+    'flavor_extra_specs', api, *_common(), _number('flavor_id', nullable=False),
+    _name('key', nullable=False), _name('value'), sa.UniqueConstraint('flavor_id', 'key'),
+)  # fmt: skip
 
 services = sa.Table(
     'services', main, *_common(), *_soft_deleted(),

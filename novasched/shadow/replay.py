@@ -42,15 +42,33 @@ def shadowing(
     :raises NovaschedError: nova.conf or the databases cannot be used.
     """
     logging.getLogger().addHandler(logging.NullHandler())
-    args = [f'--config-file={path}' for path in arguments.config_file]
-    args += [f'--config-dir={path}' for path in arguments.config_dir]
-    conf = configuration.load(args, PROG)
+    conf = configured(arguments.config_file, arguments.config_dir)
+    with composed(conf) as (application, driver):
+        yield conf, application, Shadow(driver, arguments.seed)
+
+
+def configured(files: Iterable[str], folders: Iterable[str]) -> cfg.ConfigOpts:
+    """nova.conf, as the daemon reads it.
+
+    :raises ConfigError: it cannot be read.
+    """
+    args = [f'--config-file={path}' for path in files]
+    args += [f'--config-dir={path}' for path in folders]
+    return configuration.load(args, PROG)
+
+
+@contextmanager
+def composed(conf: cfg.ConfigOpts) -> Iterator[tuple[Application, FilterScheduler]]:
+    """The scheduler that nova.conf describes, and its driver.
+
+    :raises NovaschedError: nova.conf or the databases cannot be used.
+    """
     application = compose(conf, configuration.settings(conf))
     try:
         if type(application.driver) is not FilterScheduler:
-            why = 'only filter_scheduler can be shadowed'
+            why = 'only filter_scheduler can decide without claiming'
             raise ConfigError('[scheduler] driver', conf.scheduler.driver, why)
-        yield conf, application, Shadow(application.driver, arguments.seed)
+        yield application, application.driver
     finally:
         application.close()
 

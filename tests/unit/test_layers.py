@@ -15,6 +15,7 @@ ROOT = Path(novasched.__file__).parent
 
 LAYERS = [
     {'cmd'},
+    {'simulating'},
     {'sandbox', 'checking', 'shadow', 'explaining'},
     {'service'},
     {'viewing'},

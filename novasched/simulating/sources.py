@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where requests are read from: recorded messages, or the records of decisions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from novasched.errors import NovaschedError
+from novasched.model.request import Flavor, Image, Request
+from novasched.model.settings import Settings
+from novasched.numa import asked
+from novasched.recorder.store import Archive
+from novasched.records.record import Record
+from novasched.shadow.recording import Recorded, Unread, read
+
+SQLITE = b'SQLite format 3\0'
+NETWORKS = 'requested_networks'
+
+
+class Unusable(NovaschedError):
+    """For whoever runs the command: a file, or what it holds, cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A request that is known in full, and the hosts that it got; None if nobody knows."""
+
+    request: Request
+    hosts: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The requests of a file; how many others are left out, by the reason; and what could not
+    be read at all."""
+
+    found: Sequence[Entry]
+    skipped: Counter[str] = field(default_factory=Counter)
+    unread: Sequence[str] = ()
+
+
+def entries(path: str, settings: Settings) -> Entries:
+    """All requests of a file of either kind, the oldest first.
+
+    :raises Unusable: there is no such file, or no request that can be used in it.
+    :raises Unreadable: it is a file of decisions, and damaged.
+    """
+    if _is_archive(path):
+        archive = Archive(path)
+        try:
+            found = _of_records(archive.all(), settings)
+        finally:
+            archive.close()
+    else:
+        found = _of_messages(path)
+    if not found.found:
+        why = [*found.unread, *(f'{number} {text}' for text, number in found.skipped.items())]
+        raise Unusable(
+            f'{path}: no request that can be used: {"; ".join(why[:3]) or "it is empty"}'
+        )
+    return found
+
+
+def numbered(text: str) -> Request:
+    """The request of ``FILE`` or ``FILE:N``: the Nth line, by default the first that there is.
+
+    :raises Unusable: there is no such file or line, or no request in it.
+    """
+    path, _, number = text.rpartition(':')
+    if not path or not number.isdigit():
+        path, number = text, ''
+    for each in _lines(path):
+        if number and each.line != int(number):
+            continue
+        if isinstance(each, Unread):
+            raise Unusable(f'{path}: line {each.line}: {each.why}')
+        return each.request
+    raise Unusable(f'{path}: there is no request in {f"line {number}" if number else "it"}')
+
+
+def remembered(path: str, name: str, settings: Settings) -> Request:
+    """The request of the newest decision on a server, or of a request, or of that id.
+
+    :raises Unusable: there is none, or it is not known in full.
+    :raises Unreadable: the file cannot be read.
+    """
+    archive = Archive(path)
+    try:
+        records = archive.of(name)
+    finally:
+        archive.close()
+    if not records:
+        raise Unusable(f'{path} has no decision on {name}; the newest are kept')
+    found = rebuilt(records[0], settings)
+    if isinstance(found, str):
+        raise Unusable(f'{path}: the decision on {name} cannot be repeated: {found}')
+    return found
+
+
+def rebuilt(record: Record, settings: Settings) -> Request | str:
+    """The request that a record is about; or why it cannot be had."""
+    kept = record.asked
+    if kept.lacks is None:
+        return 'not all of the request is kept by the release that wrote it'
+    lacks = [name for name in kept.lacks if name != NETWORKS or _is_routed(settings)]
+    if lacks:
+        return f'not kept: {", ".join(lacks)}'
+    flavor = Flavor(
+        name=kept.flavor,
+        id=kept.flavor_id,
+        vcpus=kept.vcpus,
+        memory_mb=kept.memory_mb,
+        root_gb=kept.root_gb,
+        ephemeral_gb=kept.disk_gb - (0 if kept.is_bfv else kept.root_gb),
+        swap=kept.swap_mb,
+        extra_specs=kept.extra_specs,
+    )
+    image = None
+    if kept.image or kept.image_format or kept.image_properties:
+        image = Image(
+            id=kept.image, disk_format=kept.image_format, properties=kept.image_properties
+        )
+    return Request(
+        flavor=flavor,
+        instance_uuids=kept.servers or None,
+        instance_uuid=kept.servers[0] if kept.servers else None,
+        num_instances=kept.count,
+        project_id=kept.project,
+        user_id=kept.user,
+        availability_zone=kept.zone,
+        image=image,
+        is_bfv=kept.is_bfv,
+        scheduler_hints={name: (value,) for name, value in kept.hints.items()},
+        ignore_hosts=kept.ignore_hosts,
+        force_hosts=kept.force_hosts,
+        force_nodes=kept.force_nodes,
+        numa_topology=asked.topology(flavor, image),
+    )
+
+
+def _is_routed(settings: Settings) -> bool:
+    return settings.query_placement_for_routed_network_aggregates
+
+
+def _of_records(records: Sequence[Record], settings: Settings) -> Entries:
+    found, skipped = [], Counter[str]()
+    for record in records:
+        request = rebuilt(record, settings)
+        if isinstance(request, str):
+            skipped[request] += 1
+        else:
+            known = None if record.result.failure else record.result.hosts
+            found.append(Entry(request, known))
+    return Entries(found, skipped)
+
+
+def _of_messages(path: str) -> Entries:
+    found, unread = [], []
+    for each in _lines(path):
+        if isinstance(each, Unread):
+            unread.append(f'line {each.line}: {each.why}')
+        else:
+            found.append(Entry(each.request, each.hosts))
+    return Entries(found, unread=unread)
+
+
+def _lines(path: str) -> Iterator[Recorded | Unread]:
+    try:
+        with open(path, encoding='utf-8') as lines:
+            yield from read(lines)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unusable(f'{path}: {getattr(error, "strerror", None) or "no text"}') from None
+
+
+def _is_archive(path: str) -> bool:
+    try:
+        with open(path, 'rb') as file:
+            return file.read(len(SQLITE)) == SQLITE
+    except OSError as error:
+        raise Unusable(f'{path}: {error.strerror}') from None

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many more fit on 5,000 hosts: what ``novaschedctl simulate`` says, and what comes of it.
+
+    python -m tests.perf.simulate [--hosts N]
+
+A sandbox of so many hosts in two cells, nearly all of them full. ``simulate --until-full`` is
+asked first; then servers are placed for real, one by one, by the daemon's own service, until
+one is refused. The exit status is 0 if the numbers are the same, by host, and nothing was
+claimed before.
+
+Hosts and what runs on them are written into the databases at once, Placement's among them:
+through its API a host takes some 70 ms, and so many take six minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import Any
+
+import os_traits
+import sqlalchemy as sa
+from oslo_utils import timeutils
+
+from novasched.cmd import novaschedctl
+from novasched.model.request import Flavor
+from novasched.sandbox import databases as tables
+from novasched.sandbox.cloud import Sandbox
+from novasched.sandbox.computes import _used
+from novasched.sandbox.machines import CELLS, Machine, stable_uuid
+
+HOSTS, CROWD = 5000, 2000
+LARGE = Flavor('m1.large', 'm1.large', 1, 4, 8192, 80)
+TINY = Flavor('m1.tiny', 'm1.tiny', 2, 1, 128, 1)
+ROOM, EVERY, DISABLED = 3, 25, 60
+"""Every so manieth host has room for up to so many servers; every so manieth is disabled."""
+LONG = 86_400  # seconds
+OPTIONS = {'DEFAULT': {'report_interval': LONG, 'service_down_time': 2 * LONG}}
+
+
+class FullSandbox(Sandbox):
+    """A cloud in which something runs on every host."""
+
+    def _register(self) -> None:
+        self._tell_placement()
+        for cell, engine in self.databases.cells.items():
+            its = [(n, each) for n, each in enumerate(self.machines) if each.cell == cell]
+            with engine.begin() as connection:
+                connection.execute(sa.insert(tables.instances), [server_row(*x) for x in its])
+                for number, machine in its:
+                    nodes = tables.compute_nodes
+                    used = _used(machine, 1, *in_use(number, machine))
+                    statement = sa.update(nodes).where(nodes.c.uuid == machine.uuid)
+                    connection.execute(statement.values(updated_at=timeutils.utcnow(), **used))
+
+    def _tell_placement(self) -> None:
+        engine = sa.create_engine(self.databases.url('placement'))
+        schema = sa.MetaData()
+        schema.reflect(engine)
+        with engine.begin() as connection:
+            names = connection.execute(sa.select(schema.tables['resource_classes'])).mappings()
+            classes = {row['name']: row['id'] for row in names}
+            names = connection.execute(sa.select(schema.tables['traits'])).mappings()
+            owner = next(row['id'] for row in names if row['name'] == os_traits.OWNER_NOVA)
+            who = {'external_id': 'tenants', 'id': 1}
+            connection.execute(sa.insert(schema.tables['projects']), [who])
+            connection.execute(sa.insert(schema.tables['users']), [who])
+            for name, rows in provider_rows(self.machines, classes, owner).items():
+                connection.execute(sa.insert(schema.tables[name]), list(rows))
+        engine.dispose()
+
+
+def provider_rows(
+    machines: Sequence[Machine], classes: dict[str, int], owner: int
+) -> dict[str, Iterable[dict[str, Any]]]:
+    """What Placement's tables hold of the machines and their tenants."""
+    numbered = list(enumerate(machines, 1))
+
+    def allocations() -> Iterator[dict[str, Any]]:
+        for i, each in numbered:
+            amounts = zip(('VCPU', 'MEMORY_MB', 'DISK_GB'), in_use(i - 1, each), strict=True)
+            for name, used in amounts:
+                yield {
+                    'resource_provider_id': i, 'consumer_id': tenant(each),
+                    'resource_class_id': classes[name], 'used': used,
+                }  # fmt: skip
+
+    return {
+        'resource_providers': (
+            {'id': i, 'uuid': each.uuid, 'name': each.name, 'generation': 1, 'root_provider_id': i}
+            for i, each in numbered
+        ),
+        'inventories': (
+            {
+                'resource_provider_id': i, 'resource_class_id': classes[name], 'min_unit': 1,
+                'max_unit': has['total'], 'step_size': 1, **has,
+            }
+            for i, each in numbered
+            for name, has in each.inventories.items()
+        ),
+        'resource_provider_traits': (
+            {'resource_provider_id': i, 'trait_id': owner} for i, _ in numbered
+        ),
+        'consumers': (
+            {'uuid': tenant(each), 'project_id': 1, 'user_id': 1, 'generation': 1}
+            for _, each in numbered
+        ),
+        'allocations': allocations(),
+    }  # fmt: skip
+
+
+def server_row(number: int, machine: Machine) -> dict[str, Any]:
+    """The row of what runs on a host."""
+    vcpus, memory_mb, disk_gb = in_use(number, machine)
+    return {
+        'uuid': tenant(machine), 'host': machine.name, 'node': machine.name, 'vcpus': vcpus,
+        'memory_mb': memory_mb, 'root_gb': disk_gb, 'ephemeral_gb': 0, 'vm_state': 'active',
+        'created_at': timeutils.utcnow(),
+    }  # fmt: skip
+
+
+def in_use(number: int, machine: Machine) -> tuple[int, int, int]:
+    """vCPUs, memory (MiB) and disk (GiB) of what runs on a host of that number: all but less
+    than one large server needs, or than a few do."""
+    free = 512 + number * 37 % (LARGE.memory_mb - 1024)
+    if number % EVERY == 0:
+        free += LARGE.memory_mb * (1 + number // EVERY % ROOM)
+    return 12, machine.memory_mb - machine.reserved_memory_mb - free, 100
+
+
+def tenant(machine: Machine) -> str:
+    """The server that is everything that runs on a host."""
+    return stable_uuid('tenant', machine.name)
+
+
+def machines(count: int) -> list[Machine]:
+    """So many, over both cells."""
+    return [Machine(f'host-{n:05}', cell=CELLS[n % 2], disk_gb=1200) for n in range(count)]
+
+
+def simulated(cloud: Sandbox, *arguments: str) -> tuple[str, float]:
+    """What the command prints, and the seconds that it takes."""
+    out, began = StringIO(), time.perf_counter()
+    with redirect_stdout(out):
+        status = novaschedctl.main(['simulate', *cloud.configuration, *arguments])
+    if status:
+        sys.exit(status)
+    return out.getvalue(), time.perf_counter() - began
+
+
+def consumers(cloud: Sandbox) -> int:
+    """How many servers have something in Placement."""
+    engine = sa.create_engine(cloud.databases.url('placement'))
+    with engine.connect() as connection:
+        count = connection.execute(sa.text('select count(*) from allocations')).scalar_one()
+    engine.dispose()
+    return int(count)
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('--hosts', type=int, default=HOSTS)
+    count = parser.parse_args().hosts
+    began = time.perf_counter()
+    with FullSandbox(machines(count), OPTIONS) as cloud:
+        for flavor in (LARGE, TINY):
+            cloud.computes.offer(flavor)
+        for number in range(0, count, DISABLED):
+            cloud.computes.disable(f'host-{number:05}', 'maintenance')
+        print(f'{count:,} hosts are there after {time.perf_counter() - began:.1f} s')
+        held = consumers(cloud)
+        wanted = ('--flavor', LARGE.name, '--until-full')
+        text, seconds = simulated(cloud, *wanted)
+        print(f'$ novaschedctl simulate {" ".join(wanted)}\n{text}({seconds:.1f} s)')
+        said = json.loads(simulated(cloud, *wanted, '--format', 'json')[0])
+        crowd = ('--flavor', TINY.name, '--until-full', '--at-most', str(CROWD))
+        text, seconds = simulated(cloud, *crowd)
+        print(
+            f'$ novaschedctl simulate {" ".join(crowd)}\n{text.splitlines()[0]} ({seconds:.1f} s)'
+        )
+        claimed = consumers(cloud) - held
+        began, hosts = time.perf_counter(), Counter[str]()
+        while (boot := cloud.boot(LARGE)).servers:
+            hosts.update(server.host for server in boot.servers)
+        seconds = time.perf_counter() - began
+        print(f'placed for real: {hosts.total():,} on {len(hosts):,} hosts ({seconds:.1f} s)')
+        print(f'claimed by the simulations: {claimed}')
+        same = hosts == said['placed'] and not claimed
+    print('the same, host by host' if same else 'NOT the same')
+    return int(not same)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

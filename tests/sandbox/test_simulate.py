@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``novaschedctl simulate`` beside the real scheduler: what it says will happen, happens."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from oslo_utils import timeutils
+
+from novasched import objects
+from novasched.cmd import novaschedctl
+from novasched.model.numa import GuestTopology
+from novasched.model.request import Flavor
+from novasched.numa import asked
+from novasched.rpc.faults import NoValidHost
+from novasched.sandbox import databases as tables
+from novasched.sandbox.cloud import Sandbox
+from novasched.sandbox.conductor import request_spec
+from novasched.sandbox.machines import Machine
+from tests.unit.rpc.wire import CALLS
+
+LONG = 86_400  # seconds
+LICENSE = 'CUSTOM_LICENSE'
+NUMA_HOSTS, GPU_HOSTS = ('numa1', 'numa2'), {'gpu1': 3, 'gpu2': 1}
+"""The hosts whose CPUs can be pinned, and those with so many free devices."""
+MACHINES = (
+    Machine('plain1', cell='cell1', reserved_memory_mb=4096, zone='az1'),
+    Machine('plain2', cell='cell2', vcpus=4, cpu_allocation_ratio=1.5, zone='az1'),
+    Machine('plain3', cell='cell2', memory_mb=16384, ram_allocation_ratio=1.25, disk_gb=90),
+    Machine('off', cell='cell1'),
+    Machine('dead', cell='cell2'),
+    *(Machine(name, cell='cell1', memory_mb=32768) for name in NUMA_HOSTS),
+    *(Machine(name, cell='cell2', memory_mb=8192) for name in GPU_HOSTS),
+)
+FILTERS = (
+    'ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter', 'NumInstancesFilter',
+    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'NUMATopologyFilter',
+    'PciPassthroughFilter', 'RamFilter',
+)  # fmt: skip
+ALIAS = {'name': 'gpu', 'vendor_id': '10de', 'product_id': '1eb8'}
+OPTIONS: Mapping[str, Mapping[str, object]] = {
+    'DEFAULT': {'report_interval': LONG, 'service_down_time': 2 * LONG},
+    'filter_scheduler': {'enabled_filters': ','.join(FILTERS), 'max_instances_per_host': 12},
+    'novasched': {'in_flight_timeout': LONG},
+    'pci': {'alias': json.dumps(ALIAS)},
+}
+LICENSED = Flavor('licensed', 'l', 1, 1, 64, 1, extra_specs={f'resources:{LICENSE}': '2'})
+PINNED = Flavor('pinned', 'p', 2, 3, 512, 1, extra_specs={'hw:cpu_policy': 'dedicated'})
+WITH_GPU = Flavor('gpu', 'g', 3, 1, 512, 1, extra_specs={'pci_passthrough:alias': 'gpu:1'})
+LARGE = Flavor('large', 'la', 4, 2, 4096, 10, 1, 1024)
+SMALL = Flavor('small', 's', 5, 1, 256, 1)
+FLAVORS = (LICENSED, PINNED, WITH_GPU, LARGE, SMALL)
+
+
+def an_object(name: str, version: str, **data: Any) -> dict[str, Any]:
+    """A primitive, as nova-compute writes it."""
+    return {
+        'nova_object.name': name, 'nova_object.namespace': 'nova',
+        'nova_object.version': version, 'nova_object.data': data,
+    }  # fmt: skip
+
+
+def a_topology() -> str:
+    """Three cells of four CPUs, all of which can be pinned: one guest of three fits in each,
+    and one CPU of each stays free."""
+    cells = [
+        an_object(
+            'NUMACell', '1.5', id=cell, cpuset=[], pcpuset=[*range(4 * cell, 4 * cell + 4)],
+            cpu_usage=0, memory=8192, memory_usage=0, pinned_cpus=[], siblings=[], mempages=[],
+            socket=cell,
+        )
+        for cell in range(3)
+    ]  # fmt: skip
+    return json.dumps(an_object('NUMATopology', '1.2', cells=cells))
+
+
+def some_devices(count: int) -> str:
+    """A pool of so many."""
+    pool = an_object(
+        'PciDevicePool', '1.1', vendor_id='10de', product_id='1eb8', numa_node=None, count=count,
+        tags={'dev_type': 'type-PCI'},
+    )  # fmt: skip
+    return json.dumps(an_object('PciDevicePoolList', '1.1', objects=[pool]))
+
+
+@pytest.fixture(scope='module')
+def decisions(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where the scheduler keeps its decisions."""
+    return str(tmp_path_factory.mktemp('decisions') / 'decisions.sqlite')
+
+
+@pytest.fixture(scope='module')
+def cloud(decisions: str) -> Iterator[Sandbox]:
+    """Hosts of every kind; one is disabled and another dead."""
+    options = {**OPTIONS, 'novasched': {**OPTIONS['novasched'], 'decisions_file': decisions}}
+    with Sandbox(MACHINES, options) as made:
+        for flavor in FLAVORS:
+            made.computes.offer(flavor)
+        made.disable('off')
+        made.silence('dead')
+        for name in NUMA_HOSTS:
+            report(made, name, numa_topology=a_topology())
+            stock(made, name, PCPU={'total': 12, 'max_unit': 4})
+        for name, count in GPU_HOSTS.items():
+            report(made, name, pci_stats=some_devices(count))
+        made.placement.call('PUT', f'/resource_classes/{LICENSE}')
+        stock(made, 'plain1', **{LICENSE: {'total': 10, 'reserved': 1, 'step_size': 2}})
+        stock(made, 'plain3', **{LICENSE: {'total': 3, 'allocation_ratio': 1.7, 'max_unit': 2}})
+        stock(made, 'plain2', **{LICENSE: {'total': 8, 'max_unit': 1}})
+        yield made
+
+
+def report(cloud: Sandbox, name: str, **columns: Any) -> None:
+    """Let a nova-compute say more of its host."""
+    machine, nodes = cloud.computes.machines[name], tables.compute_nodes
+    statement = sa.update(nodes).where(nodes.c.uuid == machine.uuid)
+    with cloud.databases.cells[machine.cell].begin() as connection:
+        connection.execute(statement.values(updated_at=timeutils.utcnow(), **columns))
+
+
+def stock(cloud: Sandbox, name: str, **inventories: Mapping[str, float]) -> None:
+    """Let a provider have more."""
+    path = f'/resource_providers/{cloud.computes.machines[name].uuid}/inventories'
+    has = cloud.placement.call('GET', path)
+    has['inventories'].update(inventories)
+    cloud.placement.call('PUT', path, **has)
+
+
+def simulate(cloud: Sandbox, capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """What the command says, as values; it changes nothing."""
+    before = contents(cloud)
+    shown = [*cloud.configuration, '--format', 'json']
+    assert novaschedctl.main(['simulate', *arguments, *shown]) == 0
+    assert contents(cloud) == before
+    return json.loads(capsys.readouterr().out)
+
+
+def refusal_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What the command says in one line when it cannot."""
+    assert novaschedctl.main(['simulate', *arguments]) == 1
+    said = capsys.readouterr().err
+    assert said.count('\n') == 1
+    return said
+
+
+def contents(cloud: Sandbox) -> dict[str, list[str]]:
+    """All that is in the databases, Placement's among them."""
+    found = {}
+    for path in sorted(cloud.databases.folder.glob('*.sqlite')):
+        with closing(sqlite3.connect(path)) as connection:
+            found[path.name] = list(connection.iterdump())
+    assert 'placement.sqlite' in found
+    return found
+
+
+def placed(cloud: Sandbox, flavor: Flavor, **fields: Any) -> Counter[str]:
+    """Place servers one by one until one is refused; where they went."""
+    hosts: Counter[str] = Counter()
+    while (boot := cloud.boot(flavor, **fields)).servers:
+        hosts.update(server.host for server in boot.servers)
+    return hosts
+
+
+def placed_at_once(
+    cloud: Sandbox, flavor: Flavor, fields: Callable[[], Mapping[str, Any]]
+) -> Counter[str]:
+    """The same before any nova-compute has begun to build one of them; then they do."""
+    chosen: dict[str, str] = {}
+    while True:
+        uuid = cloud._new_uuid()
+        try:
+            ((first, *_),) = cloud.request(request_spec([uuid], flavor, **fields()), [uuid])
+        except NoValidHost:
+            break
+        chosen[uuid] = first.value('service_host')
+    for uuid, host in chosen.items():
+        cloud.computes.spawn(host, uuid, flavor, {})
+    return Counter(chosen.values())
+
+
+def test_where_it_would_go(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    """The story of the decision, and why not another host; another weight tells another one."""
+    said = simulate(cloud, capsys, '--vcpus', '1', '--ram', '64', '--host', 'off')
+    (host,) = said['record']['result']['hosts']
+    assert said['host']['why'] == ['Placement did not offer it, or there is no such host']
+    packs = ('--set', 'filter_scheduler.ram_weight_multiplier=-9')
+    (other,) = simulate(cloud, capsys, '--vcpus', '1', '--ram', '64', *packs)['record']['result'][
+        'hosts'
+    ]
+    free = {
+        name: each.memory_mb - each.reserved_memory_mb
+        for name, each in cloud.computes.machines.items()
+    }
+    assert free[host] > free[other]
+
+
+def test_the_same_seed(cloud: Sandbox) -> None:
+    """Every process says the same, in tables and in pictures."""
+    folder = cloud.databases.folder
+    said = set()
+    for number in range(2):
+        picture = folder / f'{number}.svg'
+        arguments = [
+            *('simulate', '--flavor', 'large', '--until-full', '--count', '2'),
+            *('--set', 'filter_scheduler.host_subset_size=5', '--seed', '7'),
+            *('--plot', str(picture), *cloud.configuration),
+        ]
+        command = [sys.executable, '-m', 'novasched.cmd.novaschedctl', *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        said.add((done.stdout, picture.read_bytes()))
+    assert len(said) == 1
+    assert 'more large fit, on' in said.pop()[0]
+
+
+def test_what_is_not_there(
+    cloud: Sandbox, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A flavor, a device, a file, Placement: one line names it."""
+    conf = cloud.configuration
+    assert 'no flavor of the id or name vast' in refusal_of(capsys, '--flavor', 'vast', *conf)
+    spec = ('--extra-spec', 'pci_passthrough:alias=tpu:1')
+    assert 'no alias of that name' in refusal_of(capsys, '--flavor', 'small', *spec, *conf)
+    (tmp_path / 'cut').write_text(json.dumps({'request': CALLS['boot']})[:200])
+    for source in ('--replay', '--request'):
+        said = refusal_of(capsys, source, str(tmp_path / 'cut'), *conf)
+        assert 'line 1: no pair of request and reply' in said
+    text = Path(conf[1]).read_text()
+    (tmp_path / 'nova.conf').write_text(
+        re.sub('endpoint = .*', 'endpoint = http://127.0.0.1:1', text)
+    )
+    away = ('--config-file', str(tmp_path / 'nova.conf'), *conf[2:])
+    assert '127.0.0.1:1' in refusal_of(capsys, '--flavor', 'small', *away)
+
+
+def test_a_resource_class(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    """Totals, reserves, ratios, steps and greatest amounts are Placement's."""
+    said = simulate(cloud, capsys, '--flavor', 'licensed', '--until-full')
+    assert said['placed'] == {'plain1': 4, 'plain3': 2}
+    assert said['stopped_by'] == f'Placement offers no host, but would without 2 {LICENSE}'
+    assert placed(cloud, LICENSED) == said['placed']
+
+
+def test_pinned_cpus(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three fit on a host of three cells, though Placement counts CPUs enough for four."""
+    said = simulate(cloud, capsys, '--flavor', 'p', '--until-full')
+    assert said['placed'] == dict.fromkeys(NUMA_HOSTS, 3)
+    assert said['stopped_by'].startswith('0 of 9 hosts: 7 do not fit the NUMA topology')
+    topology = asked.topology(PINNED, None)
+    assert topology is not None
+    fields = {'numa_topology': on_the_wire(topology)}
+    assert placed_at_once(cloud, PINNED, lambda: fields) == said['placed']
+
+
+def on_the_wire(topology: GuestTopology) -> objects.InstanceNUMATopology:
+    """The cells as conductor sends them."""
+    return objects.InstanceNUMATopology(
+        cells=[
+            objects.InstanceNUMACell(
+                id=cell.id,
+                cpuset=set(cell.cpuset),
+                pcpuset=set(cell.pcpuset),
+                memory=cell.memory,
+                cpu_policy=cell.cpu_policy,
+            )
+            for cell in topology.cells
+        ]
+    )
+
+
+def test_pci_devices(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    """As many as there are devices, which only the hosts know of."""
+    said = simulate(cloud, capsys, '--flavor', 'gpu', '--until-full')
+    assert said['placed'] == GPU_HOSTS
+    wanted = objects.InstancePCIRequest(
+        count=1,
+        alias_name='gpu',
+        request_id='a',
+        spec=[{name: ALIAS[name] for name in ('vendor_id', 'product_id')}],
+    )
+    fields = {'pci_requests': objects.InstancePCIRequests(requests=[wanted])}
+    assert placed_at_once(cloud, WITH_GPU, lambda: fields) == said['placed']
+
+
+def test_several_at_once(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    """Requests for three in one zone: either all of them fit or none does."""
+    arguments = ('--flavor', 'large', '--count', '3', '--zone', 'az1', '--until-full')
+    said = simulate(cloud, capsys, *arguments)
+    assert said['fit'] % 3 == 0
+    assert set(said['placed']) == {'plain1', 'plain2'}
+    assert placed(cloud, LARGE, count=3, zone='az1') == said['placed']
+
+
+@pytest.mark.parametrize('policy', ['anti-affinity', 'affinity'])
+def test_server_groups(cloud: Sandbox, capsys: pytest.CaptureFixture[str], policy: str) -> None:
+    """All servers are in one group, which grows."""
+    arguments = ('--flavor', 'small', '--group-policy', policy, '--until-full')
+    said = simulate(cloud, capsys, *arguments)
+    assert said['fit'] > 1
+    assert len(said['placed']) == (1 if policy == 'affinity' else said['fit'])
+    assert placed(cloud, SMALL, group=cloud.group(policy)) == said['placed']
+
+
+def test_what_is_left(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+    """A common flavor after all that: no disabled or dead host has any, and some hosts have
+    memory left that nobody may have, as they have too many servers."""
+    for flavor in (LARGE, SMALL):
+        said = simulate(cloud, capsys, '--flavor', flavor.name, '--until-full')
+        assert said['fit']
+        assert not {'off', 'dead'} & set(said['placed'])
+        assert placed(cloud, flavor) == said['placed']
+    assert 'with too many servers' in said['stopped_by']
+    full = simulate(cloud, capsys, '--flavor', 'small')
+    assert full['record']['result']['hosts'] == []
+
+
+def test_replays(
+    cloud: Sandbox, capsys: pytest.CaptureFixture[str], decisions: str, tmp_path: Path
+) -> None:
+    """Of decisions those are repeated that are kept in full; recorded requests all are. What
+    follows is compared."""
+
+    packs = ('--set', 'filter_scheduler.ram_weight_multiplier=-1', '--probe', 'small')
+    said = simulate(cloud, capsys, '--replay', decisions, *packs)
+    assert [each['name'] for each in said['runs']] == ['as it is', 'changed']
+    assert said['skipped']['not kept: instance_group'] > 1
+    assert said['skipped']['not kept: pci_requests'] > 1
+    assert len(said['runs'][0]['answers']) == said['requests'] > 9
+    (tmp_path / 'requests').write_text(f'{json.dumps({"request": CALLS["boot"]})}\n' * 3)
+    said = simulate(cloud, capsys, '--replay', str(tmp_path / 'requests'))
+    assert said['requests'] == 3
+    assert len(said['runs']) == 1
