@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -45,8 +46,12 @@ def samples(bind: str) -> dict[tuple[str, ...], float]:
 
 def children(daemon: Daemon, role: str) -> list[psutil.Process]:
     """Its processes of a role."""
-    every = psutil.Process(daemon.pid).children()
-    return [each for each in every if f'nova-scheduler: {role} ' in ' '.join(each.cmdline())]
+    found = []
+    for each in psutil.Process(daemon.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            if f'nova-scheduler: {role} ' in ' '.join(each.cmdline()):
+                found.append(each)
+    return found
 
 
 def test_what_is_served(cloud: NovaCloud) -> None:
