@@ -56,7 +56,7 @@ def install(package: str) -> None:
     if os.geteuid() != 0 or shutil.which('apt-get') is None:
         pytest.exit(
             f'functional tests need the Debian package {package}:'
-            ' apt-get install mariadb-server memcached rabbitmq-server',
+            ' apt-get install mariadb-server memcached prometheus rabbitmq-server',
             3,
         )
     quiet = {**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'}

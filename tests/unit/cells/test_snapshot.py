@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import time
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -73,6 +75,20 @@ def test_rows_that_are_no_hosts(cloud, caplog):
     cloud.add_host('h1')
     assert names(cloud.reader().read(None, a_request(), instances=False).hosts) == ['h1']
     assert 'No compute service record found for host orphan' in caplog.text
+
+
+def test_rows_that_changed_are_counted(cloud):
+    """A compute node and a service each, when they are new, and no more until one changes."""
+    cloud.add_host('h1')
+    cloud.add_host('h2', 'cell2')
+    reader, found = cloud.reader(), []
+    for _ in range(2):
+        reader.read(None, replace(a_request(), arrived=time.monotonic()), instances=False)
+        found.append(reader.refreshed)
+    cloud.add_host('h3')
+    reader.read(None, replace(a_request(), arrived=time.monotonic()), instances=False)
+    assert [*found, reader.refreshed] == [4, 4, 6]
+    assert len(reader.fleet.hosts) == 3
 
 
 def test_services_of_other_kinds_do_not_count(cloud):

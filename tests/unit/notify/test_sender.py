@@ -56,6 +56,7 @@ def test_nobody_waits_for_a_bus_that_is_stuck(monkeypatch, caplog):
     for _ in range(5):
         notices.started(REQUEST)
     assert caplog.text.count('dropped') == 3
+    assert notices.dropped == 3
     crowd.listens.set()
     notices.started(REQUEST)
     notices.close()

@@ -100,8 +100,10 @@ def test_it_is_given_up(undoing, clock, caplog):
 
 def test_too_many(undoing, caplog):
     """The memory of them is bounded."""
+    assert undoing.pending == 0
     for number in range(5):
         undoing.add(f'server{number}', Script(AWAY), may_come=False)
+    assert undoing.pending == 3
     assert ['server3' in errors(caplog)[0], 'server4' in errors(caplog)[1]] == [True, True]
 
 
