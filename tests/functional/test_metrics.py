@@ -34,6 +34,12 @@ WAIT = 30.0
 SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=1_000_000)
 
 
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a daemon that is killed leaves behind goes with the test."""
+    monkeypatch.setenv('TMPDIR', str(tmp_path))
+
+
 def samples(bind: str) -> dict[tuple[str, ...], float]:
     """What is exposed now: values by name and labels' values."""
     found = requests.get(f'http://{bind}/metrics', timeout=WAIT).text
@@ -243,6 +249,19 @@ def test_the_process_that_serves(cloud: NovaCloud, client: NovaClient) -> None:
         assert daemon.stop() == 0
         assert not web.is_running()
         assert not directory.exists()
+
+
+def test_without_a_master(cloud: NovaCloud) -> None:
+    """Nobody keeps the port when the master has died: the next daemon has it."""
+    cloud.reset()
+    bind = f'127.0.0.1:{free_port()}'
+    config = {'novasched': {'metrics_bind': bind}}
+    with Daemon(cloud, config) as daemon:
+        left = [*children(daemon, 'worker'), *children(daemon, 'web')]
+        os.kill(daemon.pid, signal.SIGKILL)
+        wait_until(lambda: not any(each.is_running() for each in left), WAIT, 'end of all')
+    with Daemon(cloud, config):
+        wait_until(lambda: ('novasched_workers',) in samples(bind), WAIT, 'metrics')
 
 
 def test_a_flood(cloud: NovaCloud) -> None:
