@@ -129,7 +129,8 @@ def test_garbage(served: Served, sent: bytes, caplog: pytest.LogCaptureFixture) 
     found = served.raw(sent)
     assert found.split(b' ')[1:2] in ([b'400'], [b'413'], [b'431'], [b'501']) or len(sent) > 9000
     assert len(found) < 500
-    assert caplog.records == []
+    heard = [each for each in caplog.records if each.name.startswith(('novasched.web', 'waitress'))]
+    assert heard == []
     assert served.ask('GET', '/text').status == 200
 
 
