@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import is_hypothesis_test
 from tests.fuzz.bounds import TRIED, bounded_memory
 from tests.fuzz.clouds import Cloud
 from tests.fuzz.effort import SECONDS
+from tests.perf.tables import Sheet, rst, show
 
 KEPT = 'test_kept'
 """The test of each module whose cases were found by the others."""
@@ -73,16 +75,24 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         RESULTS.add(target, name, report.failed)
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What to keep of it."""
+    parser.addoption('--fuzz-table', type=Path, help='where to write the table of bad input')
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """The table: inputs that were tried, properties that failed, cases kept of earlier ones."""
     if not RESULTS.kept:
         return
-    terminalreporter.section('bad input')
-    row = '{:<16} {:>12} {:>8} {:>11}'
-    terminalreporter.write_line(row.format('target', 'inputs tried', 'crashes', 'cases kept'))
-    for target in RESULTS.kept:
-        figures = TRIED[target], RESULTS.crashes[target], RESULTS.kept[target]
-        terminalreporter.write_line(row.format(target, *figures))
+    rows = [
+        [target, *(f'{n:,}' for n in (TRIED[target], RESULTS.crashes[target], kept))]
+        for target, kept in RESULTS.kept.items()
+    ]
+    sheet = Sheet('Bad input', ('target', 'inputs tried', 'crashes', 'cases kept'), rows)
+    terminalreporter.ensure_newline()
+    show([sheet])
+    if path := config.getoption('--fuzz-table'):
+        path.write_text(rst([sheet]))
 
 
 @pytest.fixture(scope='module')
