@@ -13,9 +13,10 @@ from tests.perf.tables import Sheet
 from tests.soak.watch import Sample
 from tests.soak.world import FAILED, MISMATCHES, TURNED_AWAY, WRONG
 
-PARTS, WARM = 6, 2
-"""The time is cut into so many parts. After so many of them the daemon is warm, and the next
-one is compared with the last."""
+PARTS, WARM, SETTLED = 6, 2, 3
+"""The time is cut into so many parts. After so many of them the pools of the daemon are warm;
+after so many its memory, and the next part is compared with the last. Memory takes longer since
+pages that the worker shares with the master are copied one by one, when it first writes to them."""
 WARM_UP = WARM / PARTS
 
 TELLING = 300.0
@@ -74,7 +75,7 @@ def memory(samples: Sequence[Sample]) -> Figure:
     """The least of memory in a part: what is there when garbage has just been collected, which
     is seldom done, so that memory goes up and down."""
     start, *parts = _parts(samples, lambda each: each.memory, min)
-    warm, end = parts[WARM], parts[-1]
+    warm, end = parts[SETTLED], parts[-1]
     bound = Bound(end - warm, '≤', max(MIB_MORE, SHARE_MORE * warm), 'MiB more')
     is_telling = samples[-1].seconds >= TELLING
     return Figure('resident memory, MiB', start, warm, end, bound if is_telling else None)
