@@ -22,7 +22,7 @@ from novasched.model.candidate import Candidate
 from novasched.model.host import Fleet, Host
 from novasched.model.request import Request
 from novasched.model.settings import Settings
-from novasched.records.account import UNSEEN, Unseen
+from novasched.records.looks import UNSEEN, Unseen
 
 PATIENCE = 5.0
 """Seconds for which a decision waits for another one. One that takes longer is a plugin's

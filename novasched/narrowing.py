@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from novasched.model.host import Host
 from novasched.model.request import Destination, Request
-from novasched.records.account import UNSEEN, Unseen
+from novasched.records.looks import UNSEEN, Unseen
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 WHY = {

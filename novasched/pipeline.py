@@ -20,8 +20,8 @@ from novasched.model.request import Request
 from novasched.model.settings import Settings
 from novasched.narrowing import narrow, skips_filters
 from novasched.records.account import FILTERS as FILTERING
-from novasched.records.account import UNSEEN, Unseen
 from novasched.records.account import WEIGHERS as WEIGHING
+from novasched.records.looks import UNSEEN, Unseen
 from novasched.records.reasons import told
 from novasched.weighers import Weigher
 from novasched.weighing import Weighing, Weights

@@ -15,7 +15,7 @@ from operator import add, mul
 from novasched.errors import blaming
 from novasched.model.host import Host
 from novasched.model.request import Request
-from novasched.records.account import UNSEEN, Unseen
+from novasched.records.looks import UNSEEN, Unseen
 from novasched.records.record import Share
 from novasched.weighers import Weigher
 

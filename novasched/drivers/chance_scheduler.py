@@ -19,7 +19,7 @@ from novasched.model.host import Host
 from novasched.model.request import Request
 from novasched.narrowing import narrow
 from novasched.pipeline import Pipeline
-from novasched.records.account import UNSEEN, Unseen
+from novasched.records.looks import UNSEEN, Unseen
 
 STAGE, NOT_LIVE = 'chance_scheduler', 'disabled, or has not been heard from in a while'
 

@@ -16,8 +16,8 @@ from novasched.records.account import (
     WEIGHERS,
     Account,
     Mark,
-    Watched,
 )
+from novasched.records.looks import Watched
 from novasched.records.reasons import told
 from novasched.records.record import Record
 

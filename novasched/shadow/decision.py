@@ -18,7 +18,7 @@ from novasched.model.host import Host
 from novasched.model.request import Request
 from novasched.pipeline import Pipeline
 from novasched.ports import Candidates, Placement
-from novasched.records.account import UNSEEN, Unseen
+from novasched.records.looks import UNSEEN, Unseen
 
 ALONE = 0.0
 """Seconds for which one decision counts for the next: each is made for itself."""
