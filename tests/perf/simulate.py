@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many more fit on 5,000 hosts: what ``novaschedctl simulate`` says, and what comes of it.
 
-    python -m tests.perf.simulate [--hosts N]
+    python -m tests.perf.simulate [--hosts N] [--picture FILE]
 
 A sandbox of so many hosts in two cells, nearly all of them full. ``simulate --until-full`` is
 asked first; then servers are placed for real, one by one, by the daemon's own service, until
-one is refused. The exit status is 0 if the numbers are the same, by host, and nothing was
-claimed before.
+one is refused. Then ``explain`` is asked about the first of them and about the refusal, and
+``--picture`` takes one of the page, with Chromium. The exit status is 0 if the numbers are the
+same, by host, and nothing was claimed before.
 
 Hosts and what runs on them are written into the databases at once, Placement's among them:
 through its API a host takes some 70 ms, and so many take six minutes.
@@ -22,13 +23,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import os_traits
 import sqlalchemy as sa
 from oslo_utils import timeutils
 
+from novasched import viewing
 from novasched.cmd import novaschedctl
+from novasched.conf import load
 from novasched.model.request import Flavor
 from novasched.sandbox import databases as tables
 from novasched.sandbox.cloud import Sandbox
@@ -41,7 +46,16 @@ TINY = Flavor('m1.tiny', 'm1.tiny', 2, 1, 128, 1)
 ROOM, EVERY, DISABLED = 3, 25, 60
 """Every so manieth host has room for up to so many servers; every so manieth is disabled."""
 LONG = 86_400  # seconds
-OPTIONS = {'DEFAULT': {'report_interval': LONG, 'service_down_time': 2 * LONG}}
+
+
+def options(decisions: Path) -> dict[str, dict[str, object]]:
+    """What nova.conf has beside what every sandbox has in it."""
+    return {
+        'DEFAULT': {'report_interval': LONG, 'service_down_time': 2 * LONG},
+        'novasched': {
+            'decisions_file': decisions, 'page': True, 'metrics_bind': '127.0.0.1:9101',
+        },
+    }  # fmt: skip
 
 
 class FullSandbox(Sandbox):
@@ -144,14 +158,27 @@ def machines(count: int) -> list[Machine]:
     return [Machine(f'host-{n:05}', cell=CELLS[n % 2], disk_gb=1200) for n in range(count)]
 
 
-def simulated(cloud: Sandbox, *arguments: str) -> tuple[str, float]:
-    """What the command prints, and the seconds that it takes."""
+def printed(cloud: Sandbox, command: str, *arguments: str) -> tuple[str, float]:
+    """What a command prints, and the seconds that it takes."""
     out, began = StringIO(), time.perf_counter()
     with redirect_stdout(out):
-        status = novaschedctl.main(['simulate', *cloud.configuration, *arguments])
+        status = novaschedctl.main([command, *cloud.configuration, *arguments])
     if status:
         sys.exit(status)
     return out.getvalue(), time.perf_counter() - began
+
+
+def picture(cloud: Sandbox, path: Path) -> None:
+    """One of the page's hosts."""
+    # Only here: nobody else needs a browser.
+    from tests.page.browser import appear, browser, served
+
+    page = viewing.page_of(load(cloud.configuration, 'novasched'))
+    assert page is not None
+    with served(page()) as url, browser() as driver:
+        appear(driver, 'light', 1280)
+        driver.get(url)
+        path.write_bytes(driver.get_screenshot_as_png())
 
 
 def consumers(cloud: Sandbox) -> int:
@@ -167,9 +194,13 @@ def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('--hosts', type=int, default=HOSTS)
-    count = parser.parse_args().hosts
-    began = time.perf_counter()
-    with FullSandbox(machines(count), OPTIONS) as cloud:
+    parser.add_argument('--picture', type=Path, help='where to write one of the page')
+    chosen = parser.parse_args()
+    count, began = chosen.hosts, time.perf_counter()
+    with (
+        TemporaryDirectory() as folder,
+        FullSandbox(machines(count), options(Path(folder, 'decisions.sqlite'))) as cloud,
+    ):
         for flavor in (LARGE, TINY):
             cloud.computes.offer(flavor)
         for number in range(0, count, DISABLED):
@@ -177,22 +208,28 @@ def main() -> int:
         print(f'{count:,} hosts are there after {time.perf_counter() - began:.1f} s')
         held = consumers(cloud)
         wanted = ('--flavor', LARGE.name, '--until-full')
-        text, seconds = simulated(cloud, *wanted)
+        text, seconds = printed(cloud, 'simulate', *wanted)
         print(f'$ novaschedctl simulate {" ".join(wanted)}\n{text}({seconds:.1f} s)')
-        said = json.loads(simulated(cloud, *wanted, '--format', 'json')[0])
+        said = json.loads(printed(cloud, 'simulate', *wanted, '--format', 'json')[0])
         crowd = ('--flavor', TINY.name, '--until-full', '--at-most', str(CROWD))
-        text, seconds = simulated(cloud, *crowd)
+        text, seconds = printed(cloud, 'simulate', *crowd)
         print(
             f'$ novaschedctl simulate {" ".join(crowd)}\n{text.splitlines()[0]} ({seconds:.1f} s)'
         )
         claimed = consumers(cloud) - held
-        began, hosts = time.perf_counter(), Counter[str]()
+        began, hosts, servers = time.perf_counter(), Counter[str](), []
         while (boot := cloud.boot(LARGE)).servers:
             hosts.update(server.host for server in boot.servers)
+            servers += boot.uuids
         seconds = time.perf_counter() - began
         print(f'placed for real: {hosts.total():,} on {len(hosts):,} hosts ({seconds:.1f} s)')
         print(f'claimed by the simulations: {claimed}')
         same = hosts == said['placed'] and not claimed
+        for words in ([servers[0]], [servers[0], '--host', 'host-00000'], ['--last']):
+            text, _ = printed(cloud, 'explain', *words)
+            print(f'$ novaschedctl explain {" ".join(words)}\n{text}')
+        if chosen.picture:
+            picture(cloud, chosen.picture)
     print('the same, host by host' if same else 'NOT the same')
     return int(not same)
 
