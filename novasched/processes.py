@@ -35,6 +35,8 @@ __all__ = [
 
 HEAPS = 2
 M_ARENA_MAX = -8  # glibc's malloc.h
+YOUNGER = 1
+"""The generations of objects that were made since others were looked through."""
 YOUNG = 100_000
 """So many objects are made before garbage is looked for among them."""
 NAME = 'nova-scheduler'
@@ -48,8 +50,10 @@ def share_heaps() -> None:
 
 
 def trim_heaps() -> None:
-    """Give the system back what is free between the pieces in use, where the C library is
-    glibc. The long texts of hosts and answers leave much of it, which nothing else fits."""
+    """Look for garbage among what is young, and give the system back what is free between the
+    pieces in use, where the C library is glibc. The long texts of hosts and answers leave much
+    of it, which nothing else fits."""
+    gc.collect(YOUNGER)
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -70,8 +74,8 @@ def collect_seldom() -> None:
 
 
 def collect_all() -> None:
-    """Look for garbage everywhere. oslo.messaging leaves some with each message, which would
-    else be collected after hours, and keep pages from the system until then."""
+    """Look for garbage everywhere. oslo.messaging leaves some with each message: what was in
+    use when it was young would else be collected after hours, and keep pages until then."""
     gc.collect()
 
 
