@@ -27,6 +27,8 @@ API_TABLES = (
     'aggregate_hosts',
     'aggregate_metadata',
     'aggregates',
+    'flavor_extra_specs',
+    'flavors',
     'host_mappings',
     'instance_mappings',
     'instance_group_policy',
