@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 
 from novasched.records.record import Cause
 from novasched.secrets import hide
@@ -31,13 +32,19 @@ def counted(reasons: Sequence[str]) -> Mapping[str, int]:
 
 def grouped(counts: Mapping[str, int]) -> tuple[Cause, ...]:
     """Reasons with the number of hosts of each, the commonest first; every host is counted."""
-    alike: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    alike: dict[str, _Alike] = {}
+    latest: _Alike | None = None
     for reason, hosts in counts.items():
-        alike[_VARIES.sub('\0', reason)].append((reason, hosts))
-    causes = [
-        Cause(told(_general(shape, [reason for reason, _ in group])), sum(n for _, n in group))
-        for shape, group in alike.items()
-    ]
+        # To look what varies takes long, and the next reason is mostly like the one before.
+        if latest is not None and latest.takes(reason, hosts):
+            continue
+        shape = _VARIES.sub('\0', reason)
+        if shape not in alike:
+            alike[shape] = _Alike(reason, hosts)
+        else:
+            latest = alike[shape]
+            latest.add(reason, hosts)
+    causes = [Cause(told(each.text), each.hosts) for each in alike.values()]
     causes.sort(key=lambda cause: (-cause.hosts, cause.reason))
     if len(causes) > MOST:
         rest = sum(cause.hosts for cause in causes[MOST - 1 :])
@@ -65,15 +72,45 @@ def _cut(line: str) -> str:
     return line if len(line) <= LONGEST else f'{line[: LONGEST - 1]}…'
 
 
-def _general(shape: str, reasons: Sequence[str]) -> str:
-    """The text that stands for all of these, which have one shape."""
-    if len(reasons) == 1:
-        return reasons[0]
-    columns = zip(*map(_VARIES.findall, reasons), strict=True)
-    first, *others = shape.split('\0')
-    return first + ''.join(
-        f'{_range(set(column))}{text}' for column, text in zip(columns, others, strict=True)
-    )
+class _Alike:
+    """Reasons that differ in what varies alone."""
+
+    def __init__(self, first: str, hosts: int) -> None:
+        self.hosts = hosts
+        self._others: list[str] = []
+        self._first = first
+
+    @cached_property
+    def _constant(self) -> list[str]:
+        return _VARIES.split(self._first)
+
+    @cached_property
+    def _like(self) -> re.Pattern[str]:
+        return re.compile(f'({_VARIES.pattern})'.join(map(re.escape, self._constant)))
+
+    def takes(self, reason: str, hosts: int) -> bool:
+        """Add a reason if it is like the others."""
+        like = self._like.fullmatch(reason) is not None
+        if like:
+            self.add(reason, hosts)
+        return like
+
+    def add(self, reason: str, hosts: int) -> None:
+        """Another reason like these, of so many hosts."""
+        self._others.append(reason)
+        self.hosts += hosts
+
+    @property
+    def text(self) -> str:
+        """What stands for all of them."""
+        if not self._others:
+            return self._first
+        found = map(self._like.fullmatch, (self._first, *self._others))
+        columns = zip(*(each.groups() for each in found if each), strict=True)
+        first, *others = self._constant
+        return first + ''.join(
+            f'{_range(set(column))}{text}' for column, text in zip(columns, others, strict=True)
+        )
 
 
 def _range(values: set[str]) -> str:

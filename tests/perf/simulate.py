@@ -5,7 +5,7 @@
 
 A sandbox of so many hosts in two cells, nearly all of them full. ``simulate --until-full`` is
 asked first; then servers are placed for real, one by one, by the daemon's own service, until
-one is refused. Then ``explain`` is asked about the first of them and about the refusal, and
+one is refused. Then ``explain`` is asked about the last of them and about the refusal, and
 ``--picture`` takes one of the page, with Chromium. The exit status is 0 if the numbers are the
 same, by host, and nothing was claimed before.
 
@@ -225,7 +225,7 @@ def main() -> int:
         print(f'placed for real: {hosts.total():,} on {len(hosts):,} hosts ({seconds:.1f} s)')
         print(f'claimed by the simulations: {claimed}')
         same = hosts == said['placed'] and not claimed
-        for words in ([servers[0]], [servers[0], '--host', 'host-00000'], ['--last']):
+        for words in ([servers[-1]], [servers[-1], '--host', 'host-00000'], ['--last']):
             text, _ = printed(cloud, 'explain', *words)
             print(f'$ novaschedctl explain {" ".join(words)}\n{text}')
         if chosen.picture:
