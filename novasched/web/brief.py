@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections import deque
@@ -88,6 +89,12 @@ class BriefServer(TcpWSGIServer):  # type: ignore[misc]
             # Closed at its next turn: what is reported of its socket is not to be another's.
             min(idle, key=lambda channel: channel.creation_time).will_close = True
         super().handle_accept()
+
+    def end(self) -> None:
+        """Close all sockets; they are the loop's, whose thread alone may."""
+        # An answer that ends at this moment wakes the loop, too. Then all is closed already.
+        with contextlib.suppress(OSError):
+            self.trigger.pull_trigger(lambda: self.asyncore.close_all(self._map))
 
     def _idle(self) -> list[Any]:
         """The connections on which no request is being answered."""

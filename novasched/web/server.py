@@ -91,8 +91,7 @@ class Web:
         """Close every connection."""
         server, self._server = self._server, None
         server.task_dispatcher.shutdown()
-        # The sockets are the loop's, whose thread alone may close them.
-        server.trigger.pull_trigger(lambda: server.asyncore.close_all(server._map))
+        server.end()
         if self._thread is not None:
             self._thread.join(LONGEST)
 

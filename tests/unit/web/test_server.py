@@ -72,7 +72,7 @@ def serving(made: Served) -> Iterator[Served]:
     thread = threading.Thread(target=made.server.run, daemon=True)
     thread.start()
     yield made
-    made.server.trigger.pull_trigger(lambda: made.server.asyncore.close_all(made.server._map))
+    made.server.end()
     thread.join(WAIT)
 
 
