@@ -10,6 +10,7 @@ SQLAlchemy can name. As a program it runs until SIGTERM or SIGINT:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
@@ -109,7 +110,9 @@ class PlacementServer:
         server = self._server
         server.task_dispatcher.shutdown()
         # The sockets belong to the loop's thread; only that thread may close them.
-        server.trigger.pull_trigger(lambda: server.asyncore.close_all(server._map))
+        # An answer that ends at this moment wakes the loop, too. Then all is closed already.
+        with contextlib.suppress(OSError):
+            server.trigger.pull_trigger(lambda: server.asyncore.close_all(server._map))
         self._thread.join()
         self._server = self._thread = None
         self._release()
