@@ -1,4 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comes before any test module, so that oslo.service's backend is chosen first."""
 
-import novasched.processes  # noqa: F401  (for its effect)
+import pytest
+
+import novasched.concurrency  # noqa: F401  (for its effect)
+from novasched.scheduler import plugin
+
+plugin.CHECK_SCOPES = True
+
+
+@pytest.fixture
+def unchecked_scopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plugins are asked no more often than in production."""
+    monkeypatch.setattr(plugin, 'CHECK_SCOPES', False)

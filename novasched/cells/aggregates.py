@@ -6,81 +6,84 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from novasched.cells.mirror import Mirror, Row
-from novasched.cells.schema import Database
-from novasched.errors import DatabaseUnavailable
-from novasched.model.host import Aggregate
-from novasched.turns import NOW, Turns
+from novasched.cells.change_tracking import ChangeTrackedTable, Row, plain_row
+from novasched.cells.database import Database
+from novasched.concurrency.single_flight import FROM_NOW, SingleFlight
+from novasched.scheduler.errors import DatabaseUnavailable
+from novasched.scheduler.model.host import Aggregate
 
 LOG = logging.getLogger('nova.scheduler.filters.utils')
-NUMBERS: Mapping[str, type[int] | type[float]] = {
+NUMERIC_KEYS: Mapping[str, type[int] | type[float]] = {
     'cpu_allocation_ratio': float,
     'disk_allocation_ratio': float,
     'max_instances_per_host': int,
     'max_io_ops_per_host': int,
     'ram_allocation_ratio': float,
 }
-"""Metadata keys by which filters let an aggregate override an option. Those of weighers
-are warned about where they are used, as in nova."""
+"""Metadata keys by which an aggregate overrides an option of a filter. Weighers warn of their
+keys themselves, as in nova."""
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """The aggregates at one moment. ``by_host`` has those of each host name in the order in
-    which they were made; hosts with the same ones share the tuple."""
+class AggregateState:
+    """The aggregates at one moment. ``by_host`` has those of each host name, oldest first; hosts
+    with the same aggregates share the tuple."""
 
-    aggregates: Sequence[Aggregate] = ()
-    by_host: Mapping[str, tuple[Aggregate, ...]] = field(default_factory=dict)
+    aggregates: Sequence[Aggregate]
+    by_host: Mapping[str, tuple[Aggregate, ...]]
 
 
 class AggregateReader:
-    """Reads aggregates as they are; changes need no cast to be seen.
+    """Reads aggregates from the API database; changes are seen without a cast. Implements
+    :class:`novasched.scheduler.prefilters.Aggregates`.
 
-    ``since`` is a moment (monotonic seconds) that what is told must not be older than.
+    ``since`` is the moment (monotonic seconds) than which an answer must not be older.
     """
 
     def __init__(self, api: Database) -> None:
         self.api = api
-        self._records = Mirror(api, 'aggregates', ('uuid', 'name'), _plain)
-        self._metadata = Mirror(api, 'aggregate_metadata', ('aggregate_id', 'key', 'value'), _plain)
-        self._members = Mirror(api, 'aggregate_hosts', ('aggregate_id', 'host'), _plain)
+        self._records = ChangeTrackedTable(api, 'aggregates', ('uuid', 'name'), plain_row)
+        self._metadata = ChangeTrackedTable(
+            api, 'aggregate_metadata', ('aggregate_id', 'key', 'value'), plain_row
+        )
+        self._members = ChangeTrackedTable(
+            api, 'aggregate_hosts', ('aggregate_id', 'host'), plain_row
+        )
         self._warned: set[tuple[int, str, str]] = set()
-        self._state = State()
-        self._stale = self._failing = self._known = False
-        self._turns = Turns(self._refresh)
+        self._state: AggregateState | None = None
+        self._stale = self._failing = False
+        self._flights = SingleFlight(self._refresh)
 
-    def having(self, key: str, value: str, since: float = NOW) -> Sequence[Aggregate]:
-        """See :class:`novasched.prefilters.Aggregates`."""
+    def having(self, key: str, value: str, since: float = FROM_NOW) -> Sequence[Aggregate]:
         return [each for each in self.all(since) if each.metadata.get(key) == value]
 
-    def all(self, since: float = NOW) -> Sequence[Aggregate]:
-        """See :class:`novasched.prefilters.Aggregates`."""
+    def all(self, since: float = FROM_NOW) -> Sequence[Aggregate]:
         return self.state(since).aggregates
 
-    def state(self, since: float = NOW) -> State:
+    def state(self, since: float = FROM_NOW) -> AggregateState:
         """The aggregates; the same object while nothing about them changes.
 
         :raises DatabaseUnavailable: the API database has never answered yet.
         """
-        return self._turns.since(since)
+        return self._flights.at_least(since)
 
     @property
     def failing(self) -> bool:
-        """Whether the API database did not answer the last time."""
+        """True if the API database did not answer the last time."""
         return self._failing
 
-    def _refresh(self) -> State:
-        """What the API database says. While it says nothing, what it has said last: that
-        changes rarely, and servers can go where they went before."""
+    def _refresh(self) -> AggregateState:
+        """Read the aggregates. While the API database does not answer, the former ones are used:
+        they change rarely."""
         failure = None
         try:
             self.api.read(self._read)
         except DatabaseUnavailable as error:
-            if not self._known:
+            if self._state is None:
                 raise
             failure = error
         if failure and not self._failing:
@@ -88,22 +91,21 @@ class AggregateReader:
         if self._failing and not failure:
             LOG.info('Aggregates can be read again.')
         self._failing = failure is not None
-        if self._stale and not failure:
+        if self._state is None or (self._stale and not failure):
             self._state = self._built()
             self._stale = False
-        self._known = True
         return self._state
 
     def _read(self, connection: sa.Connection) -> None:
-        for mirror in (self._records, self._metadata, self._members):
-            if mirror.refresh(connection):
+        for table in (self._records, self._metadata, self._members):
+            if table.refresh(connection):
                 self._stale = True
 
-    def _built(self) -> State:
+    def _built(self) -> AggregateState:
         metadata: dict[int, dict[str, str]] = defaultdict(dict)
         for row in _by_id(self._metadata):
             metadata[row.aggregate_id][row.key] = row.value
-            if row.key in NUMBERS:
+            if row.key in NUMERIC_KEYS:
                 self._check(row.aggregate_id, row.key, row.value)
         aggregates = {
             row.id: Aggregate(row.id, row.uuid, row.name, metadata[row.id])
@@ -117,24 +119,18 @@ class AggregateReader:
         by_host = {}
         for host, found in members.items():
             ids = tuple(sorted(found))
-            if ids not in shared:
-                shared[ids] = tuple(aggregates[each] for each in ids)
-            by_host[host] = shared[ids]
-        return State(tuple(aggregates.values()), by_host)
+            by_host[host] = shared.setdefault(ids, tuple(aggregates[each] for each in ids))
+        return AggregateState(tuple(aggregates.values()), by_host)
 
     def _check(self, aggregate: int, key: str, value: str) -> None:
-        """Warn, once, of a value that is no number and so leaves the option in force."""
+        """Warn once of a value that is no number, for which the option is used."""
         try:
-            NUMBERS[key](value)
+            NUMERIC_KEYS[key](value)
         except ValueError:
             if (aggregate, key, value) not in self._warned:
                 self._warned.add((aggregate, key, value))
                 LOG.warning("Could not decode %s: '%s' of aggregate %d", key, value, aggregate)
 
 
-def _plain(row: Row) -> Row:
-    return row
-
-
-def _by_id(mirror: Mirror[Row]) -> list[Row]:
-    return [mirror.made[key] for key in sorted(mirror.made)]
+def _by_id(table: ChangeTrackedTable[Row]) -> list[Row]:
+    return [table.values[key] for key in sorted(table.values)]

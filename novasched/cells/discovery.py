@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps the hosts of new computes to their cells, so that the API finds them.
+"""Discovery of hosts: maps new compute hosts to their cells, as ``nova-manage cell_v2
+discover_hosts`` does.
 
-Every scheduler may run this; one leads, and the others leave it alone.
+Every scheduler may run this; only the leader does anything.
 """
 
 from __future__ import annotations
@@ -9,32 +10,33 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import sqlalchemy as sa
 from oslo_db import exception as db_exc
 
+from novasched.cells.database import Database
 from novasched.cells.mappings import Cell, Cells
-from novasched.cells.schema import Database
-from novasched.cells.servicegroup import SCHEDULER, Group
-from novasched.errors import DatabaseUnavailable
+from novasched.cells.servicegroup import SCHEDULER, ServiceGroup
+from novasched.scheduler.errors import DatabaseUnavailable
 
 LOG = logging.getLogger('nova.scheduler.manager')
-SERVICE = ('id', 'host', 'forced_down')
+SERVICE_COLUMNS = ('id', 'host', 'forced_down')
 
 
 class Discovery:
     """Writes ``host_mappings`` and ``compute_nodes.mapped``.
 
-    The cells are looked up each time: a new cell's hosts are mapped before SIGHUP lets
-    servers go there. Those of disabled cells are too.
+    The cells are read each time: hosts of new cells are mapped before SIGHUP lets instances go
+    there. Hosts of disabled cells are mapped, too.
     """
 
     def __init__(
         self,
         cells: Cells,
         own: Database,
-        group: Group,
+        group: ServiceGroup,
         host: str,
         utcnow: Callable[[], datetime],
     ) -> None:
@@ -45,7 +47,7 @@ class Discovery:
         self.utcnow = utcnow
 
     def run(self) -> None:
-        """Map what is new, if we lead; what fails is logged, and tried again next time."""
+        """Map new hosts if this scheduler leads; failures are logged, and repeated next time."""
         try:
             leader = self._leader()
             if leader != self.host:
@@ -65,63 +67,57 @@ class Discovery:
 
     def _leader(self) -> str | None:
         """The first host, by name, whose scheduler is up and enabled."""
-        select = self.own.select('services', SERVICE, binary=SCHEDULER.binary, disabled=False)
 
         def look(connection: sa.Connection) -> list[str]:
+            select = self.own.select('services', SERVICE_COLUMNS, binary=SCHEDULER, disabled=False)
             services: Mapping[int, Any] = {row.id: row for row in connection.execute(select)}
             now = self.utcnow()
-            silent = self.group.silent(self.own, connection, SCHEDULER, services, now)
-            up = (row for row in services.values() if row.id not in silent)
+            down = self.group.down(self.own, connection, SCHEDULER, services, now)
+            up = (row for row in services.values() if row.id not in down)
             return [row.host for row in up if not row.forced_down]
 
         return min(self.own.read(look), default=None)
 
     def _new(self, cell: Cell) -> Iterator[str]:
-        """Map the hosts of a cell that nobody has mapped; those that were."""
+        """Map the unmapped hosts of a cell; yields the hosts that were mapped.
+
+        A host may have several nodes. As in nova, the first alone is marked.
+        """
+        base, api = cell.database, self.cells.api
         try:
-            nodes = self._unmapped(cell.database)
-            known = self._mapped(nodes)
-            for host, node in nodes.items():
+            rows = base.rows('compute_nodes', ('id', 'host'), lambda c: c.mapped < 1)
+            first = {row.host: row.id for row in sorted(rows, key=attrgetter('id'), reverse=True)}
+            if not first:
+                return
+            mapped = api.rows('host_mappings', ('host',), lambda c: c.host.in_(first))
+            known = {row.host for row in mapped}
+            for host, node in sorted(first.items(), key=itemgetter(1)):
                 if host not in known and self._map(cell, host):
-                    self._mark(cell.database, node)
+                    self._mark(base, node)
                     yield host
         except DatabaseUnavailable as error:
             LOG.error('Unable to discover hosts in cell %s: %s', cell.identity, error)
 
-    def _unmapped(self, base: Database) -> dict[str, int]:
-        """Hosts with nodes that are not marked as mapped, and the first such node of each.
-
-        A host may have several nodes. As in nova, the first alone is marked.
-        """
-        table = base.table('compute_nodes')
-        select = base.select('compute_nodes', ('id', 'host')).where(table.c.mapped < 1)
-        first: dict[str, int] = {}
-        for row in base.rows(select.order_by(table.c.id)):
-            first.setdefault(row.host, row.id)
-        return first
-
-    def _mapped(self, hosts: Mapping[str, int]) -> set[str]:
-        """Those of the hosts that are mapped already, to whatever cell."""
-        api = self.cells.api
-        table = api.table('host_mappings')
-        select = api.select('host_mappings', ('host',)).where(table.c.host.in_(hosts))
-        return {row.host for row in api.rows(select)} if hosts else set()
-
     def _map(self, cell: Cell, host: str) -> bool:
-        """Map a host; False if somebody else was faster."""
-        table = self.cells.api.table('host_mappings')
+        """Map a host; False if another process was faster."""
+        api = self.cells.api
         values = {'created_at': self.utcnow(), 'cell_id': cell.id, 'host': host}
+
+        def write(connection: sa.Connection) -> None:
+            connection.execute(sa.insert(api.table('host_mappings')).values(values))
+
         try:
-            self.cells.api.write(
-                lambda connection: connection.execute(sa.insert(table).values(values))
-            )
+            api.write(write)
         except db_exc.DBDuplicateEntry:
             LOG.debug('Host %s has been mapped by somebody else', host)
             return False
         return True
 
     def _mark(self, base: Database, node: int) -> None:
-        table = base.table('compute_nodes')
         values = {'mapped': 1, 'updated_at': self.utcnow()}
-        statement = sa.update(table).where(table.c.id == node).values(values)
-        base.write(lambda connection: connection.execute(statement))
+
+        def write(connection: sa.Connection) -> None:
+            table = base.table('compute_nodes')
+            connection.execute(sa.update(table).where(table.c.id == node).values(values))
+
+        base.write(write)

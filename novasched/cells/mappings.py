@@ -1,25 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cells there are: the API database's cell and host mappings."""
+"""The cells, from the API database's cell and host mappings."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TypeVar
 
 from oslo_config import cfg
 
+from novasched.cells.database import Database
 from novasched.cells.engines import connect, dispose, filled
-from novasched.cells.schema import Database
-from novasched.errors import ConfigError
+from novasched.concurrency.single_flight import SingleFlight
+from novasched.conf.errors import ConfigError
+from novasched.scheduler.errors import DatabaseUnavailable
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 CELL0 = '00000000-0000-0000-0000-000000000000'
 
+Answer = TypeVar('Answer')
+
+LOOKUP_INTERVAL_S = 5.0
+"""Seconds between two readings of the mappings for requests that name a cell which is not known:
+one that is wrong, in each request, does not read them each time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell that hosts servers, with its database."""
+    """A cell that runs instances, with its database."""
 
     id: int
     uuid: str
@@ -34,19 +47,20 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
-    """The cells by UUID, as the mappings had them; databases by cell and URL."""
+class CellMappings:
+    """The mappings of one moment: cells by UUID, databases by cell and URL."""
 
     cells: Mapping[str, Cell] = field(default_factory=dict)
     databases: Mapping[tuple[str, str], Database] = field(default_factory=dict)
 
     def enabled(self) -> Sequence[Cell]:
-        """The cells that servers may go to."""
+        """The cells that instances may go to."""
         return tuple(cell for cell in self.cells.values() if not cell.disabled)
 
 
 class Cells:
-    """The cells; known until :meth:`refresh`, as an operator expects of SIGHUP."""
+    """The cells. They are read anew by :meth:`refresh`, as operators expect of SIGHUP, and when
+    a request names an unknown cell."""
 
     def __init__(
         self,
@@ -55,13 +69,16 @@ class Cells:
         patience: float | None = None,
         others: Cells | None = None,
     ) -> None:
-        """The options are those of ``[database]``; a cell's server may be silent for
+        """The options are those of ``[database]``; a cell's database may be silent for
         ``patience`` seconds while it is asked. Databases that ``others`` know are shared."""
         self.api = api
         self._options = options
         self._patience = patience
         self._others = others
-        self._mapped = Mapped()
+        self._mapped = CellMappings()
+        self.changed = -math.inf
+        """The moment (monotonic seconds) since which the cells are what they are."""
+        self._lookups = SingleFlight(self._refresh_for_request)
 
     def refresh(self) -> None:
         """Read the mappings anew, and use them.
@@ -72,17 +89,16 @@ class Cells:
         """
         self.use(self.read())
 
-    def read(self) -> Mapped:
+    def read(self) -> CellMappings:
         """The mappings as they are now; databases whose URL stays keep their connections.
 
         :raises DatabaseUnavailable: the API database does not answer.
         """
-        wanted = ('id', 'uuid', 'name', 'disabled', 'database_connection')
         known = {**self._mapped.databases, **self._shared}
         databases: dict[tuple[str, str], Database] = {}
         cells = {}
-        by_id = self.api.table('cell_mappings').c.id
-        for row in self.api.rows(self.api.select('cell_mappings', wanted).order_by(by_id)):
+        columns = ('id', 'uuid', 'name', 'disabled', 'database_connection')
+        for row in sorted(self.api.rows('cell_mappings', columns), key=attrgetter('id')):
             if row.uuid == CELL0:
                 continue
             name = f'cell {row.name or row.uuid}'
@@ -96,11 +112,13 @@ class Cells:
                 LOG.error('A cell is left out: %s', error)
                 continue
             cells[row.uuid] = Cell(row.id, row.uuid, row.name, bool(row.disabled), databases[key])
-        return Mapped(cells, databases)
+        return CellMappings(cells, databases)
 
-    def use(self, mapped: Mapped) -> None:
-        """Let these be the cells. Whoever still uses a database that is gone may go on."""
+    def use(self, mapped: CellMappings) -> None:
+        """Use these mappings. Operations on a database that is gone may go on."""
         before, self._mapped = self._mapped, mapped
+        if mapped.cells != before.cells:
+            self.changed = time.monotonic()
         used = {*mapped.databases.values(), *self._shared.values()}
         dispose(*(base for base in before.databases.values() if base not in used))
         cells = mapped.cells
@@ -109,16 +127,16 @@ class Cells:
         LOG.debug('Found %d disabled cells: %s', len(disabled), ', '.join(disabled))
 
     def all(self) -> Sequence[Cell]:
-        """Every cell but cell0, which never runs servers."""
+        """All cells but cell0, which never runs instances."""
         return tuple(self._mapped.cells.values())
 
     def enabled(self) -> Sequence[Cell]:
-        """The cells that servers may go to."""
+        """The cells that instances may go to."""
         return self._mapped.enabled()
 
     def separate(self) -> Cells:
-        """The same mappings, yet to be read. Databases that are known here are shared, and
-        with them what is known of those that do not answer."""
+        """Mappings of their own, still to be read, that share these databases and their circuit
+        breakers."""
         return Cells(self.api, self._options, self._patience, self)
 
     @property
@@ -130,18 +148,73 @@ class Cells:
         dispose(*self._mapped.databases.values())
 
     def get(self, uuid: str) -> Cell | None:
-        """The cell of that UUID, disabled or not."""
+        """The cell of that UUID, disabled or not; looked up if it is not known.
+
+        :raises DatabaseUnavailable: it is not known, and the API database does not answer.
+        """
+        if uuid not in self._mapped.cells:
+            self._look_up()
         return self._mapped.cells.get(uuid)
 
     def of_host(self, host: str) -> Cell | None:
-        """The cell that a host is mapped to.
+        """The cell that a host is mapped to; looked up if it is not known.
 
         :raises DatabaseUnavailable: the API database does not answer.
         """
-        table = self.api.table('host_mappings')
-        statement = self.api.select('host_mappings', ('cell_id',)).where(table.c.host == host)
-        ids = {row.cell_id for row in self.api.rows(statement)}
+        mapping = self.api.rows('host_mappings', ('cell_id',), host=host)
+        ids = {row.cell_id for row in mapping}
+        if ids.difference(cell.id for cell in self.all()):
+            self._look_up()
         found = next((cell for cell in self.all() if cell.id in ids), None)
         if found is None:
             LOG.warning('No host-to-cell mapping found for selected host %s.', host)
         return found
+
+    def _look_up(self) -> None:
+        """Read the mappings anew, unless that was done just now."""
+        self._lookups.at_least(time.monotonic() - LOOKUP_INTERVAL_S)
+
+    def _refresh_for_request(self) -> None:
+        before = self._mapped.cells
+        self.refresh()
+        for cell in self.all():
+            if cell.uuid not in before:
+                LOG.info('Cell %s is used from now on, as a request needs it', cell.identity)
+
+
+def scatter_gather(
+    pool: futures.Executor,
+    cells: Sequence[Cell],
+    ask: Callable[[Cell], Answer],
+    timeout: float,
+) -> list[tuple[Cell, Answer]]:
+    """Ask all cells in parallel; cells that fail or are late are logged and left out.
+
+    The circuit of a database that did not answer in time is opened, so that no other request
+    waits for it.
+    """
+    began = time.monotonic()
+    asked = [(cell, pool.submit(ask, cell)) for cell in cells]
+    answers = []
+    for cell, future in asked:
+        error: BaseException | None
+        try:
+            # An error raised here would refer to the futures, and these to the error.
+            error = future.exception(timeout=max(0.0, began + timeout - time.monotonic()))
+        except futures.TimeoutError:
+            error = TimeoutError()
+            if not (future.cancel() or future.done()):
+                cell.database.give_up(f'no answer within {timeout:g} s', began)
+        if isinstance(error, TimeoutError):  # an earlier reading of the cell may still wait
+            LOG.warning('Timeout getting computes for cell %s', cell.uuid)
+        elif isinstance(error, DatabaseUnavailable):
+            LOG.warning('Failed to get computes for cell %s: %s', cell.uuid, error)
+        else:
+            answers.append((cell, future.result()))
+    return answers
+
+
+def no_answer(cells: Sequence[Cell]) -> DatabaseUnavailable:
+    """The error of a request that needs one of these cells, which do not answer."""
+    names = ', '.join(cell.identity for cell in cells)
+    return DatabaseUnavailable(f'no answer of cell {names}', cells[0].database.is_over)

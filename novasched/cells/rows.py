@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of compute_nodes and services, made into hosts."""
+"""Hosts and services, built from rows of compute_nodes and services."""
 
 from __future__ import annotations
 
@@ -7,42 +7,125 @@ import json
 import logging
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
-from novasched.cells.reports import Report
-from novasched.model.amounts import amount
-from novasched.model.host import Host, Service
-from novasched.model.image_properties import KINDS_OF_SERVER, canonical
-from novasched.model.numa import HostTopology
-from novasched.model.pci import Pools
-from novasched.model.settings import Settings
-from novasched.numa.parse import host_topology
-from novasched.pci.parse import pools
+from novasched.conf.settings import Settings
+from novasched.scheduler.model.host import Host, Service
+from novasched.scheduler.model.image_properties import SUPPORTED_TRIPLE, canonical
+from novasched.scheduler.model.numa import HostTopology
+from novasched.scheduler.model.pci import Pools
+from novasched.scheduler.model.values import amount
+from novasched.scheduler.numa.parse import host_topology
+from novasched.scheduler.pci.parse import pools
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 
-COMPUTE_NODE = (
+Value = TypeVar('Value')
+TextKey = tuple[int, int]
+"""Length and hash of a long text, in its place; Python's hash is salted."""
+
+COMPUTE_NODE_COLUMNS = (
     'id', 'uuid', 'host', 'hypervisor_hostname', 'vcpus', 'vcpus_used', 'memory_mb',
     'free_ram_mb', 'local_gb', 'local_gb_used', 'free_disk_gb', 'disk_available_least',
     'hypervisor_type', 'hypervisor_version', 'cpu_info', 'host_ip', 'supported_instances',
     'metrics', 'stats', 'cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio',
     'numa_topology', 'pci_stats',
 )  # fmt: skip
-SERVICE = ('host', 'disabled', 'disabled_reason', 'forced_down', 'version')
-INSTANCE = ('uuid', 'host', 'project_id', 'instance_type_id')
-NUMA = Report[HostTopology | None]('numa_topology', host_topology, None)
-PCI = Report[Pools]('pci_stats', pools, ())
+SERVICE_COLUMNS = ('host', 'disabled', 'disabled_reason', 'forced_down', 'version')
+INSTANCE_COLUMNS = ('uuid', 'host', 'project_id', 'instance_type_id')
+PENDING_INSTANCE_COLUMNS = ('uuid', 'host', 'node', 'vm_state', 'task_state', 'deleted')
+SYSTEM_METADATA_COLUMNS = ('instance_uuid', 'key', 'value')
+
+
+@dataclass
+class _ParsedText(Generic[Value]):
+    key: TextKey
+    value: Value
+    warning: str | None = None
+
+
+class _LazyValue(Generic[Value]):
+    """A value that is parsed at the first call."""
+
+    __slots__ = ('_node', '_parse', '_text', '_value')
+
+    def __init__(
+        self, parse: Callable[[str | None, str], Value], text: str | None, node: str
+    ) -> None:
+        self._parse = parse
+        self._text = text
+        self._node = node
+        self._value: list[Value] = []
+
+    def __call__(self) -> Value:
+        if not self._value:
+            self._value.append(self._parse(self._text, self._node))
+            self._text = None
+        return self._value[0]
+
+
+class LazyColumn(Generic[Value]):
+    """A long column of compute_nodes that few requests look at, parsed on demand and once for
+    all hosts with the same text, which share the value. A text that cannot be parsed counts
+    as absent, and the log names the first host that reports it.
+
+    The latest text of each compute node is cached: a bound on their number would, with one
+    node more than that, drop each text just before it is needed again.
+    """
+
+    def __init__(self, column: str, parse: Callable[[str], Value], absent: Value) -> None:
+        self._column = column
+        self._parse = parse
+        self._absent = absent
+        self._by_node: dict[str, _ParsedText[Value]] = {}
+        self._by_key: WeakValueDictionary[TextKey, _ParsedText[Value]] = WeakValueDictionary()
+
+    def of(self, row: Any) -> Callable[[], Value]:
+        """A function that returns the value in a row of compute_nodes."""
+        return _LazyValue(self._value, getattr(row, self._column), row.hypervisor_hostname)
+
+    def _value(self, text: str | None, node: str) -> Value:
+        if text is None:
+            return self._absent
+        key = len(text), hash(text)
+        parsed = self._by_node.get(node)
+        if parsed is None or parsed.key != key:
+            parsed = self._by_key.get(key) or self._parsed(key, text)
+            self._by_node[node] = parsed
+        if parsed.warning is not None:
+            LOG.warning(
+                'Column %s of compute node %s cannot be read: %s',
+                self._column,
+                node,
+                parsed.warning,
+            )
+            parsed.warning = None
+        return parsed.value
+
+    def _parsed(self, key: TextKey, text: str) -> _ParsedText[Value]:
+        try:
+            parsed = _ParsedText(key, self._parse(text))
+        except (ValueError, RecursionError) as error:
+            parsed = _ParsedText(key, self._absent, str(error))
+        self._by_key[key] = parsed
+        return parsed
+
+
+NUMA_TOPOLOGY = LazyColumn[HostTopology | None]('numa_topology', host_topology, None)
+PCI_STATS = LazyColumn[Pools]('pci_stats', pools, ())
+
 Triples = tuple[tuple[str, ...], ...]
-KINDS_OF_HOST = 1000
-TEXTS = 4096
-_TRIPLES: dict[str | None, Triples] = {}
-SYSTEM_METADATA = ('instance_uuid', 'key', 'value')
+MAX_CACHED_TRIPLES = 1000
+MAX_SHARED_TEXTS = 4096
+_triples_by_text: dict[str | None, Triples] = {}
 
 
 def service(row: Any, up: bool) -> Service:
-    """A service; ``up`` says that it is heard of."""
+    """A service; ``up`` says that it has reported in time."""
     return Service(
         host=row.host,
         up=up and not row.forced_down,
@@ -52,27 +135,11 @@ def service(row: Any, up: bool) -> Service:
     )
 
 
-def has_arrived(row: Any) -> bool:
-    """Whether a server is past the moment at which nova-compute takes it off what its host
-    has left: before, its host is not known, or nothing is being done to it yet. One that is
-    gone, or that no host could take, is not on its way either."""
-    if row.deleted or (row.host is None and row.vm_state == 'error'):
-        return True
-    waiting = row.vm_state == 'building' and row.task_state in (None, 'scheduling')
-    return row.host is not None and not waiting
-
-
-def place(row: Any) -> str | None:
-    """The host that a server is on; None if it is gone."""
-    host: str | None = row.host
-    return None if row.deleted else host
-
-
 def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host | None:
-    """A host without its aggregates and servers; None while its nova-compute has not
+    """A host without its aggregates and instances; None while its nova-compute has not
     reported any resources yet.
 
-    :raises ValueError: a column holds what makes no host.
+    :raises ValueError: a column holds no valid value.
     """
     if row.free_disk_gb is None or row.uuid is None:
         return None
@@ -108,13 +175,13 @@ def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host
         supported_instances=_supported(row),
         stats=stats,
         metrics=tuple(m for m in _decoded(row, 'metrics', list) if isinstance(m, dict)),
-        numa=NUMA.of(row),
-        pci=PCI.of(row),
+        numa=NUMA_TOPOLOGY.of(row),
+        pci=PCI_STATS.of(row),
     )
 
 
 def _free_disk_gb(row: Any) -> int:
-    """What is free even if sparse images grow to their full size."""
+    """Disk that is free even if sparse images grow to their full size."""
     free = amount('free_disk_gb', row.free_disk_gb)
     if row.disk_available_least is None:
         return free
@@ -130,37 +197,40 @@ def _free_disk_gb(row: Any) -> int:
 
 
 def _supported(row: Any) -> Triples:
-    """Architecture, hypervisor type and VM mode of each kind of server that can run; the same
-    object for hosts that report the same."""
+    """The supported_instances triples (architecture, hypervisor type, VM mode); the same object
+    for hosts that report the same."""
     text = row.supported_instances
-    if text not in _TRIPLES:
-        if len(_TRIPLES) >= KINDS_OF_HOST:
-            _TRIPLES.clear()
-        _TRIPLES[text] = _triples(_decoded(row, 'supported_instances', list))
-    return _TRIPLES[text]
+    if text not in _triples_by_text:
+        if len(_triples_by_text) >= MAX_CACHED_TRIPLES:
+            _triples_by_text.clear()
+        _triples_by_text[text] = _triples(_decoded(row, 'supported_instances', list))
+    return _triples_by_text[text]
 
 
 def _triples(supported: list[Any]) -> Triples:
     return tuple(
-        tuple(canonical(kind, str(name)) for kind, name in zip(KINDS_OF_SERVER, each, strict=False))
-        for each in supported
-        if isinstance(each, list)
+        tuple(
+            canonical(kind, str(name)) for kind, name in zip(SUPPORTED_TRIPLE, triple, strict=False)
+        )
+        for triple in supported
+        if isinstance(triple, list)
     )
 
 
-@lru_cache(TEXTS)
+@lru_cache(MAX_SHARED_TEXTS)
 def _shared(text: str) -> str:
-    """The same text, one for all the hosts that say it."""
+    """Intern a text that many hosts report."""
     return text
 
 
 def _texts(stats: Mapping[str, Any]) -> dict[str, str | None]:
-    """Statistics are texts, whatever nova-compute counts in them."""
+    """Statistics as texts, as nova has them, whatever nova-compute counts in them."""
     return {_shared(name): None if value is None else str(value) for name, value in stats.items()}
 
 
 def _ratio(row: Any, name: str, settings: Settings) -> float:
-    """The host's allocation ratio; 0.0 and null leave it to our own options."""
+    """The host's allocation ratio; 0.0 and null stand for our options, ``*_allocation_ratio`` and
+    ``initial_*_allocation_ratio``."""
     option = f'{name}_allocation_ratio'
     value = getattr(row, option) or getattr(settings, option)
     ratio = float(value or getattr(settings, f'initial_{option}'))

@@ -1,270 +1,304 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which services are heard of: what ``[DEFAULT] servicegroup_driver`` chooses.
+"""Liveness of services, as ``[DEFAULT] servicegroup_driver`` says.
 
-``db`` asks the services table. With ``mc`` each service keeps a key in memcached, which
-nova's services and ours read and write through oslo.cache, so that they understand each other.
+With ``db`` each service counts up in its row of the services table. With ``mc`` each service
+keeps a key in memcached, which nova's services and ours read and write through oslo.cache.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from oslo_config import cfg
+from oslo_db import exception as db_exc
 
-from novasched.cells.heartbeat import BINARY, TOPIC, Heartbeat
+from novasched.cells.database import Database
 from novasched.cells.mappings import Cell
-from novasched.cells.pickles import guard
-from novasched.cells.schema import Database
-from novasched.errors import ConfigError
-from novasched.model.settings import Settings
-from novasched.secrets import hide
+from novasched.cells.memcached import cache_region
+from novasched.conf.redaction import hide
+from novasched.conf.settings import Settings
+from novasched.scheduler.errors import DatabaseUnavailable
 
-LOG = logging.getLogger('nova.servicegroup.drivers.mc')
-MEMCACHED = 'mc'
-MODULES = {
-    'bmemcached': 'python-binary-memcached',
-    'memcache': 'python-memcached',
-    'pylibmc': 'pylibmc',
-    'pymemcache': 'pymemcache',
-    'redis': 'redis',
-}
-"""What the backends of oslo.cache import, and the packages that have it."""
+DB_LOG = logging.getLogger('nova.servicegroup.drivers.db')
+MEMCACHED_LOG = logging.getLogger('nova.servicegroup.drivers.mc')
 
 Answer = TypeVar('Answer')
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What the services of one program are called in the services table."""
-
-    binary: str
-    topic: str
+COMPUTE, SCHEDULER = 'nova-compute', 'nova-scheduler'
 
 
-COMPUTE = Kind('nova-compute', 'compute')
-SCHEDULER = Kind(BINARY, TOPIC)
-
-
-class Group(Protocol):
-    """Tells of the services of a database which are not heard of."""
-
-    def silent(
-        self,
-        base: Database,
-        connection: sa.Connection,
-        kind: Kind,
-        services: Mapping[int, Any],
-        now: datetime,
-    ) -> frozenset[int]:
-        """The ids of those that are silent, of services of one kind by id (rows that have
-        ``host``). The database is asked through the connection.
-
-        :raises DBError: the database does not answer.
-        """
-
-
-class DatabaseGroup:
-    """Services write to their rows when they are up."""
+class DatabaseServiceGroup:
+    """Services are up while they write to their rows."""
 
     def __init__(self, service_down_time: int) -> None:
-        """After so many seconds of silence a service is down."""
-        self.while_up = timedelta(seconds=service_down_time)
+        self._down_time = timedelta(seconds=service_down_time)
 
-    def silent(
+    def down(
         self,
         base: Database,
         connection: sa.Connection,
-        kind: Kind,
+        binary: str,
         services: Mapping[int, Any],
         now: datetime,
     ) -> frozenset[int]:
-        """See :class:`Group`; one query, which finds the few exceptions.
+        """The ids of the services that have not reported in time, by one query.
 
-        One that was never heard of is as old as its row. The clocks of hosts differ, so that
-        a heartbeat from the near future counts too.
+        A service that has never reported is as old as its row. The clocks of hosts differ, so
+        a report from the near future counts, too.
+
+        :param services: rows with this binary that have ``host``, by id.
+        :param connection: the transaction in which the database is read.
+        :raises DBError: the database does not answer.
         """
         table = base.table('services')
-        heard = sa.func.coalesce(table.c.last_seen_up, table.c.created_at)
-        first, last = now - self.while_up, now + self.while_up
-        late = sa.or_(heard.is_(None), heard < first, heard > last)
-        select = base.select('services', ('id',), binary=kind.binary).where(late)
+        seen = sa.func.coalesce(table.c.last_seen_up, table.c.created_at)
+        first, last = now - self._down_time, now + self._down_time
+        late = sa.or_(seen.is_(None), seen < first, seen > last)
+        select = base.select('services', ('id',), binary=binary).where(late)
         return frozenset(connection.execute(select).scalars())
 
 
-class MemcachedGroup:
-    """Services keep a key ``topic:host`` that is younger than ``service_down_time``.
+class MemcachedServiceGroup:
+    """Services are up while their keys ``topic:host`` are younger than ``service_down_time``.
 
-    ``region`` is a dogpile cache region: it makes the keys' names in memcached, and hides
-    values that are too old. Memcached is asked by one thread alone: a client remembers for
-    minutes which servers are dead, and each thread has a client of its own, so that several
-    would tell different stories after an outage.
+    One thread alone asks memcached: each thread has a client of its own, which remembers for
+    minutes which servers are dead, so several would contradict each other after an outage.
+
+    :param region: a dogpile cache region, which mangles keys and hides values that are too old.
     """
 
     def __init__(self, region: Any, host: str, utcnow: Callable[[], datetime]) -> None:
         self._region = region
-        self._own = key(SCHEDULER, host)
+        self._own_key = service_key(SCHEDULER, host)
         self._utcnow = utcnow
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix='memcached')
         self._lock = threading.Lock()
-        self._reported = False
-        self._failing = False
+        self._has_reported = False
+        self._is_failing = False
 
-    def beat(self) -> None:
-        """Renew our own key, and see that it is there: a client of memcached does not tell
-        that it could not write."""
+    def report_state(self) -> None:
+        """Renew our own key and read it back: clients of memcached hide failed writes."""
 
         def write() -> bool:
-            self._region.set(self._own, self._utcnow())
-            return self._there([self._own])[0]
+            self._region.set(self._own_key, self._utcnow())
+            return self._exist([self._own_key])[0]
 
-        if self._asked(write, False):
-            self._reported = True
-            self._recovered()
+        if self._ask(write, False):
+            self._has_reported = True
+            self._set_failing(None)
         else:
-            self._lost('it does not keep our own key')
+            self._set_failing('it does not keep our own key')
 
-    def silent(
+    def down(
         self,
         base: Database,
         connection: sa.Connection,
-        kind: Kind,
+        binary: str,
         services: Mapping[int, Any],
         now: datetime,
     ) -> frozenset[int]:
-        """See :class:`Group`. All keys are read at once; while memcached does not answer,
-        all services are silent."""
+        """The ids of the services without a key. All keys are read at once; while memcached does
+        not answer, all services are down."""
         if not services:
             return frozenset()
-        names = [key(kind, row.host) for row in services.values()]
-        nothing = [False] * (len(names) + 1)
-        own, *there = self._asked(lambda: self._there([self._own, *names]), nothing)
-        if self._reported and not own and not any(there):
-            self._lost('it has no key of any service')
-        for name, found in zip(names, there, strict=True):
-            if not found:
-                LOG.debug('Seems service %s is down', name)
-        return frozenset(number for number, found in zip(services, there, strict=True) if not found)
+        keys = [service_key(binary, row.host) for row in services.values()]
+        none = [False] * (len(keys) + 1)
+        own_exists, *exist = self._ask(lambda: self._exist([self._own_key, *keys]), none)
+        if self._has_reported and not own_exists and not any(exist):
+            self._set_failing('it has no key of any service')
+        for key, exists in zip(keys, exist, strict=True):
+            if not exists:
+                MEMCACHED_LOG.debug('Seems service %s is down', key)
+        return frozenset(id for id, exists in zip(services, exist, strict=True) if not exists)
 
-    def _there(self, names: Sequence[str]) -> list[bool]:
+    def _exist(self, keys: Sequence[str]) -> list[bool]:
         from oslo_cache import core
 
-        return [value is not core.NO_VALUE for value in self._region.get_multi(names)]
+        return [value is not core.NO_VALUE for value in self._region.get_multi(keys)]
 
-    def _asked(self, ask: Callable[[], Answer], otherwise: Answer) -> Answer:
+    def _ask(self, ask: Callable[[], Answer], default: Answer) -> Answer:
         try:
             return self._thread.submit(ask).result()
-        except Exception as error:  # every client of oslo.cache has exceptions of its own
-            self._lost(f'{type(error).__name__}: {hide(error)}')
-            return otherwise
+        except Exception as error:  # each client of oslo.cache has exceptions of its own
+            self._set_failing(f'{type(error).__name__}: {hide(error)}')
+            return default
 
-    def _lost(self, why: str) -> None:
-        """Warn, once until it is over."""
+    def _set_failing(self, why: str | None) -> None:
+        """Log the first failure, and the first success after it."""
         with self._lock:
-            first, self._failing = not self._failing, True
-        if first:
-            LOG.warning(
+            before, self._is_failing = self._is_failing, why is not None
+        if why is not None and not before:
+            MEMCACHED_LOG.warning(
                 'Lost connection to memcache server for reporting service status: %s. All '
                 'services count as down.',
                 why,
             )
+        elif why is None and before:
+            MEMCACHED_LOG.info(
+                'Recovered connection to memcache server for reporting service status.'
+            )
 
-    def _recovered(self) -> None:
-        with self._lock:
-            was, self._failing = self._failing, False
-        if was:
-            LOG.info('Recovered connection to memcache server for reporting service status.')
+
+class Heartbeat:
+    """The scheduler's own row in the services table of ``[database] connection``, which all
+    workers of a host write to."""
+
+    def __init__(
+        self,
+        own: Database,
+        cells: Callable[[], Sequence[Cell]],
+        host: str,
+        utcnow: Callable[[], datetime],
+    ) -> None:
+        self.own = own
+        self.cells = cells
+        self.host = host
+        self.utcnow = utcnow
+        self._is_failing = False
+
+    def register(self) -> None:
+        """Insert the row, or update the version in it.
+
+        :raises DatabaseUnavailable: the database does not answer.
+        """
+        version, now = self._deployment_version(), self.utcnow()
+        row = {
+            'uuid': str(uuid.uuid4()),
+            'host': self.host,
+            'binary': SCHEDULER,
+            'topic': _topic(SCHEDULER),
+            'report_count': 0,
+            'disabled': False,
+            'forced_down': False,
+            'version': version,
+            'created_at': now,
+            'last_seen_up': now,
+            'deleted': 0,
+        }
+
+        def write(connection: sa.Connection) -> None:
+            if not self._update(connection, {'version': version} if version else {}):
+                connection.execute(sa.insert(self._table).values(self._existing(row)))
+
+        with contextlib.suppress(db_exc.DBDuplicateEntry):  # another worker was faster
+            self.own.write(write)
+
+    def report_state(self) -> None:
+        """Count up and note the time; log the first failure, and the first success after it."""
+
+        def count(connection: sa.Connection) -> bool:
+            return self._update(connection, {'report_count': self._table.c.report_count + 1})
+
+        try:
+            if not self.own.write(count):
+                self.register()
+        except DatabaseUnavailable as error:
+            if not self._is_failing:
+                DB_LOG.error('Unable to update the service record: %s', error)
+            self._is_failing = True
+        else:
+            if self._is_failing:
+                DB_LOG.info('Recovered from being unable to report status.')
+            self._is_failing = False
+
+    @property
+    def _table(self) -> sa.Table:
+        return self.own.table('services')
+
+    def _update(self, connection: sa.Connection, values: dict[str, object]) -> bool:
+        """Update the row; False if there is none."""
+        now, table = self.utcnow(), self._table
+        own = table.c.host == self.host, table.c.binary == SCHEDULER, table.c.deleted == 0
+        values = self._existing({**values, 'last_seen_up': now, 'updated_at': now})
+        return connection.execute(sa.update(table).where(*own).values(values)).rowcount > 0
+
+    def _existing(self, values: dict[str, object]) -> dict[str, object]:
+        """The values for which this release's table has a column."""
+        return {name: value for name, value in values.items() if name in self._table.c}
+
+    def _deployment_version(self) -> int:
+        """The newest version that another service reports, 0 if there is none.
+
+        nova takes the lowest version of all services as the capability of the deployment, so
+        a version of our own could hold it back or raise it too far. Cells that do not answer
+        are left out, and do not prevent the start.
+        """
+        cells = self.cells()
+        # In parallel, so that several cells that do not answer cost one timeout.
+        with futures.ThreadPoolExecutor(max(1, len(cells)), 'version') as pool:
+            return max([self._newest_version(self.own), *pool.map(self._newest_of_cell, cells)])
+
+    def _newest_of_cell(self, cell: Cell) -> int:
+        try:
+            return self._newest_version(cell.database)
+        except DatabaseUnavailable as error:
+            DB_LOG.warning('Failed to get service versions for cell %s: %s', cell.uuid, error)
+            return 0
+
+    @staticmethod
+    def _newest_version(database: Database) -> int:
+        rows = database.rows('services', ('version',), lambda c: c.binary != SCHEDULER)
+        return max((row.version or 0 for row in rows), default=0)
 
 
 class MemcachedHeartbeat(Heartbeat):
-    """The row shows that there is a scheduler; the key in memcached, that it is alive."""
+    """Registers in the services table, and reports to memcached."""
 
-    def __init__(self, group: MemcachedGroup, *row: Any) -> None:
+    def __init__(self, group: MemcachedServiceGroup, *row: Any) -> None:
         super().__init__(*row)
         self._group = group
 
-    def join(self) -> None:
-        """See :class:`Heartbeat`; the key is there at once."""
-        super().join()
-        self._group.beat()
+    def register(self) -> None:
+        """See :class:`Heartbeat`; the key exists at once."""
+        super().register()
+        self._group.report_state()
 
-    def beat(self) -> None:
+    def report_state(self) -> None:
         """Renew the key."""
-        self._group.beat()
+        self._group.report_state()
 
 
-def key(kind: Kind, host: str) -> str:
-    """The key of a service, before the region mangles it."""
-    return f'{kind.topic}:{host}'
+ServiceGroup = DatabaseServiceGroup | MemcachedServiceGroup
 
 
-def region(conf: cfg.ConfigOpts, service_down_time: int) -> Any:
-    """The cache that ``[cache]`` describes, as nova's services use it.
+def service_key(binary: str, host: str) -> str:
+    """The key of a service in memcached, before the region mangles it."""
+    return f'{_topic(binary)}:{host}'
 
-    :raises ConfigError: there is none, or its client is not installed.
-    """
-    why = 'servicegroup_driver = mc keeps what services report there'
-    try:
-        from oslo_cache import core
-        from oslo_cache import exception as cache_exc
-    except ImportError:
-        install = 'install the package oslo.cache (pip install novasched[memcached])'
-        raise ConfigError('[DEFAULT] servicegroup_driver', MEMCACHED, install) from None
-    core.configure(conf)
-    try:
-        options = {name: conf.cache[name] for name in ('enabled', 'backend', 'memcache_servers')}
-    except cfg.ConfigSourceValueError as error:
-        raise ConfigError('[cache]', 'unusable', hide(error)) from None
-    unset = {'enabled': False, 'backend': 'dogpile.cache.null', 'memcache_servers': []}
-    for name, value in options.items():
-        if value == unset[name]:
-            raise ConfigError(f'[cache] {name}', value, why)
-    conf.set_override('expiration_time', service_down_time, group='cache')
-    made = core.create_region()
-    try:
-        core.configure_cache_region(conf, made)
-    except ImportError as error:
-        package = MODULES.get(error.name or '', error.name)
-        raise ConfigError(
-            '[cache] backend', options['backend'], f'install the package {package}'
-        ) from None
-    except (cache_exc.ConfigurationError, ValueError, OSError) as error:
-        raise ConfigError('[cache]', 'unusable', hide(error)) from None
-    guard(made)
-    return made
+
+def _topic(binary: str) -> str:
+    return binary.removeprefix('nova-')
 
 
 def service_group(
-    conf: cfg.ConfigOpts,
-    settings: Settings,
+    conf: cfg.ConfigOpts, settings: Settings, host: str, utcnow: Callable[[], datetime]
+) -> ServiceGroup:
+    """The service group that nova.conf chooses.
+
+    :raises ConfigError: the memcached that it chooses cannot be used.
+    """
+    if settings.servicegroup_driver != 'mc':
+        return DatabaseServiceGroup(settings.service_down_time)
+    return MemcachedServiceGroup(cache_region(conf, settings.service_down_time), host, utcnow)
+
+
+def heartbeat(
+    group: ServiceGroup,
     own: Database,
     cells: Callable[[], Sequence[Cell]],
     host: str,
     utcnow: Callable[[], datetime],
-) -> tuple[Group, Heartbeat]:
-    """What tells who is up, and what tells others that we are.
-
-    :raises ConfigError: the memcached that is to be used cannot be.
-    """
-    group = group_of(conf, settings, host, utcnow)
-    if isinstance(group, MemcachedGroup):
-        return group, MemcachedHeartbeat(group, own, cells, host, utcnow)
-    return group, Heartbeat(own, cells, host, utcnow)
-
-
-def group_of(
-    conf: cfg.ConfigOpts, settings: Settings, host: str, utcnow: Callable[[], datetime]
-) -> Group:
-    """What tells who is up.
-
-    :raises ConfigError: the memcached that is to be used cannot be.
-    """
-    if settings.servicegroup_driver != MEMCACHED:
-        return DatabaseGroup(settings.service_down_time)
-    return MemcachedGroup(region(conf, settings.service_down_time), host, utcnow)
+) -> Heartbeat:
+    """The heartbeat that fits the service group."""
+    if isinstance(group, MemcachedServiceGroup):
+        return MemcachedHeartbeat(group, own, cells, host, utcnow)
+    return Heartbeat(own, cells, host, utcnow)

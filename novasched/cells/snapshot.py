@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field, replace
@@ -15,47 +15,58 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from novasched.cells.aggregates import AggregateReader, State
-from novasched.cells.computes import Computes
-from novasched.cells.mappings import Cell, Cells
-from novasched.cells.servers import servers
-from novasched.cells.servicegroup import Group
-from novasched.errors import DatabaseUnavailable, NoValidHost
-from novasched.inflight import InFlight
-from novasched.model.host import Aggregate, Fleet, Host
-from novasched.model.request import Request
-from novasched.model.settings import Settings
-from novasched.turns import NOW, Turns
+from novasched.cells.aggregates import AggregateReader, AggregateState
+from novasched.cells.host_cache import CellHostCache
+from novasched.cells.instances import HostInstances
+from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
+from novasched.cells.servicegroup import COMPUTE, ServiceGroup
+from novasched.concurrency.single_flight import FROM_NOW, SingleFlight
+from novasched.conf.settings import Settings
+from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost
+from novasched.scheduler.model.host import Aggregate, Host, HostSnapshot
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.pending_claims import PendingClaims
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
-Members = Mapping[str, tuple[Aggregate, ...]]
-"""Host name to aggregates."""
 
+CELL_THREADS = 64
+
+AggregatesByHost = Mapping[str, tuple[Aggregate, ...]]
 Answer = TypeVar('Answer')
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All cells at one moment: hosts by compute node UUID for each, and together."""
+class CellsSnapshot:
+    """All cells that answer, at one moment.
+
+    :ivar cells: the hosts of each cell by compute node UUID.
+    :ivar host_snapshot: the hosts of all cells.
+    :ivar complete: the moment (monotonic seconds) when all of it had been read. Instances on
+        hosts are read after that: an instance that a host shows is no pending claim any more.
+    """
 
     cells: Mapping[str, Mapping[str, Host]]
-    fleet: Fleet
+    host_snapshot: HostSnapshot
+    complete: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """A cell's hosts, and what they were made of."""
+class _CellHosts:
+    """The hosts of a cell with their aggregates, and without."""
 
-    bare: Mapping[str, Host] = field(default_factory=dict)
-    members: Members = field(default_factory=dict)
+    without_aggregates: Mapping[str, Host] = field(default_factory=dict)
+    aggregates: AggregatesByHost = field(default_factory=dict)
     hosts: Mapping[str, Host] = field(default_factory=dict)
 
 
 class HostReader:
-    """Implements :class:`novasched.ports.Hosts` and :class:`novasched.prefilters.Computes`.
+    """Implements :class:`novasched.scheduler.ports.Hosts`, and
+    :class:`novasched.scheduler.prefilters.Computes`.
 
-    Requests that come while the cells are being read share the next reading, so that each
-    sees them as they are when it arrives, or later.
+    Requests that arrive while the cells are being read share the next reading, so each of them
+    sees the cells as they are when it arrives, or later.
+
+    :ivar refreshed: the number of rows that were new, changed or gone when they were read.
     """
 
     def __init__(
@@ -63,95 +74,100 @@ class HostReader:
         settings: Settings,
         cells: Cells,
         aggregates: AggregateReader,
-        in_flight: InFlight,
-        group: Group,
+        pending_claims: PendingClaims,
+        group: ServiceGroup,
         utcnow: Callable[[], datetime],
     ) -> None:
         self.settings = settings
         self.cells = cells
         self.group = group
         self.aggregates = aggregates
-        self.in_flight = in_flight
+        self.pending_claims = pending_claims
         self.utcnow = utcnow
-        self._pool = futures.ThreadPoolExecutor(64, thread_name_prefix='cell')
-        self._ahead = futures.ThreadPoolExecutor(1, thread_name_prefix='snapshot')
-        self._computes = {cell: self._unread(cell) for cell in cells.enabled()}
-        self._join: dict[str, Joined] = {}
-        self._last = Snapshot({}, Fleet({}))
         self.refreshed = 0
-        """So many rows were not as they were known when they were read."""
-        self._turns = Turns(self._refresh)
-        self._versions = Turns(self._least_version)
+        self._pool = futures.ThreadPoolExecutor(CELL_THREADS, thread_name_prefix='cell')
+        self._prefetches = futures.ThreadPoolExecutor(1, thread_name_prefix='snapshot')
+        self._instances = HostInstances(cells, settings.cell_timeout, self._pool)
+        self._caches: dict[Cell, CellHostCache] = {}
+        self._cell_hosts: dict[str, _CellHosts] = {}
+        self._last = CellsSnapshot({}, HostSnapshot({}))
+        self._flights = SingleFlight(self._refresh)
+        self._versions = SingleFlight(self._read_minimum_version)
 
     @property
-    def fleet(self) -> Fleet:
+    def host_snapshot(self) -> HostSnapshot:
         """All hosts, as they were read the last time."""
-        return self._last.fleet
+        return self._last.host_snapshot
 
     def close(self) -> None:
-        """Let running queries end and start no more."""
-        for pool in (self._ahead, self._pool):
+        """Start no more queries; running ones may end."""
+        self._instances.close()
+        for pool in (self._prefetches, self._pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def aimed(self, request: Request) -> Request:
-        """See :class:`novasched.ports.Hosts`.
+        """See :class:`novasched.scheduler.ports.Hosts`.
 
-        With one node found, Placement is asked for that provider's tree alone; where
-        a host has several, it is asked without a limit, as it cannot name them all.
+        If there is one such node, Placement is asked for that provider's tree alone. If a host
+        has several, it is asked without a limit, as a query cannot name them all.
         """
-        wanted = request.requested_destination
-        host = (wanted and wanted.host) or next(iter(request.force_hosts), None)
-        node = (wanted and wanted.node) or next(iter(request.force_nodes), None)
-        if not host and not node:
+        destination = request.requested_destination
+        host = (destination and destination.host) or next(iter(request.force_hosts), None)
+        name = (destination and destination.node) or next(iter(request.force_nodes), None)
+        if not host and not name:
             return request
-        cell = self.cells.get(wanted.cell_uuid) if wanted and wanted.cell_uuid else None
-        found = self._nodes(host, node, cell)
-        if not found:
-            raise NoValidHost(f'No such host - host: {host} node: {node} ')
-        if len(found) > 1:
+        cell_uuid = destination.cell_uuid if destination else None
+        cell = self.cells.get(cell_uuid) if cell_uuid else None
+        nodes = self._nodes(host, name, cell)
+        if not nodes:
+            raise NoValidHost(f'No such host - host: {host} node: {name} ')
+        if len(nodes) > 1:
             return replace(request, unlimited=True)
-        only = found[0]
-        if wanted is not None:
-            request = request.wanting(host=only.host, node=only.hypervisor_hostname)
-        return replace(request, in_tree=only.uuid)
+        node = nodes[0]
+        if destination is not None:
+            request = request.wanting(host=node.host, node=node.hypervisor_hostname)
+        return replace(request, in_tree=node.uuid)
 
     def minimum_version(self, since: float) -> int:
-        """See :class:`novasched.prefilters.Computes`."""
-        return self._versions.since(since)
+        return self._versions.at_least(since)
 
-    def _least_version(self) -> int:
-        """nova's rule: services that are forced down do not count, nor do cells that do not
-        answer or in which a service reports 0."""
+    def _read_minimum_version(self) -> int:
+        """The lowest version of nova-compute, by nova's rule: services that are forced down do
+        not count, nor do cells that do not answer or in which a service reports 0."""
 
-        def least(cell: Cell) -> int:
-            table = cell.database.table('services')
-            if 'version' not in table.c:
-                return 0
-            select = sa.select(sa.func.min(table.c.version).label('least')).where(
-                table.c.binary == 'nova-compute',
-                table.c.deleted == 0,
-                table.c.forced_down == sa.false(),
-            )
-            return max(row.least or 0 for row in cell.database.rows(select))
+        def read(cell: Cell) -> int:
+            def lowest(connection: sa.Connection) -> int:
+                table = cell.database.table('services')
+                version = table.c.version if 'version' in table.c else sa.null()
+                select = sa.select(sa.func.min(version)).where(
+                    table.c.binary == COMPUTE,
+                    table.c.deleted == 0,
+                    table.c.forced_down == sa.false(),
+                )
+                return connection.execute(select).scalar() or 0
 
-        versions = (version for _, version in self._gather(self.cells.all(), least))
-        return min(filter(None, versions), default=0)
+            return cell.database.read(lowest)
 
-    def snapshot(self, moment: float = NOW) -> Snapshot:
+        cells = self.cells.all()
+        answers = self._scatter_gather(cells, read)
+        if cells and not answers:
+            raise no_answer(cells)
+        return min(filter(None, (version for _, version in answers)), default=0)
+
+    def snapshot(self, moment: float = FROM_NOW) -> CellsSnapshot:
         """All cells that answer, as of that moment (monotonic seconds) or later.
 
         :raises DatabaseUnavailable: the API database has never answered yet.
         """
-        return self._turns.since(moment)
+        return self._flights.at_least(moment)
 
     def prepare(self, moment: float) -> None:
-        """See :class:`novasched.ports.Hosts`."""
-        self._ahead.submit(self._prepared, moment)
+        def prefetch() -> None:
+            # The request that needs the hosts asks once more, and gets the error.
+            with contextlib.suppress(DatabaseUnavailable):
+                self._flights.at_least(moment)
 
-    def _prepared(self, moment: float) -> None:
-        # Whoever needs the hosts asks once more, and hears of it.
-        with contextlib.suppress(DatabaseUnavailable):
-            self._turns.since(moment)
+        self._prefetches.submit(prefetch)
 
     def read(
         self,
@@ -159,170 +175,157 @@ class HostReader:
         request: Request,
         instances: bool,
         images: bool = False,
-    ) -> Fleet:
-        """See :class:`novasched.ports.Hosts`.
+        named: Collection[str] = (),
+    ) -> HostSnapshot:
+        """See :class:`novasched.scheduler.ports.Hosts`.
 
-        :raises DatabaseUnavailable: the API database does not answer.
+        :raises DatabaseUnavailable: the API database does not answer, or no cell does that may
+            have a host for the request.
         """
-        known = self._turns.since(request.arrived)
-        wanted = request.requested_destination
-        hosts = known.fleet.hosts
-        if wanted and wanted.cell_uuid and not wanted.allow_cross_cell_move:
-            hosts = self._of_cell(wanted.cell_uuid, known)
+        destination = request.requested_destination
+        cell_uuid = destination.cell_uuid if destination else None
+        if cell_uuid:
+            self.cells.get(cell_uuid)  # a new cell is looked up, and read with the others
+        snapshot = self._flights.at_least(max(request.arrived, self.cells.changed))
+        cells = self.cells.enabled()
+        hosts = snapshot.host_snapshot.hosts
+        if destination and cell_uuid and not destination.allow_cross_cell_move:
+            cells = [cell for cell in cells if cell.uuid == cell_uuid]
+            hosts = self._hosts_of_cell(cell_uuid, snapshot)
+        failed = [cell for cell in cells if cell.uuid not in snapshot.cells]
+        if failed and hosts.keys().isdisjoint(hosts if uuids is None else uuids):
+            raise no_answer(failed)
         if instances:
             chosen = hosts if uuids is None else {x: hosts[x] for x in uuids if x in hosts}
-            hosts = self._with_servers(chosen, images)
-        return replace(known.fleet, hosts=hosts, total=len(known.fleet.hosts))
+            hosts = self._instances.add_all(chosen, images, snapshot.complete)
+        elif named:
+            hosts = self._instances.add_named(hosts, named)
+        return replace(snapshot.host_snapshot, hosts=hosts, total=len(snapshot.host_snapshot.hosts))
 
-    def _of_cell(self, uuid: str, known: Snapshot) -> Mapping[str, Host]:
-        """The hosts of one cell. A server may move within a cell that is disabled, which is
-        read for that alone."""
+    def _hosts_of_cell(self, uuid: str, snapshot: CellsSnapshot) -> Mapping[str, Host]:
+        """The hosts of one cell. An instance may move within a disabled cell, which is read for
+        such requests only."""
         cell = self.cells.get(uuid)
         if cell is None or not cell.disabled:
-            return known.cells.get(uuid, {})
-        answers = self._gather([cell], lambda cell: self._unread(cell).refresh(self.utcnow()))
-        members = self.aggregates.state(known.fleet.read_at).by_host
+            return snapshot.cells.get(uuid, {})
+        cache = self._cache(cell)
+        answers = self._scatter_gather([cell], lambda _: cache.refresh(self.utcnow()))
+        if not answers:
+            raise no_answer([cell])
+        [(_, state)] = answers
+        aggregates = self.aggregates.state(snapshot.host_snapshot.read_at).by_host
         return {
-            uuid: replace(host, aggregates=members.get(host.host, ()))
-            for _, state in answers
+            uuid: replace(host, aggregates=aggregates.get(host.host, ()))
             for uuid, host in state.hosts.items()
         }
 
-    def _with_servers(self, hosts: Mapping[str, Host], images: bool) -> Mapping[str, Host]:
-        """The hosts with the servers on them; those of cells that fail are left out."""
-        names: dict[str, set[str]] = defaultdict(set)
-        for host in hosts.values():
-            names[host.cell_uuid].add(host.host)
-        cells = [cell for cell in self.cells.all() if cell.uuid in names]
-        answers = self._gather(cells, lambda cell: servers(cell.database, names[cell.uuid], images))
-        placed = {cell.uuid: found for cell, found in answers}
-        return {
-            uuid: replace(host, instances=placed[host.cell_uuid].get(host.host, {}))
-            for uuid, host in hosts.items()
-            if host.cell_uuid in placed
-        }
-
     def renew(self) -> None:
-        """Read the cell mappings and every cell anew, and use that from the next request on.
+        """Read the cell mappings and every cell anew, and use them from the next request on.
 
-        No request waits for it: until all is read, they go by what is known. Of a cell that
-        does not answer that remains.
+        No request waits: until all is read, the former values are used. Those of cells that do
+        not answer stay.
 
         :raises DatabaseUnavailable: the API database does not answer.
         """
-        found, known = self.cells.read(), self._computes
-        fresh = {cell: self._unread(cell) for cell in found.enabled()}
-        answers = self._gather(list(fresh), lambda cell: fresh[cell].refresh(self.utcnow()))
-        self.cells.use(found)
+        mapped, before = self.cells.read(), self._caches
+        caches = {cell: self._cache(cell) for cell in mapped.enabled()}
+        answers = self._scatter_gather(
+            list(caches), lambda cell: caches[cell].refresh(self.utcnow())
+        )
+        self.cells.use(mapped)
         answered = {cell for cell, _ in answers}
         self.refreshed += sum(state.changes for _, state in answers)
-        self._computes = {
-            cell: each if cell in answered else known.get(cell, each)
-            for cell, each in fresh.items()
+        self._caches = {
+            cell: cache if cell in answered else before.get(cell, cache)
+            for cell, cache in caches.items()
         }
+        self._instances.forget()
 
-    def _unread(self, cell: Cell) -> Computes:
-        return Computes(cell, self.settings, self.group)
+    def _cache(self, cell: Cell) -> CellHostCache:
+        return CellHostCache(cell, self.settings, self.group)
 
-    def _refresh(self) -> Snapshot:
-        """One turn: every cell and the aggregates at once."""
+    def _refresh(self) -> CellsSnapshot:
+        """Read every cell and the aggregates in parallel."""
         began, now = time.monotonic(), self.utcnow()
-        computes = self._computes
-        cells = list(computes)
+        caches, cells = self._caches, self.cells.enabled()
+        for cell in cells:
+            if cell not in caches:
+                caches[cell] = self._cache(cell)
         if not cells:
             LOG.warning('No cells were found')
-        aggregates = self._pool.submit(self.aggregates.state, began)
-        answers = self._gather(
-            cells, lambda cell: computes[cell].refresh(now, self.in_flight.awaited(cell.uuid))
+        reading = self._pool.submit(self.aggregates.state, began)
+        answers = self._scatter_gather(
+            cells, lambda cell: caches[cell].refresh(now, self.pending_claims.awaited(cell.uuid))
         )
-        members = self._members(aggregates, began)
-        joined = {}
+        aggregates = self._await_aggregates(reading, began)
+        cell_hosts = {}
         for cell, state in answers:
-            self.in_flight.seen(state.arrived, began)
+            self.pending_claims.seen(state.instances, began)
             self.refreshed += state.changes
-            joined[cell.uuid] = self._joined(cell.uuid, state.hosts, members)
-        self._last = self._assembled({uuid: each.hosts for uuid, each in joined.items()}, began)
-        self._join = joined
+            cell_hosts[cell.uuid] = self._with_aggregates(cell.uuid, state.hosts, aggregates)
+        self._last = self._merged({uuid: x.hosts for uuid, x in cell_hosts.items()}, began)
+        self._cell_hosts = cell_hosts
         return self._last
 
-    def _members(self, reading: futures.Future[State], began: float) -> Members:
-        """The aggregates, or what was known of them if their time is over, too."""
+    def _await_aggregates(
+        self, reading: futures.Future[AggregateState], began: float
+    ) -> AggregatesByHost:
+        """The aggregates, or their last values after the timeout of cells."""
+        timeout = self.settings.cell_timeout
         try:
-            left = max(0.0, began + self.settings.cell_timeout - time.monotonic())
-            return reading.result(timeout=left).by_host
+            remaining = max(0.0, began + timeout - time.monotonic())
+            return reading.result(timeout=remaining).by_host
         except futures.TimeoutError:
-            self.aggregates.api.give_up(self._silence)
-            return reading.result().by_host  # which ends now, one way or the other
+            self.aggregates.api.give_up(f'no answer within {timeout:g} s', began)
+            return reading.result().by_host  # ends now, with an answer or an error
 
-    @property
-    def _silence(self) -> str:
-        return f'no answer within {self.settings.cell_timeout:g} s'
-
-    def _joined(self, cell: str, bare: Mapping[str, Host], members: Members) -> Joined:
-        """A cell's hosts with their aggregates; those of the last turn where nothing of them
-        has changed."""
-        last = self._join.get(cell, Joined())
-        if last.bare is bare and last.members is members:
+    def _with_aggregates(
+        self, cell_uuid: str, hosts: Mapping[str, Host], aggregates: AggregatesByHost
+    ) -> _CellHosts:
+        """A cell's hosts with their aggregates; the same objects as in the last reading where
+        nothing has changed."""
+        last = self._cell_hosts.get(cell_uuid, _CellHosts())
+        if last.without_aggregates is hosts and last.aggregates is aggregates:
             return last
-        hosts = {}
-        for uuid, host in bare.items():
-            aggregates = members.get(host.host, ())
-            known = last.hosts.get(uuid)
-            if known and last.bare[uuid] is host and known.aggregates == aggregates:
-                hosts[uuid] = known
+        merged = {}
+        for uuid, host in hosts.items():
+            own = aggregates.get(host.host, ())
+            before = last.hosts.get(uuid)
+            if before and last.without_aggregates[uuid] is host and before.aggregates == own:
+                merged[uuid] = before
             else:
-                hosts[uuid] = replace(host, aggregates=aggregates) if aggregates else host
-        return Joined(bare, members, hosts)
+                merged[uuid] = replace(host, aggregates=own) if own else host
+        return _CellHosts(hosts, aggregates, merged)
 
-    def _assembled(self, cells: Mapping[str, Mapping[str, Host]], began: float) -> Snapshot:
+    def _merged(self, cells: Mapping[str, Mapping[str, Host]], began: float) -> CellsSnapshot:
+        """The snapshot of these cells; its hosts are the same mapping if nothing has changed."""
         last = self._last
-        same = last.cells.keys() == cells.keys() and all(
-            last.cells[uuid] is hosts for uuid, hosts in cells.items()
-        )
-        if same:
-            return Snapshot(cells, Fleet(last.fleet.hosts, began))
-        together: dict[str, Host] = {}
-        for hosts in cells.values():
-            together.update(hosts)
-        return Snapshot(cells, Fleet(together, began))
+        all_hosts = last.host_snapshot.hosts
+        if last.cells.keys() != cells.keys() or any(
+            last.cells[uuid] is not hosts for uuid, hosts in cells.items()
+        ):
+            all_hosts = {uuid: host for hosts in cells.values() for uuid, host in hosts.items()}
+        return CellsSnapshot(cells, HostSnapshot(all_hosts, began), time.monotonic())
 
-    def _nodes(self, host: str | None, node: str | None, cell: Cell | None) -> Sequence[Any]:
-        """The compute nodes of that host or name, in the cell that has any."""
+    def _nodes(self, host: str | None, name: str | None, cell: Cell | None) -> Sequence[Any]:
+        """The compute nodes of that host and name, in the first cell that has any."""
         if host and cell is None:
             cell = self.cells.of_host(host)
         cells = [cell] if cell else self.cells.enabled()
+        names = {'host': host, 'hypervisor_hostname': name}
+        equal = {column: value for column, value in names.items() if value}
 
-        def find(where: Cell) -> Sequence[Any]:
-            base = where.database
-            table = base.table('compute_nodes')
-            select = base.select('compute_nodes', ('uuid', 'host', 'hypervisor_hostname'))
-            if host:
-                select = select.where(table.c.host == host)
-            if node:
-                select = select.where(table.c.hypervisor_hostname == node)
-            return base.rows(select)
+        def read(cell: Cell) -> Sequence[Any]:
+            return cell.database.rows('compute_nodes', ('uuid', *names), **equal)
 
-        return next((found for _, found in self._gather(cells, find) if found), [])
+        answers = self._scatter_gather(cells, read)
+        nodes = next((rows for _, rows in answers if rows), [])
+        if not nodes and len(answers) < len(cells):
+            answered = {cell for cell, _ in answers}
+            raise no_answer([cell for cell in cells if cell not in answered])
+        return nodes
 
-    def _gather(
+    def _scatter_gather(
         self, cells: Sequence[Cell], ask: Callable[[Cell], Answer]
     ) -> list[tuple[Cell, Answer]]:
-        """Ask every cell at once; those that fail or are late are logged and left out. Who
-        is late is not waited for again, until it has answered somebody."""
-        asked = [(cell, self._pool.submit(ask, cell)) for cell in cells]
-        deadline = time.monotonic() + self.settings.cell_timeout
-        answers = []
-        for cell, future in asked:
-            try:
-                # Raised here, an error would refer to the futures, and they to it.
-                error = future.exception(timeout=max(0.0, deadline - time.monotonic()))
-            except (futures.TimeoutError, TimeoutError):
-                LOG.warning('Timeout getting computes for cell %s', cell.uuid)
-                if not (future.cancel() or future.done()):
-                    cell.database.give_up(self._silence)
-                continue
-            if isinstance(error, DatabaseUnavailable):
-                LOG.warning('Failed to get computes for cell %s: %s', cell.uuid, error)
-            else:
-                answers.append((cell, future.result()))
-        return answers
+        return scatter_gather(self._pool, cells, ask, self.settings.cell_timeout)

@@ -2,4 +2,4 @@
 """The executables. They run with threads, which has to be said before anything that
 uses oslo.service is imported (oslo.messaging does)."""
 
-import novasched.processes  # noqa: F401  (for its effect)
+import novasched.concurrency  # noqa: F401  (for its effect)

@@ -3,38 +3,37 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from collections.abc import Sequence
 
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from novasched import conf as configuration
-from novasched import logs, service
-from novasched.errors import ConfigError, NovaschedError
-from novasched.secrets import hide
+from novasched.conf import loading, logs
+from novasched.conf.errors import ConfigError, NovaschedError
+from novasched.conf.redaction import hide
+from novasched.service import daemon, runtime
 
 LOG = logging.getLogger('nova.scheduler')
-NAME = 'novasched'
+DAEMON_NAME = 'novasched'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; whatever an operator must mend ends it with one line and 1."""
     conf, logged = None, False
     try:
-        version = importlib.metadata.version(NAME)
-        conf = configuration.load(sys.argv[1:] if argv is None else argv, NAME, version)
+        args = sys.argv[1:] if argv is None else argv
+        conf = loading.load(args, DAEMON_NAME, runtime.version())
         _begin_to_log(conf)
         logs.hide_secrets()
         logged = bool(conf.log_file or conf.log_dir)
-        return service.run(conf)
+        return daemon.run(conf)
     except (NovaschedError, cfg.Error, RecursionError) as error:
-        refusal = configuration.refusal(conf, error)
+        refusal = loading.refusal(conf, error)
     # Past the handler: in there, oslo.log adds the error in hand to what is logged.
     if logged:
         LOG.critical('%s', refusal)
-    print(f'{NAME}: {refusal}', file=sys.stderr)
+    print(f'{DAEMON_NAME}: {refusal}', file=sys.stderr)
     return 1
 
 
@@ -44,7 +43,7 @@ def _begin_to_log(conf: cfg.ConfigOpts) -> None:
     :raises ConfigError: an option's value is not valid.
     """
     try:
-        logging.setup(conf, configuration.PROJECT)
+        logging.setup(conf, loading.PROJECT)
     except logging.LogConfigError as error:
         name, value, why = 'log_config_append', conf.log_config_append, hide(error.err_msg)
     except OSError as error:

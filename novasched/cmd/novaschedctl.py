@@ -12,14 +12,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from novasched.checking import command as check
-from novasched.errors import NovaschedError
-from novasched.explaining import command as explain
-from novasched.sandbox import command as sandbox
-from novasched.shadow import command as shadow
-from novasched.simulating import command as simulate
+from novasched.conf.errors import NovaschedError
+from novasched.observe import explain
+from novasched.tools import check, sandbox, shadow, simulate
 
-NAME = 'novaschedctl'
+TOOL_NAME = 'novaschedctl'
 COMMANDS = {
     'check': check,
     'explain': explain,
@@ -39,7 +36,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what a user must mend ends it with one line."""
-    parser = Parser(prog=NAME, description='Tools for those who run novasched.')
+    parser = Parser(prog=TOOL_NAME, description='Tools for those who run novasched.')
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
     for name, module in COMMANDS.items():
         summary, _, details = (module.__doc__ or '').partition('\n')
@@ -50,10 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.run(arguments))
     except NovaschedError as error:
-        print(f'{NAME}: {error}', file=sys.stderr)
+        print(f'{TOOL_NAME}: {error}', file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        print(f'{NAME}: interrupted', file=sys.stderr)
+        print(f'{TOOL_NAME}: interrupted', file=sys.stderr)
         return INTERRUPTED
 
 

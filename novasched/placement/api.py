@@ -1,38 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement's API as it is on the wire: requests, and how answers say no.
+"""Placement's API as it is on the wire: requests, their retries, and what failures mean.
 
-What becomes of a request depends on who must act, and on whether Placement may have done it:
+A failure is classified by who must act, and by whether Placement may have done the request:
 
 ====================  ==================================================================
-what comes back       what becomes of it
+response              result
 ====================  ==================================================================
-no connection, 502,   tried again with back-off for a while, unless nova.conf says how
+no connection, 502,   sent again with back-off for a while, unless nova.conf says how
 503, half an answer   often: ``[placement]`` has keystoneauth1's options for that
-nothing in time, 504  refused, and so are all the next at once, until a probe is answered
-500, 501, ...         refused
-401, 403, 406         refused: the credentials or Placement's version are to be mended
-others                an answer, whether it is yes or no
+nothing in time, 504  an error; if no other call is answered the circuit opens, and all
+                      the next get the error at once, until a probe is answered
+500, 501, ...         an error
+401, 403, 406         an error: the credentials or Placement's version are to be mended
+others                an answer, be it yes or no
 ====================  ==================================================================
+
+An error is not the end of a request: its driver asks again for a while.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
+import random
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import msgspec
 import requests
-import tenacity
 import urllib3
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ks_exc
 
-from novasched.breaker import Breaker
-from novasched.errors import PlacementUnauthorized, PlacementUnavailable
-from novasched.secrets import hide
+from novasched.concurrency.circuit_breaker import CircuitBreaker
+from novasched.conf.redaction import hide
+from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
 
 # Operators search for what this logger of nova's writes.
 LOG = logging.getLogger('nova.scheduler.client.report')
@@ -40,40 +43,40 @@ LOG = logging.getLogger('nova.scheduler.client.report')
 MICROVERSION = '1.36'
 READ_MICROVERSION = '1.28'
 CONCURRENT_UPDATE = 'placement.concurrent_update'
-ATTEMPTS = 4
-PAUSE, PATIENCE = 0.1, 5.0
-"""Seconds after which a failure that may pass is tried again, at first, and in which it is:
-Placement is restarted in less."""
+CONFLICT_ATTEMPTS = 4
+"""Tries of a write while others write to the same providers."""
+RETRY_PAUSE_S, RETRY_LIMIT_S = 0.1, 5.0
+"""Seconds after which a request is sent again, at first, and in which it is: Placement is
+restarted in less."""
+LONGEST_PAUSE_S = 1.0
 PROBE = '/resource_providers?name=novasched'
 """Something small that Placement asks its database for."""
-PROBES = (1.0, 5.0)
+PROBE_PAUSES_S = (1.0, 5.0)
 """Seconds between probes, at first and in the end."""
-PASSING, SLOW = (429, 502, 503), 504
+PROBE_TIMEOUT_S = 5.0
+TRANSIENT_STATUSES, TIMEOUT_STATUS = (429, 502, 503), 504
 """What a proxy answers while no Placement takes requests, and when one took too long."""
-REFUSALS = (401, 403, 406)
-TOLD = 500
+REFUSAL_STATUSES = (401, 403, 406)
+NO_ANSWER_ERRORS = (ks_exc.ClientException, ValueError, OSError)
+"""The last of them of keystoneauth1 that cannot read the files of TLS."""
+MAX_DETAIL_LENGTH = 500
 """Characters at the most of what an answer has to say."""
 
 Body = TypeVar('Body')
 
 
-class Unanswered(PlacementUnavailable):
-    """Placement may have done what it was asked to."""
+class OutcomeUnknown(PlacementUnavailable):
+    """Placement may have done the request."""
 
 
-class _Passing(Exception):
-    """It may be over soon. ``sent``: Placement may have had the request; ``retries`` and
-    ``delay`` are what nova.conf says about such a failure, if it does."""
-
-    def __init__(self, why: str, sent: bool, retries: int | None, delay: float | None) -> None:
-        super().__init__(why)
-        self.sent, self.retries, self.delay = sent, retries, delay
+class CircuitOpen(PlacementUnavailable):
+    """The request was not sent, since Placement has not answered another one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What Placement says. ``repeated``: it may have been asked the same before, and have
-    done it, so that it says no to what it has said yes to."""
+class Response:
+    """An answer of Placement. ``repeated``: the request may have been sent, and done, before, so
+    that Placement says no to what it has said yes to."""
 
     status_code: int
     content: bytes
@@ -81,191 +84,189 @@ class Answer:
     repeated: bool = False
 
 
-class Api:
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """One try without an answer.
+
+    :ivar error: is raised, unless Placement has perhaps done the request.
+    :ivar retry: for failures that may be over soon, how often nova.conf has the request sent
+        again, and after how many seconds; None for what it does not say.
+    """
+
+    why: str
+    error: type[PlacementUnavailable] = PlacementUnavailable
+    maybe_done: bool = False
+    retry: tuple[int | None, float | None] | None = None
+
+
+class PlacementApi:
     """Sends requests; sessions, tokens and the reuse of connections are keystoneauth1's."""
 
     def __init__(
-        self, http: adapter.Adapter, pause: float = PAUSE, probes: tuple[float, float] = PROBES
+        self,
+        http: adapter.Adapter,
+        pause: float = RETRY_PAUSE_S,
+        probes: tuple[float, float] = PROBE_PAUSES_S,
+        retry_limit: float = RETRY_LIMIT_S,
     ) -> None:
-        """:param pause: seconds before something is tried again, about; they double."""
-        self.http = http
-        self._pause = pause
-        self._breaker = Breaker(self._probe, PlacementUnavailable, *probes)
-        # Made once: one refers to itself, and would stay until garbage is looked for.
-        self._persistently = functools.cache(self._until_it_is_over)
-        self._among_others = tenacity.Retrying(
-            retry=tenacity.retry_if_result(_is_contended),
-            stop=tenacity.stop_after_attempt(ATTEMPTS),
-            wait=tenacity.wait_random_exponential(multiplier=pause / 2, max=1),
-            retry_error_callback=_last_answer,
-        )
+        """:param pause: seconds before a request is sent again, about; they double."""
+        self.http, self._pause, self._retry_limit = http, pause, retry_limit
+        self._breaker = CircuitBreaker(self._probe, PlacementUnavailable, *probes, _log_circuit)
+        self._authorized: bool | None = None  # until there is an answer
 
     @property
-    def left_alone(self) -> bool:
-        """Whether Placement is, until it answers again."""
-        return self._breaker.why is not None
+    def circuit_open(self) -> bool:
+        """True while Placement is not asked, until it answers a probe."""
+        return self._breaker.reason is not None
+
+    def wait_closed(self, seconds: float) -> bool:
+        """Wait until the circuit is closed; False if it is open for that long."""
+        return self._breaker.wait_closed(seconds)
 
     def close(self) -> None:
         """Probe no more."""
-        self._breaker.close()
+        self._breaker.stop()
 
-    def call(
+    def send(
         self,
         method: str,
         path: str,
         trace_id: str | None = None,
+        body: Mapping[str, Any] | None = None,
         microversion: str = MICROVERSION,
-        data: bytes | None = None,
-        patience: float = PATIENCE,
-    ) -> Answer:
-        """The answer, whether it is yes or no. What is written says what it replaces, so that
-        asking twice does no more than asking once.
+        retry_s: float | None = None,
+        once: bool = False,
+    ) -> Response:
+        """Send a request until there is an answer, be it yes or no. A write says what it replaces,
+        so that it may be sent again, also while others write to the same providers.
 
-        :param patience: seconds in which it is tried again.
-        :raises PlacementUnauthorized: it does not accept the credentials.
-        :raises Unanswered: there is no answer, or one that leaves open what it has done.
+        :param retry_s: seconds in which it is sent again, if fewer than usual.
+        :param once: it is sent once, whatever nova.conf says.
+        :raises PlacementUnauthorized: Placement does not accept the credentials.
+        :raises OutcomeUnknown: there is no answer, or one that leaves open what it has done.
         :raises PlacementUnavailable: there is none, and it has done nothing.
         """
-        sent = False
-
-        def once() -> Answer:
-            nonlocal sent
+        limit = self._retry_limit if retry_s is None else min(retry_s, self._retry_limit)
+        data = None if body is None else msgspec.json.encode(body)
+        headers = {'X-Openstack-Request-Id': trace_id} if trace_id else {}
+        headers |= {} if data is None else {'Content-Type': 'application/json'}
+        maybe_done, failures, conflicts, start = False, 0, 0, time.monotonic()
+        failure: _Failure | None
+        while True:
+            if reason := self._breaker.reason:
+                why = f'left alone until it answers again: {reason}'
+                if maybe_done:
+                    raise OutcomeUnknown(why)
+                raise CircuitOpen(why, self._breaker.wait_closed)
+            began = time.monotonic()
             try:
-                answer = self._once(method, path, trace_id, microversion, data)
-            except (_Passing, Unanswered) as error:
-                sent = sent or getattr(error, 'sent', True)
-                raise
-            return replace(answer, repeated=True) if sent else answer
+                response = self.http.request(
+                    path, method, data=data, headers=headers, microversion=microversion,
+                    # Done here: what is written twice is not to go unnoticed.
+                    raise_exc=False, connect_retries=0, status_code_retries=0,
+                )  # fmt: skip
+            except NO_ANSWER_ERRORS as error:
+                failure = self._without_answer(error, began)
+            else:
+                answer = Response(
+                    response.status_code, response.content, response.reason or '', maybe_done
+                )
+                failure = self._judged(answer, began)
+                if failure is None:
+                    if once or not _is_contended(answer) or conflicts == CONFLICT_ATTEMPTS - 1:
+                        return answer
+                    pause = _backoff(self._pause / 2, conflicts)
+                    conflicts, failures, start = conflicts + 1, 0, time.monotonic()
+            if failure is not None:
+                maybe_done |= failure.maybe_done
+                again = None if once else self._pause_after(failure, failures, start + limit)
+                if again is None:
+                    raise (OutcomeUnknown if maybe_done else failure.error)(failure.why)
+                pause, failures = again, failures + 1
+            time.sleep(pause)
 
-        try:
-            return self._persistently(patience)(once)
-        except (_Passing, PlacementUnavailable) as error:
-            if sent:
-                raise Unanswered(str(error)) from None
-            if isinstance(error, _Passing):
-                raise PlacementUnavailable(str(error)) from None
-            raise
+    def _pause_after(self, failure: _Failure, earlier: int, until: float) -> float | None:
+        """Seconds after which a request that failed is sent again; None if it is not.
 
-    def change(
-        self, method: str, path: str, body: Mapping[str, Any], trace_id: str | None
-    ) -> Answer:
-        """Write allocations; again, with back-off, while others write to the same
-        providers. The last answer counts, so that another host is tried then.
-
-        :raises PlacementUnavailable: see :meth:`call`.
+        :param earlier: how many times it failed before.
+        :param until: when it is sent no more, unless nova.conf says after how many times.
         """
-        data = msgspec.json.encode(body)
-        repeated = False
+        if failure.retry is None:
+            return None
+        retries, delay = failure.retry
+        if time.monotonic() >= until if retries is None else earlier >= retries:
+            return None
+        return _backoff(self._pause, earlier) if delay is None else delay
 
-        def once() -> Answer:
-            nonlocal repeated
-            try:
-                answer = self.call(method, path, trace_id, data=data)
-            except PlacementUnavailable as error:
-                if repeated:
-                    raise Unanswered(str(error)) from None
-                raise
-            repeated = repeated or answer.repeated
-            return replace(answer, repeated=repeated)
-
-        return self._among_others(once)
-
-    def _until_it_is_over(self, patience: float) -> tenacity.Retrying:
-        return tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_Passing),
-            stop=_Stop(patience),
-            wait=_Wait(multiplier=self._pause, max=1),
-            reraise=True,
-        )
-
-    def _once(
-        self, method: str, path: str, trace_id: str | None, microversion: str, data: bytes | None
-    ) -> Answer:
-        if why := self._breaker.why:
-            raise PlacementUnavailable(f'left alone until it answers again: {why}')
-        headers = {'Content-Type': 'application/json'} if data else {}
-        if trace_id:
-            headers['X-Openstack-Request-Id'] = trace_id
-        try:
-            response = self.http.request(
-                path,
-                method,
-                data=data,
-                headers=headers,
-                microversion=microversion,
-                raise_exc=False,
-                # Done here: what is written twice is not to go unnoticed.
-                connect_retries=0,
-                status_code_retries=0,
-            )
-        except (ks_exc.Unauthorized, ks_exc.MissingAuthPlugin) as error:
-            raise PlacementUnauthorized(_short(error)) from None
-        except (ks_exc.ClientException, ValueError, OSError) as error:  # the last of TLS's files
-            self._fail(error)
-        answer = Answer(response.status_code, response.content, response.reason or '')
-        if answer.status_code >= 500 or answer.status_code in (*REFUSALS, *PASSING):
-            self._refuse(answer)
-        return answer
-
-    def _fail(self, error: Exception) -> NoReturn:
-        """Tell what comes of there being no answer."""
-        why, cause = _short(error), error.__context__
+    def _without_answer(self, error: Exception, began: float) -> _Failure:
+        why, cause = _one_line(error), error.__context__
+        if isinstance(error, (ks_exc.Unauthorized, ks_exc.MissingAuthPlugin)):
+            return self._unauthorized(why)
         if isinstance(error, ks_exc.ConnectTimeout):
-            self._leave_alone(why)
-            if isinstance(cause, requests.ConnectTimeout):
-                raise PlacementUnavailable(why) from None
-            raise Unanswered(why) from None
-        status = getattr(error, 'http_status', 0)  # keystone's
-        broken = isinstance(
-            cause, (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)
-        )
-        if status in PASSING:
-            raise self._status(why, sent=False) from None
-        if broken:
-            http = self.http
-            sent = not _is_refused(cause)
-            raise _Passing(why, sent, http.connect_retries, http.connect_retry_delay) from None
-        raise Unanswered(why) from None
+            self._breaker.failed(why, began)
+            return _Failure(why, maybe_done=not isinstance(cause, requests.ConnectTimeout))
+        if getattr(error, 'http_status', 0) in TRANSIENT_STATUSES:  # keystone's
+            return self._transient_status(why, maybe_done=False)
+        if isinstance(cause, (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
+            retry = self.http.connect_retries, self.http.connect_retry_delay
+            return _Failure(why, maybe_done=not _was_never_connected(cause), retry=retry)
+        return _Failure(why, maybe_done=True)
 
-    def _refuse(self, answer: Answer) -> NoReturn:
-        """Tell what comes of an answer that is neither yes nor no."""
+    def _judged(self, answer: Response, began: float) -> _Failure | None:
+        """The failure that an answer comes to if it is neither yes nor no."""
         status = answer.status_code
+        if status < 500 and status not in (*REFUSAL_STATUSES, *TRANSIENT_STATUSES):
+            self._breaker.succeeded()
+            if self._authorized is False:
+                LOG.info('The credentials in [placement] are accepted again')
+            self._authorized = True
+            return None
         why = f'Placement answers {status} {detail(answer)}'.rstrip()
         if status in (401, 403):
-            raise PlacementUnauthorized(f'{why} (see the credentials in [placement])')
+            return self._unauthorized(f'{why} (see the credentials in [placement])')
         if status == 406:
             needed = f'microversion {MICROVERSION}, which came with Train'
-            raise PlacementUnavailable(f'{why} (Placement is to be upgraded: it lacks {needed})')
-        if status in PASSING:
-            raise self._status(why, sent=True)
-        if status == SLOW:
-            self._leave_alone(why)
-        raise Unanswered(why)
+            return _Failure(f'{why} (Placement is to be upgraded: it lacks {needed})')
+        if status in TRANSIENT_STATUSES:
+            return self._transient_status(why, maybe_done=True)
+        if status == TIMEOUT_STATUS:
+            self._breaker.failed(why, began)
+        return _Failure(why, maybe_done=True)
 
-    def _status(self, why: str, sent: bool) -> _Passing:
-        http = self.http
-        return _Passing(why, sent, http.status_code_retries, http.status_code_retry_delay)
+    def _transient_status(self, why: str, maybe_done: bool) -> _Failure:
+        retry = self.http.status_code_retries, self.http.status_code_retry_delay
+        return _Failure(why, maybe_done=maybe_done, retry=retry)
 
-    def _leave_alone(self, why: str) -> None:
-        if self._breaker.trip(why):
-            LOG.warning('Placement is left alone until it answers again: %s', why)
+    def _unauthorized(self, why: str) -> _Failure:
+        """The failure of refused credentials. The log has the first after they were accepted; of
+        those that never were, the caller tells."""
+        if self._authorized:
+            self._authorized = False
+            LOG.error('The credentials in [placement] are refused: %s', why)
+        return _Failure(why, PlacementUnauthorized)
 
     def _probe(self) -> None:
-        """:raises PlacementUnavailable: it does not answer yet."""
+        """:raises PlacementUnavailable: Placement does not answer yet."""
         try:
-            response = self.http.request(PROBE, 'GET', microversion=MICROVERSION, raise_exc=False)
+            response = self.http.request(
+                PROBE, 'GET', microversion=MICROVERSION, raise_exc=False, timeout=PROBE_TIMEOUT_S
+            )
         except (ks_exc.Unauthorized, ks_exc.MissingAuthPlugin):
             pass
-        except (ks_exc.ClientException, ValueError, OSError) as error:
-            raise PlacementUnavailable(_short(error)) from None
+        except NO_ANSWER_ERRORS as error:
+            raise PlacementUnavailable(_one_line(error)) from None
         else:
             if response.status_code >= 500:
                 raise PlacementUnavailable(str(response.status_code))
-        LOG.info('Placement answers again')
 
 
-def decode(answer: Answer, kind: type[Body]) -> Body:
-    """What an answer holds.
+def _backoff(first: float, earlier: int) -> float:
+    """Seconds before the next try, at random."""
+    return random.uniform(0, min(LONGEST_PAUSE_S, first * 2**earlier))
+
+
+def decode(answer: Response, kind: type[Body]) -> Body:
+    """Decode the body of an answer.
 
     :raises PlacementUnavailable: it is no such thing, or no answer to the question.
     """
@@ -277,14 +278,14 @@ def decode(answer: Answer, kind: type[Body]) -> Body:
         raise PlacementUnavailable(f'Placement sends what cannot be read: {error}') from None
 
 
-def is_generation_conflict(answer: Answer) -> bool:
-    """Whether it says that a consumer is not as the writer thought."""
+def is_generation_conflict(answer: Response) -> bool:
+    """True if a consumer is not as the writer thought."""
     return answer.status_code == 409 and 'consumer generation conflict' in _first(answer).detail
 
 
-def detail(answer: Answer) -> str:
-    """What Placement has to say, on one line."""
-    return _short(_first(answer).detail or answer.reason)
+def detail(answer: Response) -> str:
+    """Placement's explanation, on one line."""
+    return _one_line(_first(answer).detail or answer.reason)
 
 
 class _Error(msgspec.Struct):
@@ -292,60 +293,39 @@ class _Error(msgspec.Struct):
     code: str = ''
 
 
-class _Errors(msgspec.Struct):
+class _ErrorList(msgspec.Struct):
     errors: list[_Error]
 
 
-def _first(answer: Answer) -> _Error:
+def _first(answer: Response) -> _Error:
     """The error in Placement's answer; its code came with microversion 1.23."""
     try:
-        errors = msgspec.json.decode(answer.content, type=_Errors).errors
+        errors = msgspec.json.decode(answer.content, type=_ErrorList).errors
     except (ValueError, RecursionError):
         return _Error()
     return errors[0] if errors else _Error()
 
 
-class _Stop(tenacity.stop_after_delay):
-    """After some seconds, unless nova.conf says after how many times."""
-
-    def __call__(self, state: tenacity.RetryCallState) -> bool:
-        error = _passing(state)
-        if error.retries is None:
-            return super().__call__(state)
-        return state.attempt_number > error.retries
-
-
-class _Wait(tenacity.wait_random_exponential):
-    """With back-off, unless nova.conf says how long."""
-
-    def __call__(self, state: tenacity.RetryCallState) -> float:
-        delay = _passing(state).delay
-        return super().__call__(state) if delay is None else delay
-
-
-def _passing(state: tenacity.RetryCallState) -> _Passing:
-    error = state.outcome.exception() if state.outcome else None
-    assert isinstance(error, _Passing)
-    return error
-
-
-def _is_contended(answer: Answer) -> bool:
+def _is_contended(answer: Response) -> bool:
     if answer.status_code != 409 or is_generation_conflict(answer):
         return False
     return _first(answer).code == CONCURRENT_UPDATE
 
 
-def _last_answer(state: tenacity.RetryCallState) -> Any:
-    return state.outcome.result() if state.outcome else None
-
-
-def _is_refused(cause: BaseException | None) -> bool:
-    """Whether there was never a connection that could have taken a request."""
+def _was_never_connected(cause: BaseException | None) -> bool:
+    """True if there was never a connection that could have taken a request."""
     args = getattr(cause, 'args', ())
     reason = getattr(args[0], 'reason', None) if args else None
     return isinstance(reason, urllib3.exceptions.NewConnectionError)
 
 
-def _short(what: object) -> str:
+def _one_line(text: object) -> str:
     """A text for the log, on one line and without secrets."""
-    return ' '.join(hide(what).split())[:TOLD]
+    return ' '.join(hide(text).split())[:MAX_DETAIL_LENGTH]
+
+
+def _log_circuit(reason: str | None) -> None:
+    if reason is None:
+        LOG.info('Placement answers again')
+    else:
+        LOG.warning('Placement is left alone until it answers again: %s', reason)

@@ -1,359 +1,315 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims: allocations for servers, those of several requests in one go, and their undoing.
+"""Claims: allocations for instances, those of several requests in one POST, and their deletion.
 
-One claim at a time is written. Those that come meanwhile are the next one: Placement takes
-several servers in one POST as it takes one, and writers that collide in its database wait
-for a second and more. Where Placement refuses the whole, each half is tried by itself, down
-to the request, so that none suffers from another.
+One batch of claims at a time is written. Those that come meanwhile are the next one: Placement
+takes several consumers in one POST as it takes one, and writers that collide in its database
+wait for a second and more. Where Placement refuses the whole, each half is tried by itself,
+down to the request, and where the answer to the whole is lost, each request goes on alone, so
+that none suffers from another. Instances that move are few, and hold something: each is claimed
+for by itself, beside the batches.
 
-Where an answer gets lost, what the servers hold is looked at. If it is what was claimed, the
-claim is made; if not, it is refused, and whatever comes of it later is given back.
+Where an answer gets lost, what the instances hold is read. If it is what was claimed, the
+claim is made; if not, it is refused, and what comes of it later is deleted if it can be no other
+request's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import math
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from concurrent import futures
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
-import msgspec
-
-from novasched.errors import ClaimFailed, PlacementUnavailable
-from novasched.model.candidate import Candidate
-from novasched.model.request import Request
+from novasched.concurrency.single_flight import STUCK_AFTER_S, SingleFlight
+from novasched.placement.allocations import CLAIM_LIMIT_S, Allocations, Claim, held_by
 from novasched.placement.api import (
-    READ_MICROVERSION,
-    Answer,
-    Api,
-    Unanswered,
-    decode,
+    CircuitOpen,
+    OutcomeUnknown,
+    PlacementApi,
+    Response,
     detail,
     is_generation_conflict,
 )
-from novasched.placement.undoing import Task, Undoing
-from novasched.turns import Turns
+from novasched.placement.batching import Batches, Order
+from novasched.placement.cleanup import FIRST_PAUSE_S, AllocationCleanup, AllocationDeleter
+from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
+from novasched.scheduler.ports import Instances
 
-# Operators search for what these loggers of nova's write.
+# Operators search for what this logger of nova's writes.
 LOG = logging.getLogger('nova.scheduler.client.report')
-MANAGER = logging.getLogger('nova.scheduler.manager')
 
-LONGEST = 600.0
-"""Seconds after a request's arrival in which it may still claim: Placement may refuse each of
-very many candidates, slowly."""
-
-Body = Mapping[str, Any]
-Resources = Mapping[str, Mapping[str, int]]
-"""Provider UUID to resource class to amount."""
-
-
-class _Held(msgspec.Struct):
-    resources: dict[str, int]
-
-
-class Allocations(msgspec.Struct):
-    """What a server has, and its generation if it has something."""
-
-    allocations: dict[str, _Held]
-    consumer_generation: int | None = None
-
-    @property
-    def resources(self) -> Resources:
-        """The amounts alone."""
-        return {provider: each.resources for provider, each in self.allocations.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Allocations for a server; ``before`` is what it held, None for nothing.
-
-    What a server that ``moves`` held is put back by whoever wanted it moved, as soon as that
-    is refused. One that is ``doubtful`` was perhaps asked for more than once, so that it may
-    come again when it is given back; ``earlier`` is what may come of claims before it.
-    """
-
-    uuid: str
-    candidate: Candidate
-    owner: Mapping[str, str | None]
-    trace_id: str | None = None
-    before: Resources | None = None
-    moves: bool = False
-    doubtful: bool = False
-    earlier: Sequence[Task] = ()
-    until: float = math.inf
-
-    @classmethod
-    def of(cls, request: Request, candidate: Candidate) -> Claim:
-        """A candidate for the server in hand."""
-        owner = {'project_id': request.project_id, 'user_id': request.user_id}
-        aim = request.requested_destination
-        return cls(
-            str(request.instance_uuid),
-            candidate,
-            owner,
-            request.trace_id,
-            # nova keeps to a server's cell, which only one that is there already has.
-            moves=bool(aim and aim.cell_uuid),
-            until=request.arrived + LONGEST,
-        )
-
-    def after(self, tasks: Sequence[Task]) -> Claim:
-        """The same, with those of the tasks that are about its server."""
-        return replace(self, earlier=[task for task in tasks if task.server == self.uuid])
-
-    def wanted(self) -> Resources:
-        """What the server holds once this is claimed. A provider that serves both source and
-        destination of a move, such as shared storage, is not taken from twice."""
-        return {**self.candidate.resources(), **(self.before or {})}
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """What a request wants claimed, all or nothing; the outcome is None if it is refused."""
-
-    claims: Sequence[Claim]
-    outcome: Future[Sequence[Claim] | None] = field(default_factory=Future)
+ALONE_LIMIT_S = 30.0
+"""Seconds after a common POST without an answer in which its requests begin to go on alone:
+Placement is asked again after one or two, and claims for a hundred of them in a few."""
 
 
 class Claims:
-    """Makes claims and gives them back."""
+    """Makes claims and deletes their allocations."""
 
-    def __init__(self, api: Api, undoing: Undoing | None = None) -> None:
+    def __init__(
+        self,
+        api: PlacementApi,
+        instances: Instances | None = None,
+        cleanup_pause: float = FIRST_PAUSE_S,
+    ) -> None:
+        """:param instances: see :class:`novasched.placement.cleanup.AllocationDeleter`.
+        :param cleanup_pause: seconds between the first tries to delete allocations.
+        """
         self.api = api
-        self._undoing = undoing or Undoing()
-        self._lock = threading.Lock()
-        self._orders: list[_Order] = []
-        self._turns = Turns(self._fill)
+        self._deleter = AllocationDeleter(api, instances)
+        self._cleanup = AllocationCleanup(self._deleter.delete_unless_in_doubt, cleanup_pause)
+        self._batches = Batches()
+        self._writes = SingleFlight(lambda: None, stuck_after=STUCK_AFTER_S)
 
     @property
-    def pending(self) -> int:
-        """How many are still to be given back."""
-        return self._undoing.pending
+    def pending_deletions(self) -> int:
+        """Number of claims whose allocations may still have to be deleted."""
+        return self._cleanup.pending
 
-    def make(self, wanted: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Allocate to each server what is wanted for it, or to none: None if it is refused.
-        Only then may another candidate be claimed for the same servers.
+    def allocate(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
+        """Make claims for several instances, or none of them: None if they are refused. Only
+        then may another candidate be claimed for the same instances.
 
-        One server may hold allocations already, since it is being evacuated: what it has
+        One instance may hold allocations already, since it is being evacuated: what it has
         stays, and the candidate is added to it, as nova does until the move is over.
 
-        :raises ClaimFailed: somebody else changes the same server's allocations.
+        :raises ClaimFailed: another process changes the same instance's allocations.
         :raises PlacementUnavailable: Placement does not answer.
         """
-        if time.monotonic() > min(claim.until for claim in wanted):
-            raise PlacementUnavailable(f'it refuses whatever is claimed for {LONGEST:.0f} s')
-        earlier = self._undoing.settle([claim.uuid for claim in wanted])
-        order = _Order(wanted)
-        with self._lock:
-            self._orders.append(order)
-        self._turns.since()
+        if time.monotonic() > min(claim.until for claim in claims):
+            raise PlacementUnavailable(f'it refuses whatever is claimed for {CLAIM_LIMIT_S:.0f} s')
+        tasks = self._cleanup.take([claim.uuid for claim in claims])
+        earlier = [task.claim for task in tasks]
+        order = Order(
+            [replace(x, earlier=tuple(y for y in earlier if y.uuid == x.uuid)) for x in claims]
+        )
         made = None
         try:
-            made = order.outcome.result()
-        finally:
-            if made is None:
-                self._undoing.restore(earlier)
-        return [claim.after(earlier) for claim in made] if made and earlier else made
-
-    def give_back(self, claim: Claim) -> None:
-        """Undo a claim, now or as soon as Placement lets us; never raises."""
-        MANAGER.debug('Cleaning up allocations for %s', [claim.uuid])
-        path = f'/allocations/{claim.uuid}'
-        try:
-            if claim.before is not None:
-                self._undo(claim)
-            elif self.api.call('DELETE', path, claim.trace_id).status_code == 204:
-                LOG.info('Deleted allocations for instance %s', claim.uuid)
+            if len(claims) == 1 and claims[0].moves:
+                made = self._write_alone(order.claims)
             else:
-                self._undo(claim)  # if somebody else has not
+                while not order.outcome.done():
+                    self._batches.add(order)
+                    while not order.taken:
+                        with contextlib.suppress(futures.TimeoutError):
+                            write = partial(self._write_batch, order)
+                            self._writes.at_least(timeout=STUCK_AFTER_S, work=write)
+                    if error := order.outcome.exception():
+                        order = self._alone(order, error)
+                        left = min(order.until - time.monotonic(), _retry_s(order.claims))
+                        if not self.api.wait_closed(max(0.0, left)):
+                            raise PlacementUnavailable(order.lost or '')
+                made = order.outcome.result()
+            if made:
+                made = self._safe_from_deletions(made)
+        finally:
+            if not made and order.lost is not None:
+                for claim in order.claims:
+                    self._cleanup.add(claim)
+            # What was claimed before may come even now, once the instance is gone.
+            by_uuid = {claim.uuid: claim for claim in made or ()}
+            tasks = [task.after(by_uuid.get(task.claim.uuid)) for task in tasks]
+            self._cleanup.put_back(tasks)
+        # What may come of the same claim before may also come once this one is deleted.
+        again = {task.claim.uuid for task in tasks if task.successor}
+        return made and [replace(x, outcome_unknown=True) if x.uuid in again else x for x in made]
+
+    def delete(self, claim: Claim) -> None:
+        """Delete the allocations of a claim, now or as soon as Placement lets us; never raises.
+        A claim that had a certain answer, and is unchanged, is ours until the current request is
+        answered."""
+        if claim.outcome_unknown:
+            self._cleanup.add(claim)
+            return
+        try:
+            held = self._held(claim)
+            if claim.is_made(held):
+                self._deleter.delete(claim, held)
         except PlacementUnavailable as error:
             LOG.warning(
                 'Unable to delete allocation for instance %s: %s; it is tried again',
                 claim.uuid,
                 error,
             )
-            self._undo_later(claim)
-        else:
-            if claim.doubtful:
-                self._undo_later(claim)
-        self._undoing.restore(claim.earlier)
-
-    def _undo_later(self, claim: Claim) -> None:
-        may_come = claim.doubtful and not claim.moves
-        self._undoing.add(claim.uuid, partial(self._undo, claim), may_come)
+            self._cleanup.add(claim)
 
     def close(self, seconds: float) -> None:
-        """Undo what is still to be undone, within so many seconds."""
-        self._undoing.close(seconds)
+        """Delete what is still to be deleted, within so many seconds."""
+        self._cleanup.close(seconds)
 
-    def _fill(self) -> None:
-        """One turn: whatever has been ordered."""
-        with self._lock:
-            orders, self._orders = self._orders, []
+    def _alone(self, order: Order, error: BaseException) -> Order:
+        """The order that goes on without those with whom an answer was lost.
+
+        :raises Exception: the error; it was lost with nobody.
+        """
+        if order.lost is not None and isinstance(error, CircuitOpen):
+            return replace(order, taken=False, outcome=futures.Future())  # lost again meanwhile
+        if order.lost is not None or not isinstance(error, OutcomeUnknown):
+            raise error
+        claims = [replace(claim, outcome_unknown=True) for claim in order.claims]
+        return Order(claims, str(error), time.monotonic() + ALONE_LIMIT_S)
+
+    def _write_batch(self, own: Order) -> None:
+        """Write an order and the next ones together if that goes, or else the first half before the
+        second, and see to it that each has its outcome."""
+        orders = self._batches.take(own)
+        parts = [orders] if orders else []
         try:
-            self._settle(orders)
+            while parts:
+                part = parts.pop()
+                if len(part) > 1:
+                    if not self._write_together(part):
+                        half = len(part) // 2
+                        parts += [part[half:], part[:half]]
+                    continue
+                order, made = part[0], None
+                try:
+                    if time.monotonic() > order.until:
+                        raise PlacementUnavailable('it takes too long to claim for each by itself')
+                    if order.lost is not None:
+                        made = self._made_before(order.claims)
+                    order.outcome.set_result(made or self._write_alone(order.claims))
+                except (PlacementUnavailable, ClaimFailed) as error:
+                    order.outcome.set_exception(error)
         except BaseException as error:  # whatever it is, those who wait must hear of it
             for order in orders:
                 if not order.outcome.done():
                     order.outcome.set_exception(error)
 
-    def _settle(self, orders: Sequence[_Order]) -> None:
-        """Fill orders together if that goes, or else the first half before the second."""
-        if len(orders) == 1:
-            self._fill_alone(orders[0])
-        elif orders and not self._fill_together(orders):
-            half = len(orders) // 2
-            self._settle(orders[:half])
-            self._settle(orders[half:])
-
-    def _fill_alone(self, order: _Order) -> None:
-        several = len(order.claims) > 1
-        try:
-            made = self._post(order.claims) if several else self._one(order.claims[0])
-        except (PlacementUnavailable, ClaimFailed) as error:
-            order.outcome.set_exception(error)
-        else:
-            order.outcome.set_result(made)
-
-    def _fill_together(self, orders: Sequence[_Order]) -> bool:
+    def _write_together(self, orders: Sequence[Order]) -> bool:
+        """Write orders in one POST; False if it is refused. Without an answer the error is the
+        outcome of each, and each goes on alone."""
         claims = [claim for order in orders for claim in order.claims]
-        if len({claim.uuid for claim in claims}) < len(claims):
-            return False  # a caller asks twice for the same server
         try:
-            made = self._post(claims)
+            with self._batches.measure(len(claims)):
+                answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
+            made = _judged(claims, answer)
         except PlacementUnavailable as error:
             for order in orders:
                 order.outcome.set_exception(error)
             return True
         if made is None:
             return False
-        each = iter(made)
+        rest = iter(made)
         for order in orders:
-            order.outcome.set_result([*islice(each, len(order.claims))])
+            order.outcome.set_result([*islice(rest, len(order.claims))])
         return True
 
-    def _post(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Claim for several servers that hold nothing, or for none of them."""
-        body = {claim.uuid: _new(claim) for claim in claims}
-        try:
-            answer = self.api.change('POST', '/allocations', body, claims[0].trace_id)
-        except Unanswered as error:
-            return self._seen(claims, error)
-        return self._judged(claims, answer)
+    def _write_alone(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
+        """Make the claims of one request, even if the answer gets lost; None if they are refused.
+        An instance that turns out to hold something keeps it."""
+        looked = False
+        while True:
+            try:
+                with self._batches.measure(len(claims)):
+                    answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
+                conflict = is_generation_conflict(answer) and not answer.repeated
+                if not conflict or len(claims) > 1:
+                    return _judged(claims, answer)
+                if looked:
+                    why = 'another process changed the consumer during the claim'
+                    raise ClaimFailed(claims[0].uuid, why)
+                held = self._held(claims[0])
+                if claims[0].outcome_unknown and claims[0].is_made(held):
+                    return claims
+                claims, looked = [claims[0].beside(held)], True
+            except OutcomeUnknown as error:
+                return self._looked_up(claims, error)
 
-    def _one(self, claim: Claim) -> Sequence[Claim] | None:
-        """Claim for one server, which may hold something."""
-        try:
-            answer = self._put(claim, _new(claim))
-        except Unanswered as error:
-            return self._seen([claim], error)
-        if is_generation_conflict(answer) and not answer.repeated:
-            return self._add(claim)
-        return self._judged([claim], answer)
-
-    def _add(self, claim: Claim) -> Sequence[Claim] | None:
-        """Claim for a server that Placement knows, beside what it holds."""
-        held = self._held(claim)
-        added = replace(claim, before=held.resources)
-        both = {**claim.candidate.allocations, **_plain(held.resources)}
-        try:
-            answer = self._put(added, _over(added, both, held))
-        except Unanswered as error:
-            return self._seen([added], error)
-        if is_generation_conflict(answer) and not answer.repeated:
-            raise ClaimFailed(f'another process changed the consumer {claim.uuid} during the claim')
-        return self._judged([added], answer)
-
-    def _judged(self, claims: Sequence[Claim], answer: Answer) -> Sequence[Claim] | None:
-        """What an answer means for claims. A 400 is for whoever wrote the flavor; others than
-        that and 409 do not depend on the candidate.
-
-        :raises PlacementUnavailable: for any candidate it would be the same.
-        """
-        status = answer.status_code
-        if status == 204:
-            return _doubtful(claims) if answer.repeated else claims
-        why = detail(answer)
-        said = PlacementUnavailable(f'Placement answers a claim by {status} {why}')
-        if answer.repeated or status < 300:
-            return self._seen(claims, said)
-        if status not in (400, 409):
-            raise said
-        level = logging.WARNING if status == 400 and len(claims) == 1 else logging.DEBUG
-        LOG.log(level, 'Claim refused for %s: %s %s', [each.uuid for each in claims], status, why)
-        return None
-
-    def _seen(self, claims: Sequence[Claim], error: PlacementUnavailable) -> Sequence[Claim]:
+    def _looked_up(self, claims: Sequence[Claim], error: OutcomeUnknown) -> Sequence[Claim]:
         """The claims of which nobody knows whether they are made, if they are.
 
-        :raises PlacementUnavailable: this error. Whatever comes of them is given back.
+        :raises PlacementUnavailable: this error. What comes of them is deleted.
         """
-        made = False
+        claims = [replace(claim, outcome_unknown=True) for claim in claims]
+        made = None
         try:
-            made = all(self._is_made(claim) for claim in claims)
+            made = self._made_before(claims)
         except PlacementUnavailable as blind:
             LOG.warning(
                 'Unable to see whether allocations were made for %s: %s; it is looked at again',
                 [claim.uuid for claim in claims],
                 blind,
             )
-        doubtful = _doubtful(claims)
         if not made:
-            for claim in doubtful:
-                self._undo_later(claim)
-            raise error
+            for claim in claims:
+                self._cleanup.add(claim)
+            raise PlacementUnavailable(str(error))
         LOG.info('Allocations for %s are made', [claim.uuid for claim in claims])
-        return doubtful
+        return made
 
-    def _is_made(self, claim: Claim) -> bool:
-        return self._held(claim).resources == claim.wanted()
+    def _made_before(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
+        """The claims if they have been made without an answer."""
+        held = map(self._held, claims)
+        return claims if all(map(Claim.is_made, claims, held)) else None
 
-    def _undo(self, claim: Claim) -> None:
-        """Give back a claim if it is what the server holds, whose generation keeps us from
-        overwriting what somebody else gives it meanwhile."""
+    def _safe_from_deletions(self, claims: Sequence[Claim]) -> Sequence[Claim]:
+        """The claims, out of reach of a deletion whose answer was lost: it may be done even now,
+        and a consumer that holds something anew begins with the generation that it had before. So
+        those of such instances are written once more, in the next generation.
+
+        :raises PlacementUnavailable: one of them cannot be; all are deleted.
+        """
+        self._deleter.forget_old_losses()
+        try:
+            return [self._renewed(x) if x.uuid in self._deleter.lost else x for x in claims]
+        except PlacementUnavailable:
+            for claim in claims:
+                self._cleanup.add(replace(claim, outcome_unknown=True))
+            raise
+
+    def _renewed(self, claim: Claim) -> Claim:
         held = self._held(claim)
-        if held.resources == claim.wanted():
-            answer = self._put(claim, _over(claim, _plain(claim.before or {}), held))
-            if answer.status_code != 204:
-                raise PlacementUnavailable(f'({answer.status_code} {detail(answer)})')
-            LOG.info('Deleted allocations for instance %s', claim.uuid)
-
-    def _put(self, claim: Claim, body: Body) -> Answer:
-        return self.api.change('PUT', f'/allocations/{claim.uuid}', body, claim.trace_id)
+        if not claim.is_made(held):
+            raise PlacementUnavailable(f'the claim for {claim.uuid} was undone by a late request')
+        body = {**claim.body(), 'consumer_generation': held.generation}
+        path = f'/allocations/{claim.uuid}'
+        answer = self.api.send('PUT', path, claim.trace_id, body, once=True)
+        if answer.status_code != 204:
+            raise PlacementUnavailable(f'({answer.status_code} {detail(answer)})')
+        return replace(claim, generation=held.generation + 1)
 
     def _held(self, claim: Claim) -> Allocations:
-        path = f'/allocations/{claim.uuid}'
-        return decode(self.api.call('GET', path, claim.trace_id, READ_MICROVERSION), Allocations)
+        return held_by(self.api, claim.uuid, claim.trace_id, claim.retry_s)
 
 
-def _doubtful(claims: Sequence[Claim]) -> Sequence[Claim]:
-    return [replace(claim, doubtful=True) for claim in claims]
+def _request(claims: Sequence[Claim]) -> tuple[str, str, str | None, Mapping[str, Any]]:
+    """Method, path, id and body of the request that makes claims. A POST is for instances that
+    hold nothing, and a PUT for one, which may hold something."""
+    first = claims[0]
+    if len(claims) == 1:
+        return 'PUT', f'/allocations/{first.uuid}', first.trace_id, first.body()
+    body = {claim.uuid: claim.body() for claim in claims}
+    return 'POST', '/allocations', first.trace_id, body
 
 
-def _new(claim: Claim) -> Body:
-    """The allocations of a server that has none yet."""
-    return {
-        'allocations': claim.candidate.allocations,
-        'mappings': claim.candidate.mappings,
-        'consumer_generation': None,
-        **claim.owner,
-    }
+def _retry_s(claims: Sequence[Claim]) -> float:
+    return min(claim.retry_s for claim in claims)
 
 
-def _over(claim: Claim, allocations: Mapping[str, Any], held: Allocations) -> Body:
-    """The allocations of a server that has some; or that has none, and is known nevertheless:
-    Placement leaves such consumers where a provider of a claim is gone, in their first
-    generation, which it does not tell."""
-    generation = held.consumer_generation if held.resources else 0
-    return {'allocations': allocations, 'consumer_generation': generation, **claim.owner}
+def _judged(claims: Sequence[Claim], answer: Response) -> Sequence[Claim] | None:
+    """The claims if an answer says that they are made, None if it refuses them. A 400 is for the
+    author of the flavor; others than that and 409 do not depend on the candidate.
 
-
-def _plain(resources: Resources) -> dict[str, Any]:
-    """Amounts as a PUT takes them."""
-    return {provider: {'resources': amounts} for provider, amounts in resources.items()}
+    :raises OutcomeUnknown: it leaves open what Placement has done.
+    :raises PlacementUnavailable: for any candidate it would be the same.
+    """
+    status = answer.status_code
+    if status == 204:
+        if not answer.repeated:
+            return claims
+        return [replace(claim, outcome_unknown=True) for claim in claims]
+    why = detail(answer)
+    text = f'Placement answers a claim by {status} {why}'
+    if answer.repeated or status < 300:
+        raise OutcomeUnknown(text)
+    if status not in (400, 409):
+        raise PlacementUnavailable(text)
+    level = logging.WARNING if status == 400 and len(claims) == 1 else logging.DEBUG
+    LOG.log(level, 'Claim refused for %s: %s %s', [x.uuid for x in claims], status, why)
+    return None

@@ -1,77 +1,114 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Placement service over HTTP: the only module that talks to it.
-
-What is asked at the same time is asked once.
-"""
+"""The Placement service: candidates, claims and allocations. Equal queries at the same time are
+sent once."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TypeVar
 
 import msgspec
 from keystoneauth1 import adapter
 
-from novasched.errors import PlacementUnavailable
-from novasched.model.candidate import Candidate
-from novasched.model.request import Request
-from novasched.model.settings import Settings
+from novasched.concurrency.single_flight import STUCK_AFTER_S, SingleFlight
+from novasched.conf.settings import Settings
 from novasched.placement import query
-from novasched.placement.api import PROBE, READ_MICROVERSION, Api, decode, detail
-from novasched.placement.candidates import Candidates, Offer, by_provider, parse, parse_offer
-from novasched.placement.claims import Allocations, Claim, Claims
-from novasched.turns import Company, Turns
+from novasched.placement.allocations import Claim, held_by
+from novasched.placement.api import (
+    PROBE,
+    READ_MICROVERSION,
+    RETRY_LIMIT_S,
+    PlacementApi,
+    decode,
+    detail,
+)
+from novasched.placement.batching import BatchWindow
+from novasched.placement.claims import Claims
+from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.candidate import Candidate, CandidateIndex, ProviderSummary
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.ports import Instances
 
 # Operators search for what these loggers of nova's write.
 LOG = logging.getLogger('nova.scheduler.client.report')
 MANAGER = logging.getLogger('nova.scheduler.manager')
 UTILS = logging.getLogger('nova.scheduler.utils')
 
-Answered = TypeVar('Answered')
-PATIENCE, MOST = 0.02, 0.06
-"""Seconds that a query waits for one request that is about to ask the same, and for all."""
+Offer = TypeVar('Offer')
+NO_CANDIDATES = b'{"allocation_requests": [], "provider_summaries": {}}'
 
 
 class _Aggregates(msgspec.Struct):
     aggregates: list[str]
 
 
+class CandidatesOnly(msgspec.Struct):
+    """An answer to GET /allocation_candidates, of which few requests look at the summaries."""
+
+    allocation_requests: list[Candidate]
+
+
+class CandidatesWithSummaries(CandidatesOnly):
+    """An answer with all that there is to know of its providers."""
+
+    provider_summaries: dict[str, ProviderSummary]
+
+
+CandidatesText = tuple[list[Candidate], bytes]
+"""Candidates, and the text that they are pieces of."""
+
+
+def parse(text: bytes, kind: type[Offer]) -> Offer:
+    """Decode an answer of microversion 1.12 or later.
+
+    :raises PlacementUnavailable: it is no list of candidates.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise PlacementUnavailable(f'Placement sent no allocation candidates: {error}') from None
+
+
 class PlacementClient:
-    """Candidates, claims and their undoing."""
+    """Implements :class:`novasched.scheduler.ports.Placement`."""
 
-    def __init__(self, settings: Settings, http: adapter.Adapter) -> None:
+    def __init__(
+        self, settings: Settings, http: adapter.Adapter, instances: Instances | None = None
+    ) -> None:
+        """:param instances: see :class:`novasched.placement.cleanup.AllocationDeleter`."""
         self.settings = settings
-        self._api = Api(http)
-        self._claims = Claims(self._api)
-        self._queries: dict[str, Turns[Sequence[Candidate]]] = {}
+        self._api = PlacementApi(http, retry_limit=min(RETRY_LIMIT_S, settings.placement_patience))
+        self._claims = Claims(self._api, instances)
+        self._queries: dict[str, SingleFlight[CandidatesText]] = {}
         self._lock = threading.Lock()
-        self._company = Company(PATIENCE, MOST)
+        self._window = BatchWindow()
 
     @property
-    def left_alone(self) -> bool:
-        """Whether Placement is, until it answers again."""
-        return self._api.left_alone
+    def circuit_open(self) -> bool:
+        """True while Placement is not asked, until it answers a probe."""
+        return self._api.circuit_open
 
     @property
-    def give_backs(self) -> int:
-        """How many claims are still to be given back."""
-        return self._claims.pending
+    def pending_deletions(self) -> int:
+        """Number of claims whose allocations are still to be deleted."""
+        return self._claims.pending_deletions
 
     def close(self, seconds: float = 0.0) -> None:
-        """Ask no more, after so many seconds at the most for what is still to be undone."""
+        """Ask no more, after so many seconds at the most for allocations that are to be deleted."""
         self._claims.close(seconds)
         self._api.close()
 
     def check(self) -> None:
-        """See that Placement is there and knows us.
+        """See that Placement is there and accepts our credentials.
 
         :raises PlacementUnauthorized: it does not accept the credentials.
         :raises PlacementUnavailable: it cannot be reached.
         """
-        self._api.call('GET', PROBE, patience=0)
+        self._api.send('GET', PROBE, retry_s=0)
 
     def aggregates(self, provider: str) -> frozenset[str]:
         """The aggregates of a provider; none also where there is no such provider.
@@ -79,102 +116,88 @@ class PlacementClient:
         :raises PlacementUnavailable: Placement does not answer.
         """
         path = f'/resource_providers/{provider}/aggregates'
-        answer = self._api.call('GET', path, microversion=READ_MICROVERSION)
+        answer = self._api.send('GET', path, microversion=READ_MICROVERSION)
         if answer.status_code == 404:
             return frozenset()
         return frozenset(decode(answer, _Aggregates).aggregates)
 
     def allocations(self, consumer: str) -> Mapping[str, Mapping[str, int]]:
-        """What a server has: provider UUID to resource class to amount.
+        """Amounts that an instance holds, by provider UUID and resource class.
 
         :raises PlacementUnavailable: Placement does not answer.
         """
-        path = f'/allocations/{consumer}'
-        answer = self._api.call('GET', path, microversion=READ_MICROVERSION)
-        return decode(answer, Allocations).resources
+        return held_by(self._api, consumer).resources
 
     def expect(self, moment: float) -> None:
-        """See :class:`novasched.ports.Placement`."""
-        self._company.expect(moment)
+        self._window.expect(moment)
 
-    def candidates(self, request: Request) -> Candidates:
-        """See :class:`novasched.ports.Placement`.
-
-        :raises PlacementUnavailable: no answer, or one that is no list of candidates.
-        """
-        first, *others = query.every(request, self.settings)
-        found = self._ask(first, request)
+    def candidates(self, request: Request) -> CandidateIndex:
+        """:raises PlacementUnavailable: no answer, or one that is no list of candidates."""
+        first, *others = query.build_all(request, self.settings)
+        answers = [self._ask(first, request)]
         for fallback in others:
             MANAGER.debug('Requesting fallback allocation candidates with VCPU instead of PCPU')
-            found = [*found, *self._ask(fallback, request)]
-        return by_provider(found)
+            answers.append(self._ask(fallback, request))
+        candidates = chain.from_iterable(candidates for candidates, _ in answers)
+        return CandidateIndex(candidates, [text for _, text in answers])
 
-    def offer(self, what: query.Query) -> Offer:
+    def offer(self, built: query.Query) -> CandidatesWithSummaries:
         """The answer to a query, and what its providers have.
 
         :raises PlacementUnavailable: no answer, or one that is no list of candidates.
         """
-        return self._answer(what, None, parse_offer) or Offer([], {})
+        return parse(self._answer(built, None), CandidatesWithSummaries)
 
-    def _ask(self, what: query.Query, request: Request) -> Sequence[Candidate]:
+    def _ask(self, built: query.Query, request: Request) -> CandidatesText:
         """The answer to a query, which requests share that ask the same, unless it was sent
         before they came."""
-        for warning in what.warnings:
+        for warning in built.warnings:
             UTILS.warning(warning)
-        self._company.arrived(request.arrived)
+        self._window.arrived(request.arrived)
         with self._lock:
-            turns = self._queries.get(what.string)
-            if turns is None:
-                get = functools.partial(self._get, what, request.trace_id)
-                turns = Turns(get, gather=self._company.gather)
-                self._queries[what.string] = turns
+            flight = self._queries.get(built.string)
+            if flight is None:
+                get = functools.partial(self._get, built, request.trace_id)
+                flight = SingleFlight(get, gather=self._window.wait, stuck_after=STUCK_AFTER_S)
+                self._queries[built.string] = flight
         try:
-            return turns.since(request.arrived)
+            return flight.at_least(request.arrived)
         finally:
             with self._lock:
-                if turns.idle and self._queries.get(what.string) is turns:
-                    del self._queries[what.string]
+                if flight.idle and self._queries.get(built.string) is flight:
+                    del self._queries[built.string]
 
-    def _get(self, what: query.Query, trace_id: str | None) -> Sequence[Candidate]:
-        return self._answer(what, trace_id, parse) or []
+    def _get(self, built: query.Query, trace_id: str | None) -> CandidatesText:
+        text = self._answer(built, trace_id)
+        return parse(text, CandidatesOnly).allocation_requests, text
 
-    def _answer(
-        self, what: query.Query, trace_id: str | None, read: Callable[[bytes], Answered]
-    ) -> Answered | None:
-        """What is read of an answer; None where Placement refuses the query."""
-        answer = self._api.call('GET', f'/allocation_candidates?{what.string}', trace_id)
+    def _answer(self, built: query.Query, trace_id: str | None) -> bytes:
+        """The answer to a query; no candidates where Placement refuses the query."""
+        # Those who need it ask anew, each for as long as it may wait.
+        path = f'/allocation_candidates?{built.string}'
+        answer = self._api.send('GET', path, trace_id, retry_s=0)
         if answer.status_code == 400:
             # The query is at fault: an extra spec may name what Placement does not know.
-            LOG.warning('Placement refuses the query %s: %s', what.string, detail(answer))
-            return None
+            LOG.warning('Placement refuses the query %s: %s', built.string, detail(answer))
+            return NO_CANDIDATES
         if answer.status_code != 200:
             raise PlacementUnavailable(
-                f'Failed to retrieve allocation candidates from placement API for {what.string}: '
+                f'Failed to retrieve allocation candidates from placement API for {built.string}: '
                 f'{answer.status_code} {detail(answer)}'
             )
-        try:
-            return read(answer.content)
-        except ValueError as error:
-            raise PlacementUnavailable(
-                f'Placement sent no allocation candidates: {error}'
-            ) from None
+        return answer.content
 
     def claim(self, request: Request, candidate: Candidate) -> Claim | None:
-        """See :class:`novasched.ports.Placement`.
-
-        :raises ClaimFailed: somebody else changes the same server's allocations.
+        """:raises ClaimFailed: another process changes the same instance's allocations.
         :raises PlacementUnavailable: Placement does not answer.
         """
-        made = self._claims.make([Claim.of(request, candidate)])
+        made = self._claims.allocate([Claim.of(request, candidate)])
         return made[0] if made else None
 
-    def claim_together(self, wanted: Sequence[tuple[Request, Candidate]]) -> Sequence[Claim] | None:
-        """See :class:`novasched.ports.Placement`.
+    def claim_together(self, claims: Sequence[tuple[Request, Candidate]]) -> Sequence[Claim] | None:
+        """:raises PlacementUnavailable: Placement does not answer; nothing stays claimed."""
+        return self._claims.allocate([Claim.of(*claim) for claim in claims])
 
-        :raises PlacementUnavailable: Placement does not answer; nothing stays claimed.
-        """
-        return self._claims.make([Claim.of(*each) for each in wanted])
-
-    def give_back(self, claim: Claim) -> None:
-        """See :class:`novasched.ports.Placement`."""
-        self._claims.give_back(claim)
+    def delete_allocations(self, claim: Claim) -> None:
+        MANAGER.debug('Cleaning up allocations for %s', [claim.uuid])
+        self._claims.delete(claim)

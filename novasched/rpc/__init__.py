@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 """The message queue: what comes in, what goes out, and nothing of what is decided."""
 
-import novasched.processes  # noqa: F401  (oslo.messaging must find the choice made)
+import novasched.concurrency  # noqa: F401  (oslo.messaging must find the choice made)

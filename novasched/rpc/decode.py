@@ -1,41 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the call that came to the request that everybody works on.
+"""From a call to the request that all steps work on.
 
-Absence is dealt with here, once: what a release does not send, or sends as null, gets
-the value that means that nothing was asked.
+Absence is dealt with here, once: a field that a release does not send, or sends as null, gets
+the value that means that nothing is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from oslo_context.context import RequestContext
 
-from novasched.errors import BadRequest
-from novasched.model.numa import GuestCell, GuestTopology
-from novasched.model.pci import PciRequest
-from novasched.model.request import (
+from novasched.rpc.versions import Call
+from novasched.rpc.wire import NovaObject
+from novasched.rpc.wire.base import kind
+from novasched.scheduler.errors import BadRequest
+from novasched.scheduler.model.flavor import Flavor, Image, RequestGroup
+from novasched.scheduler.model.numa import GuestCell, GuestTopology
+from novasched.scheduler.model.pci import PciRequest
+from novasched.scheduler.model.request import (
     Destination,
-    Flavor,
-    Image,
     InstanceGroup,
-    NetworkRequest,
     Origin,
     Request,
-    RequestGroup,
+    RequestedNetwork,
     Retry,
 )
-from novasched.objects import BadObject, NovaObject, RequestSpec
-from novasched.objects.base import kind
-from novasched.rpc import legacy
-from novasched.rpc.versions import Call
 
-SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
-MOST_OF_ANYTHING = 2**31 - 1
-"""What nova's databases hold of a flavor's sizes."""
+T = TypeVar('T')
 
-MOST_SERVERS = 10_000
+FLAVOR_SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
+MAX_FLAVOR_SIZE = 2**31 - 1
+"""The largest that nova's databases hold."""
+
+MAX_INSTANCES = 10_000
 """In one request. Each is given a host before the next is looked at."""
 
 
@@ -44,73 +43,73 @@ def request(call: Call, context: RequestContext) -> Request:
 
     The user is the caller's where the RequestSpec names none (before 1.9).
 
-    :raises BadRequest: it has no flavor, or a part that cannot be read
+    :raises BadRequest: it has no flavor, or a part that cannot be read.
     """
-    spec = call.spec if call.spec is not None else _from_dicts(call)
-    params = spec.value('request_level_params')
-    networks = spec.value('network_metadata')
-    return Request(
+    spec = call.spec
+    params, networks = spec.value('request_level_params'), spec.value('network_metadata')
+    names = 'instance_uuid', 'num_instances', 'project_id', 'is_bfv'
+    named_hosts = 'ignore_hosts', 'force_hosts', 'force_nodes'
+    made = Request(
         flavor=_flavor(spec.value('flavor')),
         instance_uuids=call.instance_uuids,
-        instance_uuid=spec.value('instance_uuid'),
-        num_instances=_count(call, spec.value('num_instances', 1)),
         return_alternates=call.return_alternates,
-        project_id=spec.value('project_id'),
-        user_id=spec.value('user_id') or _told(context.user_id),
-        request_id=_told(context.request_id),
-        global_request_id=_told(context.global_request_id),
+        user_id=spec.value('user_id') or _header_text(context.user_id),
+        request_id=_header_text(context.request_id),
+        global_request_id=_header_text(context.global_request_id),
         availability_zone=spec.value('availability_zone') or None,
-        image=_image(spec.value('image')),
-        is_bfv=spec.value('is_bfv', False),
+        image=_optional(_image, spec.value('image')),
         scheduler_hints=_hints(spec.value('scheduler_hints')),
-        instance_group=_group(spec.value('instance_group')),
-        requested_destination=_destination(spec.value('requested_destination')),
-        ignore_hosts=tuple(spec.value('ignore_hosts', ())),
-        force_hosts=tuple(spec.value('force_hosts', ())),
-        force_nodes=tuple(spec.value('force_nodes', ())),
-        retry=_retry(spec.value('retry')),
-        numa_topology=_numa_topology(spec.value('numa_topology')),
-        pci_requests=_pci_requests(spec.value('pci_requests')),
+        instance_group=_optional(_group, spec.value('instance_group')),
+        requested_destination=_optional(_destination, spec.value('requested_destination')),
+        retry=_optional(_retry, spec.value('retry')),
+        numa_topology=_optional(_numa_topology, spec.value('numa_topology')),
+        pci_requests=tuple(map(_pci_request, _items(spec.value('pci_requests'), 'requests'))),
         requested_networks=_networks(spec.value('requested_networks')),
         security_groups=_security_groups(spec.value('security_groups')),
-        physnets=_set(networks, 'physnets') if networks else None,
-        tunneled=networks.value('tunneled', False) if networks else False,
-        requested_resources=tuple(_request_group(x) for x in spec.value('requested_resources', ())),
-        root_required=_set(params, 'root_required'),
-        root_forbidden=_set(params, 'root_forbidden'),
-        same_subtree=_sets(params.value('same_subtree', ())) if params else (),
-        origin=Origin(spec, context, _told(getattr(context, 'traceparent', None))),
+        physnets=frozenset(networks.value('physnets', ())) if networks else None,
+        requested_resources=tuple(map(_request_group, _items(spec, 'requested_resources'))),
+        same_subtree=_sets(_items(params, 'same_subtree')),
+        origin=Origin(spec, context, _header_text(getattr(context, 'traceparent', None))),
+        **_given(spec, *names, *named_hosts),
+        **_given(networks, 'tunneled'),
+        **_given(params, 'root_required', 'root_forbidden'),
     )
+    if not made.instance_uuids and not 0 < made.num_instances <= MAX_INSTANCES:
+        raise BadRequest(f'num_instances must be between 1 and {MAX_INSTANCES}')
+    return made
 
 
-def _from_dicts(call: Call) -> RequestSpec:
-    try:
-        return legacy.request_spec(call.request_spec or {}, call.filter_properties or {})
-    except BadObject as error:
-        raise BadRequest(str(error)) from None
-
-
-def _told(text: Any) -> str | None:
-    """What a context says of the caller, if it is what can stand in a header of HTTP."""
+def _header_text(text: Any) -> str | None:
+    """The text if it can stand in a header of HTTP, or None."""
     return text if isinstance(text, str) and text.isascii() and text.isprintable() else None
 
 
-def _count(call: Call, number: int) -> int:
-    """How many servers are asked for, where they have no UUIDs.
-
-    :raises BadRequest: none, or more than anybody asks for at once.
-    """
-    if not call.instance_uuids and not 0 < number <= MOST_SERVERS:
-        raise BadRequest(f'num_instances must be between 1 and {MOST_SERVERS}')
-    return number
+def _given(part: NovaObject | None, *names: str) -> dict[str, Any]:
+    """The fields of an object that are set, as they are kept in a request: of others, the defaults
+    of the request mean that nothing is asked."""
+    values = {name: part.value(name) for name in names} if part else {}
+    return {name: _frozen(value) for name, value in values.items() if value is not None}
 
 
-def _set(thing: NovaObject | None, name: str) -> frozenset[str]:
-    return frozenset(thing.value(name, ())) if thing else frozenset()
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list):
+        return tuple(value)
+    return frozenset(value) if isinstance(value, set) else value
+
+
+def _optional(make: Callable[[NovaObject], T], part: NovaObject | None) -> T | None:
+    return None if part is None else make(part)
+
+
+def _items(part: NovaObject | None, name: str) -> Sequence[Any]:
+    items: Sequence[Any] = part.value(name, ()) if part else ()
+    return items
 
 
 def _sets(alternatives: Iterable[Iterable[str]]) -> tuple[frozenset[str], ...]:
-    return tuple(frozenset(each) for each in alternatives)
+    return tuple(frozenset(names) for names in alternatives)
 
 
 def _flavor(flavor: NovaObject | None) -> Flavor:
@@ -119,39 +118,25 @@ def _flavor(flavor: NovaObject | None) -> Flavor:
     lacking = [x for x in ('vcpus', 'memory_mb', 'root_gb') if flavor.value(x) is None]
     if lacking:
         raise BadRequest(f'the flavor has no {", ".join(lacking)}')
-    for size in SIZES:
-        if not 0 <= flavor.value(size, 0) <= MOST_OF_ANYTHING:
-            raise BadRequest(f'{size} of the flavor is not between 0 and {MOST_OF_ANYTHING}')
+    for size in FLAVOR_SIZES:
+        if not 0 <= flavor.value(size, 0) <= MAX_FLAVOR_SIZE:
+            raise BadRequest(f'{size} of the flavor is not between 0 and {MAX_FLAVOR_SIZE}')
     specs = flavor.value('extra_specs', {})
     return Flavor(
-        name=flavor.value('name', ''),
-        flavorid=flavor.value('flavorid', ''),
-        id=flavor.value('id'),
-        vcpus=flavor.value('vcpus'),
-        memory_mb=flavor.value('memory_mb'),
-        root_gb=flavor.value('root_gb'),
-        ephemeral_gb=flavor.value('ephemeral_gb', 0),
-        swap=flavor.value('swap', 0),
+        **_given(flavor, 'name', 'flavorid', 'id', *FLAVOR_SIZES),
         extra_specs={key: value for key, value in specs.items() if value is not None},
     )
 
 
-def _image(image: NovaObject | None) -> Image | None:
-    if image is None:
-        return None
+def _image(image: NovaObject) -> Image:
     properties = image.value('properties')
     values = properties.values if properties else {}
     traits = values.get('traits_required') or []
     if not isinstance(traits, list) or not all(isinstance(trait, str) for trait in traits):
         raise BadRequest('traits_required of the image is not a list of texts')
     return Image(
-        id=image.value('id'),
-        name=image.value('name'),
-        disk_format=image.value('disk_format'),
-        container_format=image.value('container_format'),
-        min_ram=image.value('min_ram', 0),
-        min_disk=image.value('min_disk', 0),
-        size=image.value('size'),
+        **_given(image, 'id', 'name', 'disk_format', 'container_format'),
+        **_given(image, 'min_ram', 'min_disk', 'size'),
         properties={key: value for key, value in values.items() if value is not None},
     )
 
@@ -175,50 +160,35 @@ def _texts(name: str, values: Any) -> tuple[str, ...]:
     return tuple(map(str, values))
 
 
-def _group(group: NovaObject | None) -> InstanceGroup | None:
-    if group is None:
-        return None
+def _group(group: NovaObject) -> InstanceGroup:
     policies = group.value('policies') or [None]
     return InstanceGroup(
-        uuid=group.value('uuid'),
-        name=group.value('name'),
         policy=group.value('policy') or policies[0],
         rules=dict(group.value('_rules', {})),
-        members=_set(group, 'members'),
-        hosts=_set(group, 'hosts'),
+        members=frozenset(_items(group, 'members')),
+        hosts=frozenset(_items(group, 'hosts')),
+        **_given(group, 'uuid', 'name'),
     )
 
 
-def _destination(wanted: NovaObject | None) -> Destination | None:
-    if wanted is None:
-        return None
-    cell = wanted.value('cell')
+def _destination(destination: NovaObject) -> Destination:
+    cell = destination.value('cell')
     return Destination(
-        host=wanted.value('host'),
-        node=wanted.value('node'),
         cell_uuid=cell.value('uuid') if cell else None,
-        aggregates=_sets(text.split(',') for text in wanted.value('aggregates', ())),
-        forbidden_aggregates=_set(wanted, 'forbidden_aggregates'),
-        allow_cross_cell_move=wanted.value('allow_cross_cell_move', False),
+        aggregates=_sets(text.split(',') for text in _items(destination, 'aggregates')),
+        **_given(destination, 'host', 'node', 'forbidden_aggregates', 'allow_cross_cell_move'),
     )
 
 
-def _retry(retry: NovaObject | None) -> Retry | None:
-    if retry is None:
-        return None
-    nodes = retry.value('hosts')
-    tried = nodes.value('objects', ()) if nodes else ()
-    return Retry(
-        num_attempts=retry.value('num_attempts', 1),
-        hosts=tuple((node.value('host', ''), node.value('hypervisor_hostname')) for node in tried),
-    )
+def _retry(retry: NovaObject) -> Retry:
+    nodes = _items(retry.value('hosts'), 'objects')
+    hosts = tuple((node.value('host', ''), node.value('hypervisor_hostname')) for node in nodes)
+    return Retry(**_given(retry, 'num_attempts'), hosts=hosts)
 
 
-def _numa_topology(topology: NovaObject | None) -> GuestTopology | None:
-    if topology is None:
-        return None
+def _numa_topology(topology: NovaObject) -> GuestTopology:
     return GuestTopology(
-        cells=tuple(_guest_cell(cell) for cell in topology.value('cells', ())),
+        cells=tuple(map(_guest_cell, _items(topology, 'cells'))),
         emulator_threads_policy=topology.value('emulator_threads_policy'),
     )
 
@@ -226,7 +196,7 @@ def _numa_topology(topology: NovaObject | None) -> GuestTopology | None:
 def _guest_cell(cell: NovaObject) -> GuestCell:
     """A cell whose dedicated CPUs are in ``pcpuset``. Cells before 1.5 have them in
     ``cpuset``, and nova itself reads such cells in this way."""
-    cpuset, pcpuset = _set_of_ints(cell, 'cpuset'), _set_of_ints(cell, 'pcpuset')
+    cpuset, pcpuset = (frozenset(_items(cell, name)) for name in ('cpuset', 'pcpuset'))
     if cell.value('cpu_policy') == 'dedicated' and not pcpuset:
         cpuset, pcpuset = pcpuset, cpuset
     return GuestCell(
@@ -234,62 +204,31 @@ def _guest_cell(cell: NovaObject) -> GuestCell:
         cpuset=cpuset,
         memory=cell.value('memory', 0),
         pcpuset=pcpuset,
-        pagesize=cell.value('pagesize'),
-        cpu_policy=cell.value('cpu_policy'),
-        cpu_thread_policy=cell.value('cpu_thread_policy'),
+        **_given(cell, 'pagesize', 'cpu_policy', 'cpu_thread_policy'),
     )
 
 
-def _set_of_ints(cell: NovaObject, name: str) -> frozenset[int]:
-    return frozenset(cell.value(name, ()))
-
-
-def _pci_requests(requests: NovaObject | None) -> tuple[PciRequest, ...]:
-    if requests is None:
-        return ()
-    return tuple(
-        PciRequest(
-            count=each.value('count', 1),
-            spec=tuple(dict(spec) for spec in each.value('spec', ())),
-            alias_name=each.value('alias_name'),
-            request_id=each.value('request_id'),
-            requester_id=each.value('requester_id'),
-            numa_policy=each.value('numa_policy'),
-            is_new=each.value('is_new', False),
-        )
-        for each in requests.value('requests', ())
+def _pci_request(request: NovaObject) -> PciRequest:
+    return PciRequest(
+        count=request.value('count', 1),
+        spec=tuple(map(dict, _items(request, 'spec'))),
+        **_given(request, 'alias_name', 'request_id', 'requester_id', 'numa_policy', 'is_new'),
     )
 
 
-def _networks(networks: NovaObject | None) -> tuple[NetworkRequest, ...]:
-    if networks is None:
-        return ()
-    return tuple(
-        NetworkRequest(
-            network_id=each.value('network_id'),
-            port_id=each.value('port_id'),
-            pci_request_id=each.value('pci_request_id'),
-        )
-        for each in networks.value('objects', ())
-    )
+def _networks(networks: NovaObject | None) -> tuple[RequestedNetwork, ...]:
+    names = 'network_id', 'port_id', 'pci_request_id'
+    return tuple(RequestedNetwork(**_given(x, *names)) for x in _items(networks, 'objects'))
 
 
 def _security_groups(groups: NovaObject | None) -> tuple[str, ...]:
     """The names; a group that is known by its UUID alone gives that."""
-    if groups is None:
-        return ()
-    return tuple(x.value('name') or x.value('uuid', '') for x in groups.value('objects', ()))
+    return tuple(x.value('name') or x.value('uuid', '') for x in _items(groups, 'objects'))
 
 
 def _request_group(group: NovaObject) -> RequestGroup:
-    return RequestGroup(
-        requester_id=group.value('requester_id'),
-        resources=dict(group.value('resources', {})),
-        required_traits=_set(group, 'required_traits'),
-        forbidden_traits=_set(group, 'forbidden_traits'),
-        aggregates=_sets(group.value('aggregates', ())),
-        forbidden_aggregates=_set(group, 'forbidden_aggregates'),
-        in_tree=group.value('in_tree'),
-        use_same_provider=group.value('use_same_provider', True),
-        provider_uuids=tuple(group.value('provider_uuids', ())),
-    )
+    names = (
+        'requester_id', 'resources', 'required_traits', 'forbidden_traits', 'in_tree',
+        'forbidden_aggregates', 'use_same_provider', 'provider_uuids',
+    )  # fmt: skip
+    return RequestGroup(aggregates=_sets(_items(group, 'aggregates')), **_given(group, *names))

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the hosts that were chosen to what the caller reads."""
+"""From the hosts that were chosen to the answer, in objects that the caller's release knows.
+
+A conductor that gets a newer object asks another for an older form of it, and that one does not
+know the object either. A message does not name its release, but the version of its RequestSpec
+tells enough of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from novasched import objects
-from novasched.model.numa import TopologyLimits
-from novasched.model.selection import Selection
-from novasched.rpc.reader import Reader
+from novasched.rpc import wire as objects
+from novasched.rpc.versions import SpecVersion
+from novasched.scheduler.model.host import Selection
+from novasched.scheduler.model.numa import TopologyLimits
 
 # The microversion in which a caller must send an allocation request to Placement, and the
 # one for callers that know nothing of what came between.
@@ -17,73 +22,85 @@ ALLOCATION_REQUEST_VERSION = '1.36'
 PLAIN_ALLOCATION_REQUEST_VERSION = '1.12'
 NO_ALLOCATION = 'null'
 
-LIMITS = ('vcpu', 'disk_gb', 'memory_mb')
+NETWORKS_SINCE: SpecVersion = (1, 10)
+"""The RequestSpec of Rocky, whose NUMATopologyLimits is 1.1 and may name networks; otherwise it
+is 1.0."""
+GENERATIONS_SINCE: SpecVersion = (1, 12)
+"""The RequestSpec of Stein, whose conductor claims an alternate in whatever microversion it is
+told to. Those before send no consumer generation, which Placement wants from 1.28 on."""
+ZONES_SINCE: SpecVersion = (1, 13)
+"""The RequestSpec of Ussuri, whose Selection is 1.1 and names the availability zone; otherwise
+it is 1.0."""
+
+LIMIT_NAMES = ('vcpu', 'disk_gb', 'memory_mb')
 
 Reply = list[list[objects.Selection]] | list[dict[str, Any]]
 
 
-def reply(selections: Sequence[Sequence[Selection]], return_objects: bool, reader: Reader) -> Reply:
-    """The answer to select_destinations: for each server the chosen host, then its
-    alternates. Callers before 4.5 get one dict for each server instead."""
+def reply(
+    selections: Sequence[Sequence[Selection]], return_objects: bool, version: SpecVersion
+) -> Reply:
+    """The answer to select_destinations: for each instance the chosen host, then its
+    alternates. Callers before 4.5 get one dict for each instance instead.
+
+    :param version: the version of the caller's RequestSpec.
+    """
     if return_objects:
-        return [[selection(each, reader) for each in chosen] for chosen in selections]
-    return [as_dict(chosen[0], reader) for chosen in selections]
+        return [[_selection(chosen, version) for chosen in hosts] for hosts in selections]
+    return [_as_dict(hosts[0], version) for hosts in selections]
 
 
-def selection(chosen: Selection, reader: Reader) -> objects.Selection:
-    """The wire object of a choice."""
-    request, version = _allocation_request(chosen, reader)
-    zone = {'availability_zone': chosen.availability_zone} if reader.knows_zones else {}
+def _selection(chosen: Selection, version: SpecVersion) -> objects.Selection:
+    """The wire object, with the body that the caller sends to Placement if it falls back on this
+    host, and its microversion."""
+    allocation_request, microversion = NO_ALLOCATION, None
+    if chosen.candidate and version >= GENERATIONS_SINCE:
+        allocation_request, microversion = chosen.candidate.body(), ALLOCATION_REQUEST_VERSION
+    elif chosen.candidate:
+        allocation_request = chosen.candidate.allocations_alone()
+        microversion = PLAIN_ALLOCATION_REQUEST_VERSION
+    zone = {'availability_zone': chosen.availability_zone} if version >= ZONES_SINCE else {}
     wire = objects.Selection(
         compute_node_uuid=chosen.compute_node_uuid,
         service_host=chosen.service_host,
         nodename=chosen.nodename,
         cell_uuid=chosen.cell_uuid,
-        limits=limits(chosen.limits, reader),
-        allocation_request=request,
-        allocation_request_version=version,
+        limits=_limits(chosen.limits, version),
+        allocation_request=allocation_request,
+        allocation_request_version=microversion,
         **zone,
     )
-    if not reader.knows_zones:
+    if not zone:
         wire.VERSION = '1.0'
     return wire
 
 
-def _allocation_request(chosen: Selection, reader: Reader) -> tuple[str, str | None]:
-    """What the caller is to send to Placement if it falls back on this host, and how."""
-    if chosen.candidate is None:
-        return NO_ALLOCATION, None
-    if reader.sends_generations:
-        return chosen.candidate.body(), ALLOCATION_REQUEST_VERSION
-    return chosen.candidate.allocations_alone(), PLAIN_ALLOCATION_REQUEST_VERSION
-
-
-def as_dict(chosen: Selection, reader: Reader) -> dict[str, Any]:
+def _as_dict(chosen: Selection, version: SpecVersion) -> dict[str, Any]:
     """``{'host', 'nodename', 'limits'}``, with those limits that are set; the one for
     the NUMA topology is an object, which the serializer makes a primitive of."""
-    wire = limits(chosen.limits, reader)
-    each = {name: wire.value(name) for name in wire.fields}
+    wire = _limits(chosen.limits, version)
+    values = {name: wire.value(name) for name in wire.fields}
     return {
         'host': chosen.service_host,
         'nodename': chosen.nodename,
-        'limits': {name: value for name, value in each.items() if value is not None},
+        'limits': {name: value for name, value in values.items() if value is not None},
     }
 
 
-def limits(values: Mapping[str, Any], reader: Reader) -> objects.SchedulerLimits:
+def _limits(values: Mapping[str, Any], version: SpecVersion) -> objects.SchedulerLimits:
     """Limits as nova sends them: all are named, whole numbers, null where not set.
     Entries that nova has no name for stay with the scheduler."""
     numa = values.get('numa_topology')
     return objects.SchedulerLimits(
-        numa_topology=None if numa is None else topology_limits(numa, reader),
-        **{name: values.get(name) for name in LIMITS},
+        numa_topology=None if numa is None else _topology_limits(numa, version),
+        **{name: values.get(name) for name in LIMIT_NAMES},
     )
 
 
-def topology_limits(limits: TopologyLimits, reader: Reader) -> objects.NUMATopologyLimits:
-    """The wire object; it speaks of networks where the request does."""
-    networks = {}
-    if reader.knows_networks and limits.physnets is not None:
+def _topology_limits(limits: TopologyLimits, version: SpecVersion) -> objects.NUMATopologyLimits:
+    """The wire object, which names networks where the request does."""
+    knows_networks, networks = version >= NETWORKS_SINCE, {}
+    if knows_networks and limits.physnets is not None:
         networks['network_metadata'] = objects.NetworkMetadata(
             physnets=set(limits.physnets), tunneled=limits.tunneled
         )
@@ -92,6 +109,6 @@ def topology_limits(limits: TopologyLimits, reader: Reader) -> objects.NUMATopol
         ram_allocation_ratio=limits.ram_allocation_ratio,
         **networks,
     )
-    if not reader.knows_networks:
+    if not knows_networks:
         wire.VERSION = '1.0'
     return wire

@@ -1,27 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller is told when it does not get hosts.
+"""The fault that a caller is sent for each error, and the log line for the operator.
 
 oslo.messaging sends an exception as its class name, module, text, ``args`` and
 ``kwargs``; the caller builds it anew from these if it trusts the module, and a conductor
-trusts ``nova.exception`` alone. Anything else reaches it as a RemoteError, on which it
-leaves the servers in the state of building.
+trusts ``nova.exception`` alone. Anything else reaches it as a RemoteError, after which an
+evacuation stays in the state of rebuilding for ever. So a request that is understood ends
+in one of nova's own exceptions, whatever goes wrong, and the cause is logged.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-import oslo_messaging
+from novasched.conf.errors import ConfigError, NovaschedError
+from novasched.scheduler import errors
 
-from novasched import errors
-
-LOG = logging.getLogger(__name__)
-
-_P = ParamSpec('_P')
-_R = TypeVar('_R')
+# Operators search for what this logger writes.
+LOG = logging.getLogger('nova.scheduler.manager')
 
 
 class _NovaFault(Exception):
@@ -32,52 +30,89 @@ class _NovaFault(Exception):
         super().__init__(text)
         self.kwargs = kwargs
 
-    def __init_subclass__(cls) -> None:
-        cls.__module__ = 'nova.exception'
+    def __init_subclass__(cls, name: str) -> None:
+        cls.__module__, cls.__name__, cls.__qualname__ = 'nova.exception', name, name
 
 
-class NoValidHost(_NovaFault):
-    """There are not hosts for all servers."""
-
-    @classmethod
-    def of(cls, error: errors.NoValidHost) -> NoValidHost:
-        """The fault that says what an error says."""
-        return cls(str(error), reason=error.reason, code=500)
+class NoValidHostFault(_NovaFault, name='NoValidHost'):
+    """There are not hosts for all instances."""
 
 
-class ComputeHostMetricNotFound(_NovaFault):
+class AllocationUpdateFault(_NovaFault, name='AllocationUpdateFailed'):
+    """A consumer was changed by another process during the claim."""
+
+
+class HostMetricFault(_NovaFault, name='ComputeHostMetricNotFound'):
     """A host lacks a metric that is required."""
 
-    @classmethod
-    def of(cls, error: errors.MetricMissing) -> ComputeHostMetricNotFound:
-        """The fault that says what an error says."""
-        return cls(str(error), name=error.name, host=error.host, node=error.node, code=404)
+
+def _no_valid_host(error: errors.NoValidHost) -> Exception:
+    return NoValidHostFault(str(error), reason=error.reason, code=500)
 
 
-def answered(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorator of what may fail by the content of a message.
+def _allocation_update_failed(error: errors.ClaimFailed) -> Exception:
+    return AllocationUpdateFault(
+        str(error), consumer_uuid=error.consumer_uuid, error=error.error, code=500
+    )
 
-    NoValidHost and MetricMissing become the faults above, and BadRequest is logged in one
-    line. All are sent to the caller as expected, so that oslo.messaging logs no traceback
-    for what is no fault of this service.
+
+def _metric_not_found(error: errors.MetricMissing) -> Exception:
+    return HostMetricFault(str(error), name=error.name, host=error.host, node=error.node, code=404)
+
+
+def _because(reason: str) -> Callable[[Exception], Exception]:
+    """A fault whose reason says nothing of the error."""
+    return lambda error: _no_valid_host(errors.NoValidHost(reason))
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The answer to errors of a class.
+
+    :ivar fault: makes the exception that is sent.
+    :ivar line: is logged with the error in place of ``%s``; empty: nothing is.
+    :ivar traceback: True if code has to be mended, so that the log has the traceback.
     """
 
-    @functools.wraps(method)
-    def inner(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        fault: Exception
-        try:
-            return method(*args, **kwargs)
-        except errors.NoValidHost as error:
-            fault = NoValidHost.of(error)
-        except errors.MetricMissing as error:
-            fault = ComputeHostMetricNotFound.of(error)
-        except errors.BadRequest as error:
-            fault = error
-        # Past the handlers: in there, oslo.log adds the error in hand to what is logged,
-        # and the caller is sent the traceback of the error that this one replaces.
-        if isinstance(fault, errors.BadRequest):
-            LOG.warning('Message refused: %s', fault)
-        raise fault
+    fault: Callable[[Any], Exception]
+    line: str = ''
+    level: int = logging.ERROR
+    traceback: bool = False
 
-    expected = oslo_messaging.expected_exceptions(_NovaFault, errors.BadRequest)
-    return cast('Callable[_P, _R]', functools.wraps(method)(expected(inner)))
+
+_outage = _because('A service that the scheduler depends on fails.')
+_internal = _because('An internal error of the scheduler prevents it.')
+_BUG = Fault(_internal, 'Exception during message handling', traceback=True)
+_PLACEMENT = Fault(_outage, 'Cannot schedule, since Placement fails: %s')
+
+FAULTS: Mapping[type[Exception], Fault] = {
+    errors.NoValidHost: Fault(_no_valid_host),
+    errors.ClaimFailed: Fault(_allocation_update_failed, 'Cannot schedule: %s'),
+    # nova-scheduler sends this one, too.
+    errors.MetricMissing: Fault(_metric_not_found, 'Cannot schedule: %s'),
+    errors.Unavailable: Fault(_outage, 'Cannot schedule: %s'),
+    errors.PlacementUnavailable: _PLACEMENT,
+    errors.PlacementUnauthorized: _PLACEMENT,
+    errors.DatabaseUnavailable: Fault(_outage, 'Cannot schedule, since a database fails: %s'),
+    errors.NetworkUnavailable: Fault(_outage, 'Cannot schedule, since networks fail: %s'),
+    ConfigError: Fault(_internal, 'Cannot schedule, since an option is wrong: %s'),
+    errors.BadPlugin: Fault(_internal, 'Cannot schedule, since a plugin fails', traceback=True),
+    NovaschedError: _BUG,
+    Exception: _BUG,
+    # No request: its sender is told so, in this service's own words.
+    errors.BadRequest: Fault(lambda error: error, 'Message refused: %s', logging.WARNING),
+}
+"""By the class of an error, or else by the next of its base classes that is here."""
+
+
+def translate_error(error: Exception) -> Exception:
+    """The exception that the caller is sent for an error, which is logged.
+
+    This is called after the error has been handled: within the handler, oslo.log would add
+    the error to the line, and the fault would carry the error's traceback.
+    """
+    row = next(FAULTS[base] for base in type(error).__mro__ if base in FAULTS)
+    if row.line:
+        arguments = (error,) if '%s' in row.line else ()
+        LOG.log(row.level, row.line, *arguments, exc_info=error if row.traceback else None)
+    return row.fault(error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between what oslo.messaging carries and what the endpoints handle."""
+"""Between the values that oslo.messaging carries and those that the endpoints handle."""
 
 from __future__ import annotations
 
@@ -9,37 +9,31 @@ from typing import Any
 import oslo_messaging
 from oslo_context.context import RequestContext
 
-from novasched import objects
-from novasched.errors import BadRequest
-from novasched.objects.base import NAME
-from novasched.rpc.faults import answered
+from novasched.rpc import wire
+from novasched.rpc.wire.base import NAME
+from novasched.scheduler.errors import BadRequest
 
-MOST_DEEP = 100
-"""What services send is a tenth as deep."""
+MAX_DEPTH = 100
+"""Services send a tenth of it."""
 
 
 class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
-    """Objects and contexts; all else travels as it is."""
+    """Encodes and decodes objects and contexts; all else travels as it is."""
 
-    @answered
     def deserialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
         """An argument with every object primitive in it decoded.
 
-        The dispatcher calls this before it calls the endpoint, and takes what is raised
-        here for what the endpoint raised.
-
-        :raises oslo_messaging.ExpectedException: around BadRequest, for an object that
-            cannot be decoded
+        :raises BadRequest: an object in it cannot be decoded.
         """
         _check(entity)
         try:
             return _decoded(entity)
-        except objects.BadObject as error:
+        except wire.BadObject as error:
             raise BadRequest(str(error)) from None
 
     def serialize_entity(self, ctxt: RequestContext, entity: Any) -> Any:
         """A result with every object in it as its primitive."""
-        if isinstance(entity, objects.NovaObject):
+        if isinstance(entity, wire.NovaObject):
             return entity.obj_to_primitive()
         if isinstance(entity, list | tuple):
             return [self.serialize_entity(ctxt, item) for item in entity]
@@ -70,26 +64,26 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
 
 
 def _check(entity: Any) -> None:
-    """See that what came can be walked through, and sent on, by whoever gets it.
+    """Check that an argument can be walked through, and encoded again.
 
-    :raises BadRequest: it is nested too deeply, or half a character is in it, which JSON can
-        say and no other encoding can.
+    :raises BadRequest: it is nested too deeply, or half a character is in it, which no encoding
+        but JSON can say.
     """
     level = [entity]
-    for _ in range(MOST_DEEP):
+    for _ in range(MAX_DEPTH):
         below: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                below += each.keys()
-                below += each.values()
-            elif isinstance(each, list | tuple):
-                below += each
-            elif isinstance(each, str) and not each.isascii():
-                _check_text(each)
+        for item in level:
+            if isinstance(item, dict):
+                below += item.keys()
+                below += item.values()
+            elif isinstance(item, list | tuple):
+                below += item
+            elif isinstance(item, str) and not item.isascii():
+                _check_text(item)
         if not below:
             return
         level = below
-    raise BadRequest(f'more than {MOST_DEEP} lists and dicts in each other')
+    raise BadRequest(f'more than {MAX_DEPTH} lists and dicts in each other')
 
 
 def _check_text(text: str) -> None:
@@ -102,7 +96,7 @@ def _check_text(text: str) -> None:
 def _decoded(entity: Any) -> Any:
     if isinstance(entity, dict):
         if NAME in entity:
-            return objects.decode(entity)
+            return wire.decode(entity)
         return {key: _decoded(value) for key, value in entity.items()}
     if isinstance(entity, list | tuple):
         return [_decoded(item) for item in entity]

@@ -1,38 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server that listens where nova's conductors and computes talk to a scheduler."""
+"""The server that listens where nova's conductors and computes talk to a scheduler, and the
+methods that they call."""
 
 from __future__ import annotations
 
-import importlib
-import threading
-from collections.abc import Callable, Collection
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import oslo_messaging
 from oslo_config import cfg
+from oslo_context.context import RequestContext
 from oslo_messaging import opts
-from oslo_messaging._drivers.amqpdriver import AMQPListener
-from oslo_messaging._drivers.base import PollStyleListenerAdapter
-from oslo_messaging.rpc.server import RPCServer
 
-from novasched import tls
-from novasched.errors import ConfigError
-from novasched.rpc.callers import Callers
-from novasched.rpc.dispatcher import Dispatcher
-from novasched.rpc.endpoint import (
-    BaseEndpoint,
-    Driver,
-    Indifferent,
-    Observer,
-    SchedulerEndpoint,
+from novasched.conf import tls
+from novasched.conf.errors import ConfigError
+from novasched.rpc import decode, encode
+from novasched.rpc.faults import translate_error
+from novasched.rpc.heartbeats import RpcHeartbeats
+from novasched.rpc.oslo_messaging_internals import (
+    MessageCounts,
+    RpcServer,
+    check_private_names,
+    declare_undeclared_options,
 )
-from novasched.rpc.faults import NoValidHost
-from novasched.rpc.intake import Counts, Intake
 from novasched.rpc.serializer import Serializer
+from novasched.rpc.versions import IGNORED_CASTS, LATEST, read
+from novasched.scheduler.drivers import Driver
+from novasched.scheduler.errors import BadRequest
+
+# Operators search for what this logger writes.
+LOG = logging.getLogger('nova.scheduler.manager')
 
 EXCHANGE = 'nova'
 TOPIC = 'scheduler'
-REMOTE_MODULES = [NoValidHost.__module__]
 
 TLS_FILES = {
     tls.AUTHORITY: 'ssl_ca_file',
@@ -41,16 +43,11 @@ TLS_FILES = {
 }
 PING = 'rpc_ping_enabled'
 RABBIT, PREFETCH = 'oslo_messaging_rabbit', 'rabbit_qos_prefetch_count'
-WAITING = 1000
-"""Messages that wait here for a thread unless nova.conf says how many. That is what is decided
-within the minute for which a caller is patient, by Placement's pace; each takes 35 kB. To those
-that wait here heartbeats are sent, to those that the broker has left nobody does."""
-# Options that oslo.messaging declares on the process's global configuration alone, but
-# reads on the transport's: without them it drops every message. (module, group)
-UNDECLARED = (
-    ('oslo_messaging._metrics.client', 'oslo_messaging_metrics'),
-    ('oslo_messaging._tracing.client', 'oslo_messaging_tracing'),
-)
+MAX_WAITING_MESSAGES = 1000
+"""Messages that wait here for a thread unless nova.conf says how many: those that are decided
+within a minute at Placement's pace, after which callers give up. Each takes 35 kB. Callers of
+messages that wait here are sent heartbeats, callers of those left with the broker are not."""
+VERSION_PATTERN = re.compile(r'[0-9]{1,9}(\.[0-9]{1,9}){1,2}')
 
 
 def make_transport(conf: cfg.ConfigOpts) -> Any:
@@ -58,115 +55,163 @@ def make_transport(conf: cfg.ConfigOpts) -> Any:
     then again and again until the broker answers.
 
     :raises ConfigError: the URL, which holds a password and is not shown, is of no known
-        driver or cannot be parsed; or a file that TLS needs cannot be used
+        driver or cannot be parsed; a file that TLS needs cannot be used; or oslo.messaging
+        is a release that this one cannot work with
     """
+    check_private_names()
     # The exchange is only a default: [DEFAULT] control_exchange may name another.
     oslo_messaging.set_transport_defaults(EXCHANGE)
     _declare_options(conf)
     option = '[DEFAULT] transport_url'
-    try:
-        transport = oslo_messaging.get_rpc_transport(conf, allowed_remote_exmods=REMOTE_MODULES)
-    except cfg.Error:
-        raise  # some are ValueErrors, and none is about what the URL looks like
-    except (oslo_messaging.InvalidTransportURL, ValueError):
-        raise ConfigError(option, '(not shown)', 'it cannot be read as a URL') from None
-    except oslo_messaging.DriverLoadFailure as error:
-        raise ConfigError(option, '(not shown)', f'there is no driver {error.driver}') from None
+    transport = checked_transport(option, lambda: oslo_messaging.get_rpc_transport(conf))
     if 'ssl' in transport.conf.get(RABBIT, ()) and transport.conf[RABBIT].ssl:
         tls.check_group(transport.conf, RABBIT, TLS_FILES)
     return transport
 
 
-def make_target(host: str) -> oslo_messaging.Target:
-    """The queues ``scheduler``, ``scheduler.<host>`` and the fanout's."""
-    return oslo_messaging.Target(topic=TOPIC, server=host)
+def checked_transport(option: str, make: Callable[[], Any]) -> Any:
+    """The transport that ``make`` makes of an option's URL.
+
+    :raises ConfigError: the URL, which is not shown, cannot be used.
+    """
+    try:
+        return make()
+    except cfg.Error:
+        raise  # some are ValueErrors, and none is about what the URL looks like
+    except (oslo_messaging.InvalidTransportURL, ValueError):
+        why = 'it cannot be read as a URL'
+    except oslo_messaging.DriverLoadFailure as error:
+        why = f'there is no driver {error.driver}'
+    raise ConfigError(option, '(not shown)', why)
 
 
-class Server(RPCServer):  # type: ignore[misc]
-    """oslo.messaging's own, but that messages wait for a thread in an :class:`Intake`, and
-    not in a queue without end."""
+class SchedulerEndpoint:
+    """The scheduler's own methods, in no namespace. Public methods are those that a
+    message may name."""
+
+    target = oslo_messaging.Target(version=LATEST)
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def select_destinations(self, context: RequestContext, /, **arguments: Any) -> encode.Reply:
+        """Hosts for the instances of a request, in any form of 4.x."""
+        call = read(arguments)
+        uuids = call.instance_uuids
+        LOG.debug('Starting to schedule for instances: %s', uuids if uuids is None else list(uuids))
+        chosen = self._driver.select_destinations(decode.request(call, context))
+        return encode.reply(chosen, call.return_objects, call.spec_version)
+
+    def _ignore(self, context: RequestContext, /, **arguments: Any) -> None:
+        """Do nothing, with any arguments: hosts are read from the databases.
+
+        nova-api casts aggregates that change, and computes cast their instances.
+        """
+
+    update_aggregates = _ignore
+    delete_aggregate = _ignore
+    update_instance_info = _ignore
+    delete_instance_info = _ignore
+    sync_instance_info = _ignore
+
+
+class BaseEndpoint:
+    """Methods that every nova service has."""
+
+    target = oslo_messaging.Target(namespace='baseapi', version='1.1')
+
+    def ping(self, context: RequestContext, arg: Any) -> dict[str, Any]:
+        """The name of this service, with the argument that was sent."""
+        return {'service': 'scheduler', 'arg': arg}
+
+    def get_backdoor_port(self, context: RequestContext) -> None:
+        """The port of eventlet's debugging console, which is not there: null."""
+
+
+class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
+    """oslo.messaging's dispatcher, but for faults and heartbeats.
+
+    An error is sent as the fault that ``faults.FAULTS`` has for it. oslo.messaging's dispatcher
+    starts a thread for each call that wants heartbeats, and never ends it if there is no such
+    method; here one thread serves all calls, also those not begun.
+    """
 
     def __init__(
-        self, transport: Any, target: oslo_messaging.Target, dispatcher: Any, callers: Callers,
-        ignored: Callable[[], Collection[str]], counts: Counts,
-    ) -> None:  # fmt: skip
-        super().__init__(transport, target, dispatcher)
-        self._callers = callers
-        self._ignored = ignored
-        self.counts = counts
-        self._intake: Intake | None = None
-        self._in_progress = 0
-        self._changing = threading.Lock()
+        self, endpoints: Sequence[Any], serializer: Any, heartbeats: RpcHeartbeats
+    ) -> None:
+        super().__init__(list(endpoints), serializer, oslo_messaging.DefaultRPCAccessPolicy)
+        self._heartbeats = heartbeats
 
-    @property
-    def in_progress(self) -> int:
-        """How many messages have a thread."""
-        return self._in_progress
+    def dispatch(self, incoming: Any) -> Any:
+        """Call the method that a message names, and answer its result.
 
-    @property
-    def waiting(self) -> int:
-        """How many messages wait for one."""
-        return self._intake.waiting if self._intake else 0
-
-    def has_room(self) -> bool:
-        """Whether a thread is free."""
-        return self._in_progress < int(self.conf.executor_thread_pool_size)
-
-    def _create_listener(self) -> Any:
-        made = super()._create_listener()
-        rabbit = getattr(made, '_poll_style_listener', None)
-        if not isinstance(rabbit, AMQPListener):
-            return made  # oslo.messaging's fake transport has no broker
-        intake = self._intake = Intake(
-            rabbit.driver, rabbit.conn, self._callers, self.has_room, self._ignored, self.counts
-        )
-        for consumer in rabbit.conn._consumers:
-            consumer.callback = intake
-        return PollStyleListenerAdapter(intake, made.batch_size, made.batch_timeout)
-
-    def _on_incoming(self, incoming: Any) -> None:
-        with self._changing:
-            self._in_progress += 1
-        super()._on_incoming(incoming)
-
-    def _process_incoming(self, incoming: Any) -> None:
+        :raises NoSuchMethod: there is no such method.
+        :raises UnsupportedVersion: there is none of that version.
+        :raises ExpectedException: around the fault that the caller is sent. It is logged by
+            then, so that oslo.messaging logs nothing.
+        """
         try:
-            super()._process_incoming(incoming)
+            return self._dispatch(incoming)
+        except (oslo_messaging.NoSuchMethod, oslo_messaging.UnsupportedVersion):
+            raise
+        except Exception as error:
+            failed = error
+        try:
+            raise translate_error(failed)
+        except Exception:
+            raise oslo_messaging.ExpectedException from None
         finally:
-            with self._changing:
-                self._in_progress -= 1
+            # It holds this frame, and the frames of the whole request.
+            del failed
+
+    def _dispatch(self, incoming: Any) -> Any:
+        _check(incoming.message)
+        if incoming.message['method'] in IGNORED_CASTS:
+            incoming.message['args'] = {}  # objects that are not known here
+        self._heartbeats.add(incoming)
+        incoming.client_timeout = None
+        try:
+            return super().dispatch(incoming)
+        finally:
+            self._heartbeats.finish(incoming)
+
+
+def _check(message: Mapping[str, Any]) -> None:
+    """Check that a message is a call, which oslo.messaging takes for granted.
+
+    :raises BadRequest: it is not.
+    """
+    version = message.get('version', '1.0')
+    if not isinstance(message.get('method'), str):
+        flaw = 'it names no method'
+    elif not isinstance(version, str) or not VERSION_PATTERN.fullmatch(version):
+        flaw = 'its version is none'
+    elif not isinstance(message.get('args', {}), dict):
+        flaw = 'its arguments have no names'
+    else:
+        return
+    raise BadRequest(flaw)
 
 
 def make_server(
-    transport: Any,
-    host: str,
-    driver: Driver,
-    observer: Observer | None = None,
-    counts: Counts | None = None,
-) -> Server:
+    transport: Any, host: str, driver: Driver, counts: MessageCounts | None = None
+) -> RpcServer:
     """A server, not started: ``start()``, ``stop()``, which leaves the queues and what is not
     begun to others, then ``wait()`` for what is in progress. It handles each message in a
     thread of ``[DEFAULT] executor_thread_pool_size``.
 
-    :param counts: is kept of them.
+    :param counts: the counts that it keeps up.
     """
-    observer = observer or Indifferent()
-    callers = Callers()
-    endpoints = [SchedulerEndpoint(driver, observer), BaseEndpoint()]
-    dispatcher = Dispatcher(endpoints, Serializer(), callers)
-    target, counts = make_target(host), counts or Counts()
-    return Server(transport, target, dispatcher, callers, observer.ignored, counts)
+    heartbeats = RpcHeartbeats()
+    dispatcher = Dispatcher([SchedulerEndpoint(driver), BaseEndpoint()], Serializer(), heartbeats)
+    target = oslo_messaging.Target(topic=TOPIC, server=host)
+    return RpcServer(transport, target, dispatcher, heartbeats, counts or MessageCounts())
 
 
 def _declare_options(conf: cfg.ConfigOpts) -> None:
-    for module, name in UNDECLARED:
-        try:
-            options = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError):
-            continue  # a release that does not have them
-        conf.register_opts(options, name)
+    declare_undeclared_options(conf)
     conf.register_opts(_options(PREFETCH), RABBIT)
-    conf.set_default(PREFETCH, WAITING, RABBIT)
+    conf.set_default(PREFETCH, MAX_WAITING_MESSAGES, RABBIT)
     if conf is not cfg.CONF:
         # The dispatcher asks the global configuration whether to answer pings.
         ping = _options(PING)
@@ -177,4 +222,4 @@ def _declare_options(conf: cfg.ConfigOpts) -> None:
 
 def _options(name: str) -> list[cfg.Opt]:
     """oslo.messaging's own declaration of an option."""
-    return [each for _, every in opts.list_opts() for each in every if each.name == name]
+    return [opt for _, group in opts.list_opts() for opt in group if opt.name == name]

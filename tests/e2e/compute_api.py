@@ -9,7 +9,7 @@ from typing import Any
 
 import requests
 
-from tests.functional.processes import Failed, wait_until
+from tests.lab.processes import Failed, wait_until
 
 MICROVERSION = '2.96'
 PATIENCE = 90.0
@@ -34,8 +34,6 @@ def eventually(predicate: Callable[[], bool], what: str) -> None:
 
 @dataclass(frozen=True)
 class Server:
-    """A server as the API shows it."""
-
     uuid: str
     status: str
     task: str | None
@@ -49,7 +47,6 @@ class Server:
 
     @classmethod
     def of(cls, shown: Mapping[str, Any]) -> Server:
-        """From the API's own form."""
         flavor = shown['flavor']
         return cls(
             shown['id'],
@@ -76,7 +73,6 @@ class ComputeApi:
         self._session.headers.update(IDENTITY)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """One call; what it answers, if anything."""
         response = self._session.request(method, self._url + path, json=body, timeout=120)
         if not response.ok:
             raise AssertionError(f'{method} {path}: {response.status_code} {response.text}')
@@ -100,15 +96,12 @@ class ComputeApi:
         return made
 
     def act(self, uuid: str, action: str, arguments: Any = None) -> None:
-        """Ask for one of a server's actions."""
         self.call('POST', f'/servers/{uuid}/action', {action: arguments})
 
     def server(self, uuid: str) -> Server:
-        """One server, now."""
         return Server.of(self.call('GET', f'/servers/{uuid}')['server'])
 
     def servers(self) -> list[Server]:
-        """All servers, of every project."""
         shown = self.call('GET', '/servers/detail?all_tenants=1')['servers']
         return [Server.of(each) for each in shown]
 
@@ -182,17 +175,14 @@ class ComputeApi:
         )
 
     def services(self, binary: str) -> dict[str, Mapping[str, Any]]:
-        """The services of a binary, by host."""
         shown = self.call('GET', f'/os-services?binary={binary}')['services']
         return {each['host']: each for each in shown}
 
     def update_compute(self, host: str, **changes: Any) -> None:
-        """Change a compute's service: its status, or forced_down."""
         uuid = self.services('nova-compute')[host]['id']
         self.call('PUT', f'/os-services/{uuid}', changes)
 
     def create_aggregate(self, name: str, hosts: Sequence[str], metadata: Mapping[str, str]) -> int:
-        """An aggregate of these hosts; its number."""
         body = {'aggregate': {'name': name}}
         number: int = self.call('POST', '/os-aggregates', body)['aggregate']['id']
         path = f'/os-aggregates/{number}'
@@ -202,18 +192,15 @@ class ComputeApi:
         return number
 
     def delete_aggregate(self, number: int) -> None:
-        """Remove an aggregate and its hosts from it."""
         path = f'/os-aggregates/{number}'
         for host in self.call('GET', path)['aggregate']['hosts']:
             self.call('POST', f'{path}/action', {'remove_host': {'host': host}})
         self.call('DELETE', path)
 
     def delete_group(self, uuid: str) -> None:
-        """Remove a server group; its servers stay."""
         self.call('DELETE', f'/os-server-groups/{uuid}')
 
     def create_group(self, policy: str) -> str:
-        """A server group of this policy; its UUID."""
         body = {'server_group': {'name': policy, 'policy': policy}}
         made: str = self.call('POST', '/os-server-groups', body)['server_group']['id']
         return made

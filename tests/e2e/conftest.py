@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional import conftest as functional
-from tests.functional.daemon import Daemon
-from tests.functional.nova_cloud import NovaCloud
-from tests.functional.nova_release import NovaRelease, Schemas
-from tests.functional.placement_api import PlacementProcess
-from tests.functional.servers import Server
+from tests.lab import fixtures
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import NovaRelease
+from tests.lab.placement_api import PlacementProcess
+from tests.lab.servers import Server
 
 from .image_service import ImageService
 from .network_service import NetworkService
 from .small_cloud import SmallCloud
 
-directory, nova, mariadb = functional.directory, functional.nova, functional.mariadb
-rabbitmq, placement = functional.rabbitmq, functional.placement
+directory, nova, mariadb = fixtures.directory, fixtures.nova, fixtures.mariadb
+rabbitmq, placement = fixtures.rabbitmq, fixtures.placement
 
 REFERENCE, OURS = 'nova-scheduler', 'novasched'
 
@@ -47,11 +47,9 @@ def whole_cloud(
     placement: PlacementProcess,
     directory: Path,
 ) -> Iterator[SmallCloud]:
-    """Every service but the scheduler."""
     with ExitStack() as stack:
         databases = NovaCloud(
             nova,
-            Schemas(nova, directory),
             directory,
             amqp_url=rabbitmq.url,
             database_url=mariadb.url,
@@ -61,9 +59,7 @@ def whole_cloud(
         stack.callback(databases.close)
         images = stack.enter_context(closing(ImageService(directory)))
         images.start()
-        network = NetworkService()
-        network.start()
-        stack.callback(network.close)
+        network = stack.enter_context(NetworkService())
         cloud = SmallCloud(databases, images, network)
         cloud.start(stack)
         yield cloud
@@ -73,7 +69,6 @@ def whole_cloud(
 def scheduler(
     request: pytest.FixtureRequest, whole_cloud: SmallCloud, nova: NovaRelease
 ) -> Iterator[Daemon]:
-    """The one scheduler of the cloud."""
     with _daemon(request.param, whole_cloud, nova) as daemon:
         yield daemon
 

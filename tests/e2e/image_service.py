@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.functional.nova_release import write_config
-from tests.functional.processes import Failed
+from tests.lab.nova_release import write_config
+from tests.lab.processes import Failed
 
 from .web_service import WebService
 
@@ -76,11 +76,7 @@ class ImageService:
         self._manage = python.with_name('glance-manage')
         environment = {'OS_GLANCE_CONFIG_DIR': str(home), 'PYTHONWARNINGS': 'ignore'}
         self._service = WebService(python, 'glance.wsgi.api', directory, environment)
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return self._service.url
+        self.url = self._service.url
 
     def start(self) -> None:
         """Make the database, then serve."""
@@ -91,7 +87,6 @@ class ImageService:
         self._service.start()
 
     def close(self) -> None:
-        """End it."""
         self._service.close()
 
     def add_image(self, name: str, **properties: str) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.functional.nova_cloud import NovaCloud
-from tests.functional.nova_release import ENVIRONMENT, Config
-from tests.functional.processes import Process
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import ENVIRONMENT, Config
+from tests.lab.processes import Process
 
 from .web_service import WebService
 
@@ -38,8 +38,6 @@ paste.app_factory = nova.api.openstack.compute:APIRouterV21.factory
 
 
 class NovaService:
-    """One of nova's daemons."""
-
     def __init__(self, cloud: NovaCloud, script: str, host: str, overrides: Config) -> None:
         home = cloud.directory / host
         home.mkdir()
@@ -51,11 +49,9 @@ class NovaService:
         self._process: Process | None = None
 
     def launch(self) -> None:
-        """Start it and do not wait."""
         self._process = Process(self._command, self._log, env={**os.environ, **ENVIRONMENT})
 
     def kill(self) -> None:
-        """End it as a crash would."""
         if self._process is not None:
             self._process.kill()
 
@@ -97,6 +93,5 @@ class NovaServices:
         self.api.start()
 
     def discover_hosts(self) -> None:
-        """Map the computes that have reported to their cell."""
         config = self._cloud.config('discovery', self._config)
         self._cloud.nova.manage(config, 'cell_v2', 'discover_hosts')

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from tests.functional.nova_cloud import NovaCloud
-from tests.functional.nova_release import Config
-from tests.functional.placement_api import TOKEN, PlacementApi
-from tests.functional.processes import Failed, wait_until
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import Config
+from tests.lab.placement_api import TOKEN
+from tests.lab.processes import Failed, wait_until
 
 from .compute_api import ComputeApi, Server, eventually
 from .image_service import ImageService
@@ -56,8 +56,8 @@ class SmallCloud:
     """Four computes of the same size and a fickle one, flavors and images."""
 
     def __init__(self, databases: NovaCloud, images: ImageService, network: NetworkService) -> None:
-        self.databases = databases
-        self.config = _config(images.url, network.url)
+        self.databases, self.placement = databases, databases.placement
+        self.config = _config(images.url, f'http://{network.address}')
         computes: dict[str, Config] = {host: {} for host in COMPUTES}
         computes[FICKLE] = FICKLENESS
         self.services = NovaServices(databases, self.config, computes)
@@ -65,11 +65,6 @@ class SmallCloud:
         self.image = images.add_image('any')
         self.other_image = images.add_image('another')
         self.foreign_image = images.add_image('of another architecture', hw_architecture='aarch64')
-
-    @property
-    def placement(self) -> PlacementApi:
-        """Placement, asked past nova."""
-        return self.databases.placement
 
     def start(self, stack: ExitStack) -> None:
         """Start it; returns when every compute is mapped and in Placement."""
@@ -89,13 +84,11 @@ class SmallCloud:
         return self.api.create_server(given, hints or {})
 
     def boot(self, hints: Mapping[str, Any] | None = None, **options: Any) -> Server:
-        """Ask for a server, and wait until it runs."""
         return self.api.settled(self.ask(hints, **options), 'ACTIVE')
 
     def boot_many(
         self, count: int, hints: Mapping[str, Any] | None = None, **options: Any
     ) -> list[Server]:
-        """Ask for several servers at once, and wait until they run."""
         already = {server.uuid for server in self.api.servers()}
         self.ask(hints, min_count=count, max_count=count, **options)
         made = [server.uuid for server in self.api.servers() if server.uuid not in already]

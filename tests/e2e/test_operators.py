@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tests.functional.daemon import Daemon
+from tests.lab.daemon import Daemon
 
 from .small_cloud import COMPUTES, SmallCloud
 

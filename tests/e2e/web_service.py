@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.functional.processes import Process, free_port
+from tests.lab.processes import Process, free_port
 
 SCRIPT = Path(__file__).with_name('serve_wsgi.py')
 START = 120.0  # seconds
@@ -22,24 +22,18 @@ class WebService:
     def __init__(
         self, python: Path, module: str, directory: Path, environment: Mapping[str, str]
     ) -> None:
-        self.port = free_port()
-        self._command = [str(python), str(SCRIPT), module, str(self.port)]
+        port = free_port()
+        self.url = f'http://127.0.0.1:{port}'
+        self._command = [str(python), str(SCRIPT), module, str(port)]
         self._ready = f'serving {module}'
         self.log = directory / f'{module.partition(".")[0]}-api.log'
         self._environment = {**os.environ, **environment}
         self._process: Process | None = None
 
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return f'http://127.0.0.1:{self.port}'
-
     def start(self) -> None:
-        """Start it; returns when it serves."""
         self._process = process = Process(self._command, self.log, env=self._environment)
         process.ready(lambda: self._ready in process.text(), START, self._ready)
 
     def close(self) -> None:
-        """End it."""
         if self._process is not None:
             self._process.kill()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional import binaries
+from tests.lab import binaries
 
 PACKAGE = 'libfaketime'
 LIBRARY = 'faketime/libfaketimeMT.so.1'

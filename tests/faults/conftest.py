@@ -8,21 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional import conftest as functional
-from tests.functional.nova_release import NovaRelease
-from tests.perf.tables import rst, show
+from tests.lab import fixtures
+from tests.lab.nova_release import NovaRelease
+from tests.lab.tables import rst, show
 
 from . import site as sites
-from .results import Result, sheet
+from .fault import Result, sheet
 from .site import Site
 
-directory, nova = functional.directory, functional.nova
+directory, nova = fixtures.directory, fixtures.nova
 
 RESULTS = pytest.StashKey[list[Result]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What to run, and what to keep of it."""
     group = parser.getgroup('faults')
     group.addoption('--quick', action='store_true', help='only the faults that run often')
     group.addoption('--table', type=Path, help='where to write the table of the faults')
@@ -30,7 +29,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """There are no results yet."""
     config.stash[RESULTS] = []
     config.addinivalue_line('markers', 'long: not part of the quick half')
 
@@ -43,12 +41,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_long(item: pytest.Item) -> bool:
-    """Whether it is marked so."""
     return item.get_closest_marker('long') is not None
 
 
 def pytest_terminal_summary(config: pytest.Config) -> None:
-    """The table."""
     results = config.stash[RESULTS]
     if results:
         print()
@@ -59,7 +55,6 @@ def pytest_terminal_summary(config: pytest.Config) -> None:
 
 @pytest.fixture(scope='session')
 def results(pytestconfig: pytest.Config) -> list[Result]:
-    """Where a test leaves its line of the table."""
     return pytestconfig.stash[RESULTS]
 
 

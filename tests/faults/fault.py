@@ -24,17 +24,19 @@ does so when the server, which is in error, is deleted.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.functional import broker
-from tests.functional.broker import TOPIC
-from tests.functional.nova_release import Config
-from tests.functional.processes import Failed, wait_until
-from tests.functional.steady import Answer, Load, load
+from tests.lab import broker
+from tests.lab.broker import TOPIC
+from tests.lab.nova_release import Config
+from tests.lab.processes import Failed, wait_until
+from tests.lab.steady import Answer, Load, load
+from tests.lab.tables import Sheet
 
 from .site import Site
 
@@ -46,6 +48,12 @@ RECOVERY = 90  # seconds until then, at the most
 SETTLED = 30  # seconds until what is to be given back is
 WORDS = 200  # characters of a refusal that are shown with a test that fails
 BEFORE = 10  # answers before the fault
+REMOTE = re.compile(r'RemoteError\(.Remote error: (\w+) ')
+COLUMNS = (
+    'fault', 'schedulers', 'sent', 'answered', 'refused', 'gone with the broker', 'lost',
+    'allocations left over', 'longest wait (s)', 'seconds to recover',
+)  # fmt: skip
+KNOWN = ('NoValidHost', 'AllocationUpdateFailed')
 
 Happens = Callable[[Site], AbstractContextManager[None]]
 
@@ -62,6 +70,8 @@ class Fault:
     happens: Happens
     seconds: float = 3
     quick: bool = True  # part of the half that runs often
+    short: float | None = None  # seconds in that half, if others
+    refuses: bool = False  # requests may be refused, since nobody could wait for its end
     varied: bool = False  # also with more workers, and with more schedulers
     forgets: bool = False  # messages that are in the broker
     patience: int = PATIENCE
@@ -85,8 +95,6 @@ def fault(name: str, **how: object) -> Callable[[Callable[[Site], Iterator[None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the requests."""
-
     sent: int
     answered: int
     refused: int
@@ -96,7 +104,9 @@ class Outcome:
     of_gone: int  # ... and how many of them are for requests that are gone
     missing: int  # answers without an allocation
     recovery: float | None  # seconds from the fault's end to the first of the good answers
+    longest: float  # seconds that one of them waited
     why: Mapping[str, int] = field(default_factory=dict)  # refusals by their first words
+    unknown: tuple[str, ...] = ()  # errors of a scheduler that no conductor knows
 
     @property
     def unexcused(self) -> int:
@@ -104,13 +114,18 @@ class Outcome:
         return self.left_over - self.of_gone
 
 
+def is_unknown(answer: Answer) -> bool:
+    """Whether a scheduler raised what a conductor does not know; this caller has no exceptions
+    of nova's, so that it calls them remote errors, too."""
+    remote = REMOTE.match(str(answer.error))
+    return remote is not None and remote[1] not in KNOWN
+
+
 def is_timeout(answer: Answer) -> bool:
-    """Whether the caller waited in vain."""
     return str(answer.error).startswith('MessagingTimeout')
 
 
 def run(site: Site, fault: Fault) -> Outcome:
-    """A steady load, and the fault under it."""
     recovery = None
     with load(site.caller, CALLERS, pause=PAUSE, timeout=fault.patience) as found:
         wait_until(lambda: _in_a_row(found, BEFORE) is not None, RECOVERY, 'answers before')
@@ -179,7 +194,9 @@ def judge(
         of_gone=len([server for server, _ in over if server in gone]),
         missing=len(set(answered.items()) - held),
         recovery=recovery,
+        longest=max((each.taken for each in found.answers), default=0.0),
         why=why,
+        unknown=tuple(str(each.error) for each in found.failures() if is_unknown(each)),
     )
 
 
@@ -199,3 +216,23 @@ def _in_a_row(found: Load, count: int, since: float = 0.0) -> float | None:
         if len(row) == count:
             return row[0]
     return None
+
+
+@dataclass(frozen=True)
+class Result:
+    fault: str
+    schedulers: str
+    outcome: Outcome
+
+    def texts(self) -> list[str]:
+        of = self.outcome
+        counts = (of.sent, of.answered, of.refused, of.gone, of.lost, of.left_over)
+        recovery = 'never' if of.recovery is None else f'{of.recovery:.1f}'
+        return [
+            self.fault, self.schedulers, *(f'{each:,}' for each in counts),
+            f'{of.longest:.1f}', recovery,
+        ]  # fmt: skip
+
+
+def sheet(results: Sequence[Result]) -> Sheet:
+    return Sheet('Faults', COLUMNS, [each.texts() for each in results], words=2)

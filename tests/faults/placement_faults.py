@@ -7,14 +7,15 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tests.functional import proxy
-from tests.functional.nova_release import Config
-from tests.functional.proxy import Rule
+from tests.lab import proxy
+from tests.lab.nova_release import Config
+from tests.lab.proxy import Rule
 
 from .fault import fault
 from .site import Site
 
 HUGE = 100_000_000
+OUTAGE_S, PATIENCE_S = 8, 4
 CHANGES = ('PUT', 'POST')
 CONFLICTS = {
     'a concurrent update': ('placement.concurrent_update', 'Inventory changed while attempting to allocate: Another thread concurrently updated the data. Please retry your update'),
@@ -24,14 +25,12 @@ CONFLICTS = {
 
 
 def conflict(code: str, detail: str) -> bytes:
-    """The body of a 409."""
     error = {'status': 409, 'title': 'Conflict', 'code': code, 'detail': detail}
     return json.dumps({'errors': [error]}).encode()
 
 
 @contextmanager
 def following(site: Site, rule: Rule) -> Iterator[None]:
-    """The proxy does what a rule says."""
     site.proxy.faults = rule
     try:
         yield
@@ -55,7 +54,7 @@ def fails(
     fault(name, **how)(happens)
 
 
-@fault('Placement stopped', varied=True)
+@fault('Placement stopped', seconds=OUTAGE_S, short=3, varied=True)
 def stopped(site: Site) -> Iterator[None]:
     """An upgrade: connections are refused."""
     with site.proxy.down():
@@ -64,7 +63,7 @@ def stopped(site: Site) -> Iterator[None]:
         site.placement.start()
 
 
-@fault('Placement killed', quick=False)
+@fault('Placement killed', seconds=OUTAGE_S, quick=False)
 def killed(site: Site) -> Iterator[None]:
     """A crash: connections end in the middle of whatever they are used for."""
     site.placement.kill()
@@ -91,30 +90,48 @@ def token_expired(site: Site) -> Iterator[None]:
 
 
 def conflicting(kind: str) -> Callable[[], proxy.Fault]:
-    """A 409 of one kind."""
     body = conflict(*CONFLICTS[kind])
     return lambda: proxy.answer(409, body)
 
 
 def answering(status: int) -> Callable[[], proxy.Fault]:
-    """An answer without a body."""
     return lambda: proxy.answer(status)
 
 
 fails('Placement slow by 10 s', lambda: proxy.slow(10), seconds=12, patience=60, quick=False)
-fails('Placement does nothing', proxy.hang, seconds=8, quick=False)
-fails('Placement answers 500', answering(500), seconds=2, quick=False)
-fails('Placement answers 503', answering(503), seconds=2)
-fails('Placement answers 401', answering(401), seconds=2, quick=False)
-fails('Placement breaks off its answers', proxy.half, seconds=2)
+fails('Placement does nothing', proxy.hang, seconds=OUTAGE_S, quick=False)
+fails(
+    'Placement does nothing for longer than its timeout',
+    lambda: proxy.hang(work=False),
+    seconds=OUTAGE_S,
+    config=lambda _site: {'placement': {'timeout': 2}},
+    quick=False,
+)
+fails('Placement answers 500', answering(500), seconds=OUTAGE_S, short=2)
+for status in (501, 401, 403, 504):
+    fails(f'Placement answers {status}', answering(status), seconds=OUTAGE_S, quick=False)
+fails('Placement answers 503', answering(503), seconds=OUTAGE_S, short=2)
+fails('Placement drops connections', proxy.dropped, seconds=OUTAGE_S, quick=False)
+fails('Placement breaks off its answers', proxy.half, seconds=OUTAGE_S, short=2)
 fails('Placement answers 100 MB', lambda: proxy.huge(HUGE), quick=False)
-fails('Placement answers no JSON', proxy.garbage, seconds=2, quick=False)
+fails('Placement answers no JSON', proxy.garbage, seconds=OUTAGE_S, quick=False)
+fails('Placement answers nothing', answering(200), seconds=OUTAGE_S, quick=False)
+for status in (500, 503):
+    fails(
+        f'Placement answers {status} for longer than requests wait',
+        answering(status),
+        seconds=OUTAGE_S,
+        config=lambda _site: {'novasched': {'placement_patience': PATIENCE_S}},
+        refuses=True,
+        quick=False,
+    )
 for each in CONFLICTS:
     fails(
         f'Placement answers 409: {each}',
         conflicting(each),
         changes_only=True,
         seconds=2,
+        refuses=True,
         quick=False,
     )
 fails('Placement claims, then no answer', proxy.lost, changes_only=True, seconds=2, varied=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,15 +15,15 @@ from typing import Any
 
 import psutil
 
-from tests.functional import servers
-from tests.functional.compute_rows import Compute
-from tests.functional.daemon import Daemon
-from tests.functional.keystone import Keystone
-from tests.functional.nova_cloud import NovaCloud
-from tests.functional.nova_release import Config, NovaRelease, Schemas
-from tests.functional.placement_api import PlacementProcess
-from tests.functional.proxy import Proxy
-from tests.functional.steady import Caller
+from tests.lab import servers
+from tests.lab.compute_rows import Compute
+from tests.lab.daemon import Daemon
+from tests.lab.keystone import Keystone
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import Config, NovaRelease
+from tests.lab.placement_api import PlacementProcess
+from tests.lab.proxy import Proxy
+from tests.lab.steady import Caller
 
 from .clock import Clock
 
@@ -44,13 +43,11 @@ class Replies(logging.Filter):
         self.counts: Counter[str] = Counter()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Count one."""
         if record.msg == REPLY:
             self.counts[record.getMessage()] += 1
         return record.levelno > logging.DEBUG
 
     def several(self) -> list[str]:
-        """The calls that were answered more than once."""
         return [call for call, count in self.counts.items() if count > 1]
 
 
@@ -117,7 +114,6 @@ class Site:
                 self.daemons = ()
 
     def workers(self) -> list[psutil.Process]:
-        """The processes that take requests."""
         return [
             worker for daemon in self.daemons for worker in psutil.Process(daemon.pid).children()
         ]
@@ -158,7 +154,6 @@ class Crew:
             raise
 
     def dismiss(self) -> None:
-        """End them."""
         self._wanted = None
         self._stack.close()
 
@@ -176,7 +171,6 @@ def hosts() -> list[Compute]:
 
 @contextmanager
 def site(nova: NovaRelease, directory: Path) -> Iterator[Site]:
-    """All of it, started, with hosts but without a scheduler."""
     with ExitStack() as stack:
 
         def start(server: Any) -> Any:
@@ -187,14 +181,11 @@ def site(nova: NovaRelease, directory: Path) -> Iterator[Site]:
         rabbitmq, mariadb, second = (
             start(each()) for each in (servers.RabbitMQ, servers.MariaDB, servers.MariaDB)
         )
-        name = f'novasched_{secrets.token_hex(4)}_placement'
-        placement = PlacementProcess(servers.create_database(mariadb.url, name), directory)
-        stack.callback(placement.close)
-        placement.start()
+        connection = servers.create_database(mariadb.url, 'placement')
+        placement = start(PlacementProcess(connection, directory))
         proxy = stack.enter_context(Proxy(placement.url))
         cloud = NovaCloud(
             nova,
-            Schemas(nova, directory),
             directory,
             amqp_url=rabbitmq.url,
             database_url=mariadb.url,
@@ -203,8 +194,6 @@ def site(nova: NovaRelease, directory: Path) -> Iterator[Site]:
         )
         stack.callback(cloud.disconnect)
         cloud.add_hosts(hosts())
-        caller = Caller(cloud.config('caller'))
-        stack.callback(caller.close)
         yield Site(
             cloud=cloud,
             rabbitmq=rabbitmq,
@@ -214,6 +203,6 @@ def site(nova: NovaRelease, directory: Path) -> Iterator[Site]:
             proxy=proxy,
             keystone=stack.enter_context(Keystone()),
             clock=Clock(directory / 'clock'),
-            caller=caller,
+            caller=stack.enter_context(Caller(cloud.config('caller'))),
             replies=stack.enter_context(counted_replies()),
         )

@@ -10,12 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.functional.crowd import Crowd, crowd
-from tests.functional.daemon import is_reference
-from tests.functional.processes import Failed
+from tests.lab.crowd import Crowd, crowd
+from tests.lab.daemon import is_reference
+from tests.lab.processes import Failed
 
-from .fault import Fault, Outcome, run
-from .results import Result
+from .fault import Fault, Outcome, Result, run
 from .site import Site
 
 PATIENCE = 1800  # seconds: nova's long_rpc_timeout
@@ -26,13 +25,11 @@ pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler promises 
 
 
 def held(site: Site, servers: Collection[str]) -> set[tuple[str, str]]:
-    """Servers and the hosts on which they have allocations."""
     every = site.cloud.all_allocations()
     return {(server, host) for server in servers for host in every.get(server, ())}
 
 
 def counted(site: Site, callers: Crowd, seconds: float) -> Outcome:
-    """What became of a crowd's requests."""
     answered = {(server, host) for server, host in callers.hosts.items() if host}
     have = held(site, callers.asked)
     return Outcome(
@@ -45,6 +42,7 @@ def counted(site: Site, callers: Crowd, seconds: float) -> Outcome:
         of_gone=0,
         missing=len(answered - have),
         recovery=seconds,
+        longest=seconds,
     )
 
 

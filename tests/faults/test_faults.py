@@ -4,21 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.functional.daemon import is_reference
-from tests.functional.nova_release import Config
+from tests.lab.daemon import is_reference
+from tests.lab.nova_release import Config
 
-from . import (  # noqa: F401  (they register)
-    broker_faults,
-    database_faults,
-    host_faults,
-    placement_faults,
-)
-from .fault import FAULTS, Fault, run
-from .results import Result
+from . import host_faults, placement_faults, server_faults  # noqa: F401  (they register)
+from .fault import FAULTS, Fault, Result, run
 from .site import Crew, Site
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler promises less')
@@ -26,15 +20,12 @@ pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler promises 
 
 @dataclass(frozen=True)
 class Variant:
-    """How many schedulers there are."""
-
     name: str
     daemons: int = 1
     workers: int = 1
 
     @property
     def config(self) -> Config:
-        """What nova.conf says."""
         return {'scheduler': {'workers': self.workers}}
 
 
@@ -44,7 +35,6 @@ VARIANTS = (ONE, Variant('one, two workers', workers=2), Variant('two', daemons=
 
 @pytest.fixture(scope='module')
 def crew(site: Site) -> Iterator[Crew]:
-    """The schedulers."""
     made = Crew(site)
     yield made
     made.dismiss()
@@ -61,14 +51,23 @@ CASES = [
     for fault in FAULTS.values()
     if fault.varied or variant is ONE
 ]
+assert CASES  # an empty table would be skipped
 
 
 @pytest.mark.parametrize(('fault', 'variant'), CASES)
 def test_fault(
-    fault: Fault, variant: Variant, site: Site, crew: Crew, results: list[Result]
+    fault: Fault,
+    variant: Variant,
+    site: Site,
+    crew: Crew,
+    results: list[Result],
+    pytestconfig: pytest.Config,
 ) -> None:
-    """No request is lost or answered twice, every allocation is one that was answered, and
-    the same processes answer as before, by themselves, once the fault is over."""
+    """No request is lost or answered twice, none is refused that could wait, every allocation is
+    one that was answered, and the same processes answer as before, by themselves, once the fault
+    is over."""
+    if pytestconfig.getoption('--quick') and fault.short is not None:
+        fault = replace(fault, seconds=fault.short)
     config = {**fault.config(site), **variant.config}
     with crew.of(variant.daemons, config, fault.environment(site)):
         workers = site.workers()
@@ -77,6 +76,8 @@ def test_fault(
         print(outcome)
         assert outcome.recovery is not None
         assert [outcome.lost, outcome.unexcused, outcome.missing] == [0, 0, 0]
+        assert fault.refuses or outcome.refused == 0
+        assert outcome.unknown == ()
         assert site.replies.counts.total() >= outcome.answered
         assert site.replies.several() == []
         assert site.workers() == workers

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.functional import proxy
-from tests.functional.daemon import is_reference
+from tests.lab import proxy
+from tests.lab.daemon import is_reference
 
 from .fault import is_timeout
 from .site import Site
@@ -30,7 +30,6 @@ class Step:
     left: int
 
     def rule(self, method: str, path: str, _body: bytes) -> proxy.Fault | None:
-        """What the proxy does."""
         asked = path.startswith(('/allocation_candidates', '/allocations'))
         return self.what() if asked and method == self.method else None
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from . import broker
-from .client import NovaClient, Refused, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon, is_reference
-from .nova_cloud import NovaCloud
-from .nova_release import Config
-from .processes import free_port
+from tests.lab import broker
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon, is_reference
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import Config
+from tests.lab.processes import free_port
 
 SECRET = 'a-word-that-nobody-may-read'
 
@@ -88,7 +88,10 @@ def test_start_is_refused(small_cloud: NovaCloud, overrides: Config, line: str) 
 
 def test_placement_unreachable(small_cloud: NovaCloud, client: NovaClient) -> None:
     """Placement may come later: a warning now, a refusal for who asks meanwhile."""
-    away = {'placement': {'endpoint': f'http://127.0.0.1:{free_port()}'}}
+    away = {
+        'placement': {'endpoint': f'http://127.0.0.1:{free_port()}'},
+        'novasched': {'placement_patience': 0},
+    }
     with Daemon(small_cloud, away) as daemon:
         assert re.search('WARNING.*(?i:placement)', daemon.text())
         assert client.ping()['service'] == 'scheduler'

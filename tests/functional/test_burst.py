@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.reports import a_numa_cell, a_numa_topology
-
-from .client import NovaClient, Refused, a_call, new_uuids
-from .compute_rows import Compute, Flavor
-from .daemon import Daemon, is_reference
-from .nova_cloud import NovaCloud
+from tests.lab.client import NovaClient, Refused, a_call, new_uuids
+from tests.lab.compute_rows import Compute, Flavor
+from tests.lab.daemon import Daemon, is_reference
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.reports import a_numa_cell, a_numa_topology
 
 CLIENTS, HOSTS, ROOM = 16, 50, 4
 """Each host has room for four servers of three CPUs, two in either cell of eight CPUs. By its

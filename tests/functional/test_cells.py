@@ -13,14 +13,13 @@ from collections.abc import Iterator
 import pytest
 
 from novasched.cells.engines import filled
-
-from .client import NovaClient, Refused, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon
-from .nova_cloud import NovaCloud
-from .nova_release import ENVIRONMENT, NovaRelease
-from .processes import free_port, wait_until
-from .tunnel import Tunnel
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import ENVIRONMENT, NovaRelease
+from tests.lab.processes import free_port, wait_until
+from tests.lab.tunnel import Tunnel
 
 PATIENCE = 30
 SHORT = 5
@@ -263,7 +262,8 @@ def test_without_the_api_database(cells: NovaCloud, client: NovaClient) -> None:
         assert [host(zone='z1'), host(zone='z2')] == ['host-1', 'host-2']
 
     with Tunnel(cells.api.url) as tunnel:
-        quick = {'novasched': {'cell_timeout': SHORT}, 'api_database': {'connection': tunnel.url}}
+        own = {'cell_timeout': SHORT, 'database_patience': 0}
+        quick = {'novasched': own, 'api_database': {'connection': tunnel.url}}
         with Daemon(cells, quick) as daemon:
             works()
             tunnel.refuse()

@@ -15,14 +15,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from novasched.cmd import novaschedctl
-
-from .client import NovaClient
-from .daemon import Daemon
-from .nova_cloud import NovaCloud
-from .nova_release import Config
-from .placement_api import TOKEN
-from .processes import free_port
-from .servers import create_database, drop_database
+from tests.lab.client import NovaClient
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import Config
+from tests.lab.placement_api import TOKEN
+from tests.lab.processes import free_port
+from tests.lab.servers import create_database, drop_database
 
 SECRET = 'a-word-that-nobody-may-read'
 

@@ -10,16 +10,25 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from keystoneauth1 import adapter, session, token_endpoint
+from oslo_config import cfg
+from oslo_db import options
 
-from novasched.model.request import Request
-from novasched.model.settings import Settings
+from novasched.cells.database import Database
+from novasched.cells.instances import InstanceStates
+from novasched.cells.mappings import Cells
+from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient
-from tests.builders import a_candidate, a_flavor, a_request
-
-from .client import new_uuids
-from .nova_cloud import NovaCloud
-from .placement_api import TOKEN
+from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.request import Request
+from tests.lab.builders import a_candidate, a_flavor, a_request
+from tests.lab.client import new_uuids
+from tests.lab.compute_rows import Flavor, now
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.placement_api import TOKEN
+from tests.lab.processes import wait_until
+from tests.lab.proxy import Proxy, answer
 
 ROOM = 4
 WAIT = 30.0
@@ -101,7 +110,7 @@ def test_together(
     assert held(cloud) == (expected if fits else {})
     assert (claims is not None) is fits
     for claim in claims or ():
-        client.give_back(claim)
+        client.delete_allocations(claim)
     assert held(cloud) == {}
 
 
@@ -127,7 +136,7 @@ def test_together_with_one_whose_provider_is_gone(
     claims = [client.claim(each, a_candidate(hosts[1])) for each in (one, two)]
     assert held(cloud) == {str(r.instance_uuid): {hosts[1]: {'VCPU': 1}} for r in (one, two)}
     for claim in claims:
-        client.give_back(claim)
+        client.delete_allocations(claim)
     assert held(cloud) == {}
 
 
@@ -157,7 +166,7 @@ def test_claims_that_come_during_another(
         assert http.waiting.acquire(timeout=WAIT)
         made += [pool.submit(client.claim, each, a_candidate(hosts[0])) for each in requests[1:]]
         pause = threading.Event()
-        while len(client._claims._orders) < others:
+        while client._claims._batches.waiting < others:
             pause.wait(0.001)
         http.gate.set()
         claims = [each.result(WAIT) for each in made]
@@ -215,3 +224,127 @@ def test_nothing_is_kept_of_answers(
     assert not client._queries
     assert client.candidates(servers(1)[0]).keys() == {*hosts}
     assert not client._queries
+
+
+@pytest.fixture
+def instances(cloud: NovaCloud) -> Iterator[InstanceStates]:
+    """What reads instances in nova's databases."""
+    conf = cfg.ConfigOpts()
+    conf.register_opts(options.database_opts, group='database')
+    conf([])
+    cells = Cells(Database(sa.create_engine(cloud.api.url), 'API database'), conf.database)
+    cells.refresh()
+    yield InstanceStates(cells)
+    cells.close()
+    cells.api.close()
+
+
+TASKS = {
+    'live migration': 'migrating',
+    'resize': 'resize_prep',
+    'cold migration': 'resize_prep',
+    'unshelve': 'unshelving',
+    'evacuation': 'rebuilding',
+}
+
+
+@pytest.mark.parametrize('move', TASKS)
+def test_a_move_that_is_repeated(
+    cloud: NovaCloud,
+    instances: InstanceStates,
+    hosts: list[str],
+    caplog: pytest.LogCaptureFixture,
+    move: str,
+) -> None:
+    """A move whose claim got no answer is repeated through another scheduler, which claims
+    the same: the first one leaves it, while the move goes on and when it is done."""
+    old, new = hosts
+    [server, migration] = new_uuids(2)
+    cell = cloud.cells['cell1']
+    cloud.boot(server, 'one', Flavor())
+    if move == 'unshelve':
+        cell.update('instances', {'host': None, 'node': None}, uuid=server)
+    else:
+        cloud.placement.allocate(server, old, {'VCPU': 1})
+    stays = move in ('unshelve', 'evacuation')
+    wanted = replace(a_request(), instance_uuid=server).wanting(cell_uuid=cloud.cell_uuids['cell1'])
+
+    def begin() -> None:
+        cell.update('instances', {'task_state': TASKS[move]}, uuid=server)
+        if not stays:
+            cloud.placement.hand_over(server, migration)
+
+    with Proxy(cloud.placement_url) as proxy:
+        first = PlacementClient(Settings(), Counting(proxy.url), instances)
+        second = PlacementClient(Settings(), Counting(cloud.placement_url), instances)
+        begin()
+        # An evacuation's allocations are looked at before they are added to.
+        passing = iter([None, None] if move == 'evacuation' else [])
+        proxy.faults = lambda method, path, body: next(passing, answer(500))
+        with pytest.raises(PlacementUnavailable):
+            first.claim(wanted, a_candidate(new))
+        if not stays:
+            cloud.placement.hand_over(migration, server)
+        cell.update('instances', {'task_state': None}, uuid=server)
+        begin()
+        assert second.claim(wanted, a_candidate(new))
+        valid = held(cloud)
+        assert valid[server] == ({old: {'VCPU': 1}} if move == 'evacuation' else {}) | {
+            new: {'VCPU': 1}
+        }
+        proxy.faults = None
+        looked_at(proxy)
+        assert held(cloud) == valid
+        if move == 'evacuation':
+            row = {'created_at': now(), 'deleted': 0, 'instance_uuid': server}
+            row |= {'status': 'pre-migrating', 'migration_type': move}
+            cell.insert('migrations', [row])
+            cell.update('instances', {'task_state': None}, uuid=server)
+            looked_at(proxy)
+            assert held(cloud) == valid
+            cell.update('migrations', {'status': 'done'}, instance_uuid=server)
+        cell.update('instances', {'host': 'two', 'node': 'two', 'task_state': None}, uuid=server)
+        first.close(5)
+        second.close()
+    assert held(cloud) == valid
+    [warning] = [each.getMessage() for each in caplog.records if 'is left' in each.getMessage()]
+    assert f'instance {server} is left' in warning
+    assert 'it is on the host two' in warning
+
+
+@pytest.mark.parametrize('move', ['unshelve', 'evacuation'])
+def test_a_move_that_is_refused(
+    cloud: NovaCloud, instances: InstanceStates, hosts: list[str], move: str
+) -> None:
+    """What came of it all the same is undone once nova has ended the move, and not before."""
+    old, new = hosts
+    [server] = new_uuids(1)
+    cell = cloud.cells['cell1']
+    cloud.boot(server, 'one', Flavor())
+    before = {server: {old: {'VCPU': 1}}} if move == 'evacuation' else {}
+    if before:
+        cloud.placement.allocate(server, old, {'VCPU': 1})
+    else:
+        cell.update('instances', {'host': None, 'node': None}, uuid=server)
+    cell.update('instances', {'task_state': TASKS[move]}, uuid=server)
+    wanted = replace(a_request(), instance_uuid=server).wanting(cell_uuid=cloud.cell_uuids['cell1'])
+    with Proxy(cloud.placement_url) as proxy:
+        passing = iter([None, None] if before else [])
+        proxy.faults = lambda method, path, body: next(passing, answer(500, work=True))
+        client = PlacementClient(Settings(), Counting(proxy.url), instances)
+        with pytest.raises(PlacementUnavailable):
+            client.claim(wanted, a_candidate(new))
+        proxy.faults = None
+        looked_at(proxy)
+        assert new in held(cloud)[server]
+        cell.update('instances', {'task_state': None}, uuid=server)
+        wait_until(lambda: held(cloud) == before, WAIT, 'end of the allocation')
+        client.close()
+
+
+def looked_at(proxy: Proxy) -> None:
+    """Return when a scheduler has looked at what it may have to undo, all of it: another look
+    begins after it."""
+    for _ in range(2):
+        count = len(proxy.asked)
+        wait_until(lambda count=count: len(proxy.asked) > count, WAIT, 'look')  # type: ignore[misc]

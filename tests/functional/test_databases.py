@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import queue
+import secrets
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,36 +12,54 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import example, given, settings
 
 from novasched.cells.engines import connect
 from novasched.cells.snapshot import HostReader
-from novasched.errors import DatabaseUnavailable
-from novasched.sandbox import databases as tables
-from tests.builders import a_request
-from tests.nova_databases import NovaDatabases
-
-from .processes import wait_until
-from .servers import MariaDB, create_database
+from novasched.scheduler.errors import DatabaseUnavailable
+from novasched.tools.sandbox import databases as tables
+from tests.lab.builders import a_request
+from tests.lab.nova_databases import NovaDatabases
+from tests.lab.postgresql import PostgreSQL
+from tests.lab.processes import wait_until
+from tests.lab.servers import MariaDB, create_database
+from tests.lab.snapshot_story import HOSTS, STORY, Story
 
 SECONDS = 30
 PATIENCE = 2
 BOTH = {'h1', 'h2'}
-WAITING = "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for table%%'"
+WAITING = {
+    'mysql': "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for table%%'",
+    'postgresql': "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' "
+    "AND pid != pg_backend_pid() AND wait_event_type = 'Lock'",
+}
+LOCK = {'mysql': 'LOCK TABLES {} WRITE', 'postgresql': 'LOCK TABLE {}'}
+UNLOCK = {'mysql': 'UNLOCK TABLES', 'postgresql': 'ROLLBACK'}
+KILL = {'mysql': 'KILL {}', 'postgresql': 'SELECT pg_terminate_backend({})'}
+
+Server = MariaDB | PostgreSQL
+ON_MARIADB = pytest.mark.parametrize('server', [MariaDB], indirect=True)
+ON_POSTGRESQL = pytest.mark.parametrize('server', [PostgreSQL], indirect=True)
+BOTH_DRIVERS = pytest.mark.parametrize('databases', ['psycopg2', 'psycopg'], indirect=True)
 
 
-@pytest.fixture(scope='module')
-def server() -> Iterator[MariaDB]:
+@pytest.fixture(scope='module', params=[MariaDB, PostgreSQL])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server of our own, with which a test does as it likes."""
-    with closing(MariaDB()) as made:
+    with closing(request.param()) as made:
         made.start()
         yield made
 
 
 @pytest.fixture
-def databases(server: MariaDB, request: pytest.FixtureRequest) -> Iterator[NovaDatabases]:
-    """nova's tables, with a host in each cell."""
-    prefix = request.node.name
-    made = NovaDatabases(lambda name: create_database(server.url, f'{prefix}_{name}'), PATIENCE)
+def databases(server: Server, request: pytest.FixtureRequest) -> Iterator[NovaDatabases]:
+    """nova's tables, with a host in each cell; a driver of PostgreSQL may be asked for."""
+    prefix, driver = f'nova_{secrets.token_hex(4)}', getattr(request, 'param', 'psycopg2')
+
+    def create(name: str) -> str:
+        return create_database(server.url, f'{prefix}_{name}').replace('psycopg2', driver)
+
+    made = NovaDatabases(create, PATIENCE)
     made.add_host('h1', 'cell1')
     made.add_host('h2', 'cell2')
     try:
@@ -57,8 +77,11 @@ def reader(databases: NovaDatabases) -> Iterator[HostReader]:
 
 
 def hosts(reader: HostReader) -> set[str]:
-    """What a request finds."""
-    found = reader.read(None, a_request(), instances=True).hosts
+    """What a request finds; nothing if no cell answers."""
+    try:
+        found = reader.read(None, a_request(), instances=True, images=True).hosts
+    except DatabaseUnavailable:
+        return set()
     return {host.host for host in found.values()}
 
 
@@ -66,14 +89,21 @@ def hosts(reader: HostReader) -> set[str]:
 def locked(engine: sa.Engine, table: str) -> Iterator[sa.Connection]:
     """Nobody else reads the table meanwhile."""
     with engine.connect() as connection:
-        connection.exec_driver_sql(f'LOCK TABLES {table} WRITE')
+        connection.exec_driver_sql(LOCK[engine.dialect.name].format(table))
         try:
             yield connection
         finally:
-            connection.exec_driver_sql('UNLOCK TABLES')
+            connection.exec_driver_sql(UNLOCK[engine.dialect.name])
 
 
-def test_a_restart(server: MariaDB, reader: HostReader) -> None:
+def waiting(engine: sa.Engine) -> set[int]:
+    """The connections that wait for a lock, as they are now: a transaction of PostgreSQL sees them
+    as they were when it looked first."""
+    with engine.connect() as own:
+        return set(own.exec_driver_sql(WAITING[engine.dialect.name]).scalars())
+
+
+def test_a_restart(server: Server, reader: HostReader) -> None:
     """The first request after it sees all hosts, from however many connections there were."""
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(hosts, [reader] * 8)) == [BOTH] * 8
@@ -83,7 +113,7 @@ def test_a_restart(server: MariaDB, reader: HostReader) -> None:
     assert hosts(reader) == BOTH
 
 
-def test_a_server_that_hangs(server: MariaDB, reader: HostReader) -> None:
+def test_a_server_that_hangs(server: Server, reader: HostReader) -> None:
     """However many requests come, those that do not find it left alone yet are the only ones
     that leave a thread with it; it is used again when it goes on."""
     server.freeze()
@@ -99,20 +129,33 @@ def test_a_server_that_hangs(server: MariaDB, reader: HostReader) -> None:
 
 def test_a_connection_that_is_cut(databases: NovaDatabases, reader: HostReader) -> None:
     """What was being read is read once more, by the same request."""
-    with ThreadPoolExecutor(1) as pool, locked(databases.engines['cell1'], 'services') as own:
+    engine = databases.engines['cell1']
+    dialect = engine.dialect.name
+    with ThreadPoolExecutor(1) as pool, locked(engine, 'services') as own:
         asked = pool.submit(hosts, reader)
-
-        def waiting() -> set[int]:
-            return set(own.exec_driver_sql(WAITING).scalars())
-
-        wait_until(lambda: bool(waiting()), SECONDS, 'query')
-        [first] = waiting()
-        own.exec_driver_sql(f'KILL {first}')
-        wait_until(lambda: bool(waiting() - {first}), SECONDS, 'second query')
-        own.exec_driver_sql('UNLOCK TABLES')
+        wait_until(lambda: bool(waiting(engine)), SECONDS, 'query')
+        [first] = waiting(engine)
+        own.exec_driver_sql(KILL[dialect].format(first))
+        wait_until(lambda: bool(waiting(engine) - {first}), SECONDS, 'second query')
+        own.exec_driver_sql(UNLOCK[dialect])
         assert asked.result() == BOTH
 
 
+@ON_POSTGRESQL
+def test_the_server_does_not_wait_for_a_lock_for_ever(
+    databases: NovaDatabases, reader: HostReader
+) -> None:
+    """Who has asked in vain leaves no process with it that waits for the end of a migration."""
+    engine = databases.engines['cell1']
+    with ThreadPoolExecutor(1) as pool, locked(engine, 'compute_nodes'):
+        asked = pool.submit(hosts, reader)
+        wait_until(lambda: bool(waiting(engine)), SECONDS, 'query')
+        assert asked.result() == {'h2'}
+        reader.cells.close()  # no probe comes that waits, too
+        wait_until(lambda: not waiting(engine), SECONDS, 'end of what waits')
+
+
+@ON_MARIADB
 def test_a_table_that_is_locked(databases: NovaDatabases, reader: HostReader) -> None:
     """Probes find out that it would be waited for, too, though the server answers."""
     [cell1] = [cell for cell in reader.cells.all() if cell.name == 'cell1']
@@ -122,19 +165,18 @@ def test_a_table_that_is_locked(databases: NovaDatabases, reader: HostReader) ->
         wait_until(lambda: own.exec_driver_sql(probed).scalar_one() > 0, SECONDS, 'probe')
         assert hosts(reader) == {'h2'}
         with pytest.raises(DatabaseUnavailable, match='no answer within'):
-            cell1.database.rows(sa.select(sa.literal(1)))
+            cell1.database.rows('services', ('id',))
     wait_until(lambda: hosts(reader) == BOTH, SECONDS, 'use of the cell')
 
 
-def test_no_connection_is_left(
-    server: MariaDB, databases: NovaDatabases, caplog: pytest.LogCaptureFixture
-) -> None:
+@ON_MARIADB
+def test_no_connection_is_left(databases: NovaDatabases, caplog: pytest.LogCaptureFixture) -> None:
     """The cell is left out, with the server's own words, as long as that is so."""
     name = databases.engines['cell1'].url.database
     admin = databases.engines['cell2']
     with admin.begin() as connection:
         connection.exec_driver_sql("CREATE USER few IDENTIFIED BY 'x' WITH MAX_USER_CONNECTIONS 9")
-        connection.exec_driver_sql(f'GRANT SELECT ON {name}.* TO few')
+        connection.exec_driver_sql(f'GRANT SELECT ON `{name}`.* TO few')
     url = databases.engines['cell1'].url.set(username='few', password='x')
     with databases.api.begin() as connection:
         mapping = tables.cell_mappings
@@ -150,6 +192,49 @@ def test_no_connection_is_left(
         wait_until(lambda: hosts(reader) == BOTH, SECONDS, 'connection')
 
 
+@pytest.mark.parametrize(
+    ('server', 'databases'),
+    [(MariaDB, ''), (PostgreSQL, 'psycopg2'), (PostgreSQL, 'psycopg')],
+    indirect=True,
+)
+def test_a_migration(
+    databases: NovaDatabases, reader: HostReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Columns go and come while requests read them, in digests, too: each finds all hosts, as
+    they are when nothing changes any more."""
+    engine, rounds = databases.engines['cell1'], queue.SimpleQueue[None]()
+    migrations = (
+        'ALTER TABLE compute_nodes DROP COLUMN cpu_allocation_ratio',
+        'ALTER TABLE services DROP COLUMN disabled_reason',
+        'ALTER TABLE compute_nodes ADD COLUMN cpu_allocation_ratio FLOAT DEFAULT 7',
+        'ALTER TABLE services ADD COLUMN disabled_reason VARCHAR(255)',
+        'ALTER TABLE instances DROP COLUMN project_id',
+        'ALTER TABLE instances ADD COLUMN project_id VARCHAR(255)',
+    )
+
+    def migrate() -> None:
+        for statement in migrations:
+            with engine.begin() as connection:
+                connection.exec_driver_sql(statement)
+            for _ in range(3):
+                rounds.get(timeout=SECONDS)
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(migrate)
+        while not done.done():
+            assert hosts(reader) == BOTH
+            rounds.put(None)
+        done.result()
+    [cell1] = [cell for cell in reader.cells.all() if cell.name == 'cell1']
+    cell1.database.look_again()
+    found = reader.read(None, a_request(), instances=False).hosts.values()
+    assert {host.host: host.cpu_allocation_ratio for host in found} == {'h1': 7.0, 'h2': 4.0}
+    # oslo.db itself warns of an error of PostgreSQL that it does not know.
+    ours = [each for each in caplog.records if each.name.startswith('nova')]
+    assert [each for each in ours if each.levelname == 'WARNING'] == []
+
+
+@ON_MARIADB
 def test_a_deadlock(databases: NovaDatabases) -> None:
     """A transaction that another one keeps from its end is done again."""
     engine = databases.engines['cell1']
@@ -179,3 +264,43 @@ def test_a_deadlock(databases: NovaDatabases) -> None:
     with engine.connect() as connection:
         found = connection.exec_driver_sql('SELECT n FROM pair ORDER BY id').scalars().all()
     assert found == [2, 2, 1, 1]
+
+
+@ON_POSTGRESQL
+@BOTH_DRIVERS
+def test_every_change_is_seen_by_the_next_request(databases: NovaDatabases) -> None:
+    """What a request sees is what a full read sees that is made for it."""
+
+    @given(steps=STORY)
+    @example(
+        steps=[
+            ('update_nodes', HOSTS, {'free_ram_mb': 1024}, {'updated_at': None}),
+            ('read',),
+            ('update_nodes', HOSTS, {'free_ram_mb': 2048}, {'updated_at': None}),
+        ]
+    )
+    @settings(max_examples=15, deadline=None)
+    def tell(steps: list) -> None:
+        story = Story(databases)
+        story.tell(steps)
+        story.close()
+
+    tell()
+
+
+@ON_POSTGRESQL
+@BOTH_DRIVERS
+def test_rows_are_read_that_have_changed(databases: NovaDatabases, reader: HostReader) -> None:
+    """The others are told by their digests, and stay with the server."""
+    asked: list[str] = []
+
+    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        asked.append(statement)
+
+    for cell in reader.cells.enabled():
+        sa.event.listen(cell.database.engine, 'before_cursor_execute', note)
+    assert hosts(reader) == BOTH
+    tables = [each for each in asked if 'FROM compute_nodes' in each or 'FROM services' in each]
+    silent = [each for each in tables if 'last_seen_up' in each]
+    digests = [each for each in tables if 'bit_xor' in each]
+    assert (len(silent), len(digests), len(tables)) == (2, 4, 6)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from .client import NovaClient, new_uuids
-from .compute_rows import Compute, Flavor, now
-from .daemon import Daemon
-from .nova_cloud import NovaCloud
-from .nova_release import Config
-from .processes import free_port, wait_until
+from tests.lab.client import NovaClient, new_uuids
+from tests.lab.compute_rows import Compute, Flavor, now
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import Config
+from tests.lab.processes import free_port, wait_until
 
 PATIENCE = 60
 # nova-scheduler waits so long before it looks for the first time, and again before each time.

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 from novasched.cmd import novaschedctl
-from novasched.explaining import report
-from novasched.recorder.store import Archive
-
-from .client import NovaClient, Refused, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon
-from .nova_cloud import NovaCloud
-from .processes import wait_until
-from .proxy import Proxy, Rule, answer, every
+from novasched.observe import explain
+from novasched.observe.records.store import RecordReader
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.processes import wait_until
+from tests.lab.proxy import Proxy, Rule, answer, every
 
 SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=6000)
 SOON = 60.0
@@ -148,16 +147,16 @@ def explained(
 
     def is_told(name: str, server: str) -> bool:
         """Placement is asked again after the answer, and the record made anew."""
-        with closing(Archive(path)) as archive:
-            for record in archive.of(server):
-                told[name] = json.loads(report.as_json(record, 0, None, None))
+        with closing(RecordReader(path)) as reader:
+            for record in reader.of(server):
+                told[name] = json.loads(explain.as_json(record, 0, None, None))
         return name in told and told[name]['headline'] != NO_OFFER
 
     with Proxy(cloud.placement_url) as proxy:
         config = {
             'scheduler': {'limit_tenants_to_placement_aggregate': True},
             'placement': {'endpoint': proxy.url},
-            'novasched': {'decisions_file': path},
+            'novasched': {'decisions_file': path, 'placement_patience': 0},
         }
         with Daemon(cloud, config):
             client.select_destinations(new_uuids(), SMALL)

@@ -13,15 +13,14 @@ from typing import Any
 import psutil
 import pytest
 
-from novasched.rpc.server import WAITING
-
-from . import broker
-from .crowd import HUGE, Crowd, crowd
-from .daemon import Daemon, is_reference
-from .gate import WAIT, Gate, gate_before
-from .nova_cloud import NovaCloud
-from .processes import wait_until
-from .tunnel import Tunnel
+from novasched.rpc.server import MAX_WAITING_MESSAGES
+from tests.lab import broker
+from tests.lab.crowd import HUGE, Crowd, crowd
+from tests.lab.daemon import Daemon, is_reference
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.processes import wait_until
+from tests.lab.proxy import WAIT, Proxy
+from tests.lab.tunnel import Tunnel
 
 FLOOD = int(os.environ.get('NOVASCHED_TEST_FLOOD', '300'))
 PER_MESSAGE, PER_THREAD = 60_000, 1_000_000
@@ -45,7 +44,7 @@ def hosts(cloud: NovaCloud) -> NovaCloud:
 
 @pytest.fixture
 def callers(hosts: NovaCloud) -> Iterator[Crowd]:
-    """Who ask."""
+    """Clients."""
     with crowd(hosts.amqp_url) as made:
         yield made
 
@@ -96,7 +95,7 @@ def test_a_flood(hosts: NovaCloud, callers: Crowd) -> None:
     assert {each for each in everybody if callers.hosts[each] is None} == set(impossible)
     assert hosts.all_allocations().keys() == set(possible)
     assert min(refused) > 0
-    most = min(FLOOD, WAITING) * PER_MESSAGE + 64 * PER_THREAD
+    most = min(FLOOD, MAX_WAITING_MESSAGES) * PER_MESSAGE + 64 * PER_THREAD
     assert max(each.grown for each in found) < most
 
 
@@ -104,9 +103,9 @@ REFUSAL = 'Got no allocation candidates'
 
 
 @pytest.fixture
-def gate(hosts: NovaCloud) -> Iterator[Gate]:
+def gate(hosts: NovaCloud) -> Iterator[Proxy]:
     """Placement."""
-    with gate_before(hosts.placement_url) as made:
+    with Proxy(hosts.placement_url) as made:
         yield made
 
 
@@ -118,7 +117,7 @@ def wire(hosts: NovaCloud) -> Iterator[Tunnel]:
 
 
 @pytest.fixture
-def slow(hosts: NovaCloud, gate: Gate, wire: Tunnel) -> Iterator[Daemon]:
+def slow(hosts: NovaCloud, gate: Proxy, wire: Tunnel) -> Iterator[Daemon]:
     """A scheduler of one thread, whose requests take until the gate is opened."""
     options: dict[str, dict[str, Any]] = {
         'DEFAULT': {
@@ -131,42 +130,42 @@ def slow(hosts: NovaCloud, gate: Gate, wire: Tunnel) -> Iterator[Daemon]:
     with Daemon(hosts, options) as running:
         gate.shut()
         yield running
-        gate.opened.set()
+        gate.open()
     broker.purge(hosts.amqp_url)
 
 
-def begun(callers: Crowd, gate: Gate) -> str:
+def begun(callers: Crowd, gate: Proxy) -> str:
     """The server of a request that is being scheduled, and lasts until the gate is opened."""
     [server] = callers.ask(1)
-    assert gate.waiting.acquire(timeout=WAIT)
+    gate.wait_for_hanging()
     return server
 
 
 def test_most_stays_with_the_broker(
-    hosts: NovaCloud, slow: Daemon, gate: Gate, callers: Crowd
+    hosts: NovaCloud, slow: Daemon, gate: Proxy, callers: Crowd
 ) -> None:
     """A scheduler takes so many messages as it can keep from giving up and no more. When it
     ends, those that it has not begun go to others at once, and that in progress is answered."""
     depth = lambda: broker.depth(hosts.amqp_url)  # noqa: E731
-    first, rest = begun(callers, gate), max(FLOOD - WAITING, 100)
+    first, rest = begun(callers, gate), max(FLOOD - MAX_WAITING_MESSAGES, 100)
     with watched(slow) as [memory]:
-        callers.ask(WAITING + rest)
+        callers.ask(MAX_WAITING_MESSAGES + rest)
         wait_until(lambda: depth() == rest, WAIT, 'end of taking')
         memory.look()
-    print(f'{WAITING} waiting: {memory.grown // 2**20} MiB more')
-    assert memory.grown < WAITING * PER_MESSAGE
+    print(f'{MAX_WAITING_MESSAGES} waiting: {memory.grown // 2**20} MiB more')
+    assert memory.grown < MAX_WAITING_MESSAGES * PER_MESSAGE
     os.kill(slow.pid, signal.SIGTERM)
-    wait_until(lambda: depth() == WAITING + rest, WAIT, 'giving back')
+    wait_until(lambda: depth() == MAX_WAITING_MESSAGES + rest, WAIT, 'giving back')
     assert slow.alive()
-    gate.opened.set()
+    gate.open()
     callers.listen(lambda: callers.answered([first]), WAIT, 'answer')
     assert slow.wait() == 0
 
 
 def test_a_crash_loses_what_was_begun(
-    hosts: NovaCloud, slow: Daemon, gate: Gate, callers: Crowd
+    hosts: NovaCloud, slow: Daemon, gate: Proxy, callers: Crowd
 ) -> None:
-    """What waits in a scheduler that is killed is answered by another one."""
+    """Messages that wait in a scheduler that is killed are answered by another one."""
     lost, others = begun(callers, gate), callers.ask(20)
     wait_until(lambda: broker.depth(hosts.amqp_url) == 0, WAIT, 'taking')
     slow.kill()
@@ -177,7 +176,7 @@ def test_a_crash_loses_what_was_begun(
 
 
 def test_a_lost_connection(
-    hosts: NovaCloud, slow: Daemon, gate: Gate, callers: Crowd, wire: Tunnel
+    hosts: NovaCloud, slow: Daemon, gate: Proxy, callers: Crowd, wire: Tunnel
 ) -> None:
     """The broker sends all anew that waits in a scheduler which it has lost; each of them is
     served once, and what is in progress is finished."""
@@ -187,33 +186,33 @@ def test_a_lost_connection(
     wire.cut()
     wait_until(lambda: 'Reconnected to AMQP server' in slow.text(), WAIT, 'connection')
     wait_until(taken, WAIT, 'taking once more')
-    gate.opened.set()
+    gate.open()
     everybody += callers.ask(1)  # comes after all that would come twice
     callers.listen(lambda: callers.answered(everybody), WAIT, 'answers')
     assert callers.answers == dict.fromkeys(everybody, 1)
 
 
-def test_those_who_wait_are_told(slow: Daemon, gate: Gate, callers: Crowd) -> None:
-    """Who gives up after two seconds of silence hears of the scheduler for as long as it
+def test_heartbeats_while_waiting(slow: Daemon, gate: Proxy, callers: Crowd) -> None:
+    """A caller that gives up after two seconds of silence hears of the scheduler for as long as it
     takes, before its request is begun and after; then it gets its answer."""
     everybody = [begun(callers, gate), *callers.ask(20, patience=IMPATIENT)]
     last = everybody[-1]
     callers.listen(lambda: callers.heartbeats[last] > 2, WAIT, 'heartbeats')
-    gate.opened.set()
+    gate.open()
     callers.listen(lambda: callers.answered(everybody), WAIT, 'answers')
     assert None not in callers.hosts.values()
 
 
-def test_nobody_is_scheduled_who_has_given_up(
-    hosts: NovaCloud, slow: Daemon, gate: Gate, callers: Crowd
+def test_expired_requests_are_dropped(
+    hosts: NovaCloud, slow: Daemon, gate: Proxy, callers: Crowd
 ) -> None:
-    """What has waited for longer than its caller does is dropped, with a line in the log that
+    """A request that has waited for longer than its caller does is dropped, with a line in the log that
     names request and server; others are served in the order in which they came."""
     first, late, last = begun(callers, gate), callers.ask(2, lifetime=3), callers.ask(2)
     wait_until(lambda: slow.text().count('is dropped, since its caller') == 2, WAIT, 'lines')
     for server in late:
         assert f"for instances ['{server}'] is dropped" in slow.text()
-    gate.opened.set()
+    gate.open()
     callers.listen(lambda: callers.answered([first, *last]), WAIT, 'answers')
     assert list(callers.answers) == [first, *last]
     assert not hosts.all_allocations().keys() & set(late)

@@ -12,15 +12,13 @@ import pytest
 import sqlalchemy as sa
 
 import novasched.cells
-
-from .checked import checked
-from .client import NovaClient, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon, is_reference
-from .hidden import a_secret
-from .nova_cloud import NovaCloud
-from .processes import wait_until
-from .servers import Server
+from tests.lab.client import NovaClient, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon, checked, is_reference
+from tests.lab.hidden import a_secret
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.processes import wait_until
+from tests.lab.servers import Server
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler writes more')
 
@@ -36,7 +34,7 @@ EVERYTHING = {
 STATEMENT = re.compile(r'^    ((?:CREATE USER|GRANT) .*);$', re.M)
 
 PATIENCE = 60
-TOOLS = ('flavors.py',)
+TOOLS = {'flavors', 'flavor_extra_specs'}
 """The readers that ``novaschedctl`` alone has use for."""
 WITHOUT, WITH = (0,), (0, 1)
 """The parts of the page: what everybody needs, and what discovery does."""
@@ -157,7 +155,7 @@ def test_the_grants_of_the_documentation_are_needed(cloud: NovaCloud) -> None:
     for path in Path(novasched.cells.__file__).parent.glob('*.py'):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and node.value in known:
-                named[path.name in TOOLS].add(node.value)
+                named[node.value in TOOLS].add(node.value)
     granted = set(re.findall(r' ON nova_\w+\.(\w+) TO ', '\n'.join(written(WITH))))
     assert granted == named[False]
     assert all(f'``nova_api.{name}``' in PAGE.read_text() for name in named[True] - granted)

@@ -20,14 +20,14 @@ import sqlalchemy as sa
 from oslo_config import cfg
 from oslo_context.context import RequestContext
 
-from novasched.notify.sender import ContextSerializer, make_transport, register
-from tests.unit.rpc.wire import CALLS, context_of
-
-from . import broker, told
-from .daemon import Daemon
-from .notices import calling, listening
-from .nova_cloud import NovaCloud
-from .processes import wait_until
+from novasched.rpc.notifications.sender import ContextSerializer, make_transport, register
+from tests.lab import broker, told
+from tests.lab.daemon import Daemon
+from tests.lab.notices import listening
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.processes import wait_until
+from tests.lab.steady import Caller
+from tests.lab.wire import CALLS, context_of
 
 PATIENCE = 120.0
 QUEUE = f'novasched-shadow-{socket.gethostname()}'
@@ -88,7 +88,7 @@ class Cloud:
             Daemon(
                 self.cloud, config(self.form), [self.cloud.nova.script('nova-scheduler')]
             ) as daemon,
-            calling(self.cloud.config('caller')) as caller,
+            Caller(self.cloud.config('caller')) as caller,
             self._conductor() as refuse,
             listening(self.cloud.amqp_url) as others,
             _running(command) as shadow,

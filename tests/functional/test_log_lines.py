@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import re
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,13 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.parity.rankings.proxy import Exchange, Proxy
-from tests.unit.rpc.wire import CALLS, context_of
-
-from . import told
-from .daemon import Daemon
-from .notices import Caller, calling
-from .nova_cloud import NovaCloud
+from tests.lab import told
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.proxy import Proxy
+from tests.lab.steady import Caller
+from tests.lab.wire import CALLS, context_of
 
 Line = tuple[str, str, str]
 """Logger, level, text."""
@@ -58,33 +56,27 @@ BEST = told.HOSTS[-1]
 BIG = 262000  # MiB, of the 262144 that the best host has
 
 
-class Meanwhile(Proxy):
-    """Before a scheduler, and lets something happen once Placement has offered candidates."""
-
-    happens: Callable[[], None] | None = None
-
-    def keep(self, exchange: Exchange) -> None:
-        super().keep(exchange)
-        happens, self.happens = self.happens, None
-        if exchange.path == '/allocation_candidates' and happens:
-            happens()
-
-
 @dataclass(frozen=True)
 class Scheduler:
     """A scheduler, and what it logs."""
 
     daemon: Daemon
-    between: Meanwhile
+    between: Proxy
     caller: Caller
     cloud: NovaCloud
 
     def lines(self, arguments: dict[str, Any], happens: Callable[[], None] | None) -> list[Line]:
-        """What it logs for a request, of what is watched."""
-        before = len(self.daemon.text())
-        self.between.happens = happens
+        """What it logs for a request, of what is watched; something happens once Placement has
+        offered candidates."""
+        before, due = len(self.daemon.text()), [happens] if happens else []
+
+        def hear(_method: str, path: str, *_rest: object) -> None:
+            if due and path.startswith('/allocation_candidates'):
+                due.pop()()
+
+        self.between.heard = hear
         self.caller.select(self.daemon.host, arguments, context_of(CALLS['boot']))
-        self.between.happens = None
+        self.between.heard = None
         for server in self.cloud.all_allocations():
             self.cloud.placement.release(server)
         return [each for each in map(_line, self.daemon.text()[before:].splitlines()) if each]
@@ -111,12 +103,10 @@ def pair(cloud: NovaCloud) -> Iterator[tuple[Scheduler, Scheduler]]:
     """Both on one furnished cloud, with debugging on."""
     told.furnish(cloud)
     with ExitStack() as stack:
-        caller = stack.enter_context(calling(cloud.config('caller')))
+        caller = stack.enter_context(Caller(cloud.config('caller')))
         found = []
         for command in ([cloud.nova.script('nova-scheduler')], []):
-            between = stack.enter_context(Meanwhile(cloud.placement_url))
-            threading.Thread(target=between.serve_forever, kwargs={'poll_interval': 0.05}).start()
-            stack.callback(between.shutdown)
+            between = stack.enter_context(Proxy(cloud.placement_url))
             config = {
                 'DEFAULT': {'debug': True, 'logging_debug_format_suffix': ''},
                 'filter_scheduler': {'enabled_filters': ','.join(told.FILTERS)},

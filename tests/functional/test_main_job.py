@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from .client import Group, NovaClient, Refused, new_uuids
-from .compute_rows import Compute, Flavor
-from .daemon import Daemon
-from .nova_cloud import NovaCloud
-from .processes import wait_until
+from tests.lab.client import Group, NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Compute, Flavor
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.processes import wait_until
 
 SMALL = Flavor(vcpus=1, ram_mb=1024, disk_gb=10)
 LARGE = Flavor(vcpus=4, ram_mb=8192, disk_gb=40)
@@ -181,7 +181,7 @@ class TestFiftyHosts:
     def test_service_row(self, fifty_hosts: NovaCloud, client: NovaClient, daemon: Daemon) -> None:
         """The scheduler's service is up in nova's own eyes, of the deployment's version, and
         its heart beats."""
-        [service] = [one for one in client.services() if one['host'] == daemon.host]
+        [service] = [one for one in client('services') if one['host'] == daemon.host]
         assert service == {
             'host': daemon.host,
             'binary': 'nova-scheduler',
@@ -202,12 +202,14 @@ class TestFiftyHosts:
         """What computes and the API cast is taken without complaint."""
         aggregate = fifty_hosts.add_aggregate('cast', ['host-01', 'host-02'])
         [server] = new_uuids()
-        client.update_aggregates([aggregate])
-        client.delete_aggregate(id=99, uuid=new_uuids()[0], name='gone', hosts=[], metadata={})
-        client.update_instance_info('host-01', [{'uuid': server, 'host': 'host-01'}])
-        client.sync_instance_info('host-01', [server])
-        client.delete_instance_info('host-01', server)
-        client.sync_instance_info('a-host-that-nobody-knows', [server])
+        client('update_aggregates', uuids=[aggregate])
+        client('delete_aggregate', id=99, uuid=new_uuids()[0], name='gone', hosts=[], metadata={})
+        client(
+            'update_instance_info', host='host-01', instances=[{'uuid': server, 'host': 'host-01'}]
+        )
+        client('sync_instance_info', host='host-01', instance_uuids=[server])
+        client('delete_instance_info', host='host-01', instance_uuid=server)
+        client('sync_instance_info', host='a-host-that-nobody-knows', instance_uuids=[server])
         assert client.ping('still there') == {'service': 'scheduler', 'arg': 'still there'}
         assert len(client.select_destinations(new_uuids(), SMALL)) == 1
         assert 'Traceback' not in daemon.text()

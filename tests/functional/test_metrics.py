@@ -17,18 +17,17 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from novasched.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, METRICS
-from novasched.records.figures import RESULTS
-
-from .client import NovaClient, Refused, new_uuids
-from .compute_rows import Flavor
-from .crowd import crowd
-from .daemon import Daemon
-from .gate import gate_before
-from .http_flood import flood
-from .nova_cloud import NovaCloud
-from .processes import free_port, wait_until
-from .prometheus import RULES, Prometheus, expressions, promtool
+from novasched.observe.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, METRICS
+from novasched.scheduler.decision import RESULTS
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.crowd import crowd
+from tests.lab.daemon import Daemon
+from tests.lab.http_flood import flood
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.processes import free_port, wait_until
+from tests.lab.prometheus import RULES, Prometheus, expressions, promtool
+from tests.lab.proxy import Proxy
 
 WAIT = 30.0
 SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=1_000_000)
@@ -112,7 +111,7 @@ def test_counts(cloud: NovaCloud, client: NovaClient) -> None:
     with Daemon(cloud, config) as daemon:
         both = lambda: samples(bind).get(('novasched_workers',)) == 2  # noqa: E731
         wait_until(both, WAIT, 'both workers')
-        client.sync_instance_info('host-1', [])
+        client('sync_instance_info', host='host-1', instance_uuids=[])
         ask(6, 3)
         wait_until(lambda: counted(6, 3), WAIT, 'counts')
         worker = children(daemon, 'worker')[0]
@@ -129,15 +128,15 @@ def wanted(placed: int, refused: int) -> dict[tuple[str, ...], float]:
         ('novasched_requests_total', 'placed'): placed,
         ('novasched_requests_total', 'refused'): refused,
         ('novasched_requests_total', 'failed'): 0,
-        ('novasched_servers_placed_total',): placed,
+        ('novasched_instances_placed_total',): placed,
         ('novasched_request_duration_seconds_count',): placed + refused,
         ('novasched_step_duration_seconds_count', 'placement'): placed + refused,
         ('novasched_step_duration_seconds_count', 'claim'): placed,
         ('novasched_filter_hosts_in_total', 'ComputeFilter'): 2 * placed,
         ('novasched_filter_hosts_out_total', 'ComputeFilter'): 2 * placed,
         ('novasched_claims_refused_total',): 0,
-        ('novasched_casts_total', 'handled'): 2,  # one that each of the workers heard
-        ('novasched_message_wait_seconds_count',): placed + refused + 2,
+        ('novasched_casts_total', 'ignored'): 2,  # one that each of the workers heard
+        ('novasched_message_wait_seconds_count',): placed + refused,
         ('novasched_messages_waiting',): 0,
         ('novasched_snapshot_hosts',): 2,
     }
@@ -149,19 +148,20 @@ def test_what_fails(cloud: NovaCloud, client: NovaClient) -> None:
     cloud.reset()
     cloud.add_host('host-1')
     bind = f'127.0.0.1:{free_port()}'
-    left_alone = lambda: samples(bind).get(('novasched_breaker_open', '', 'placement'))  # noqa: E731
-    with gate_before(cloud.placement_url) as gate:
+    breaker_open = lambda: samples(bind).get(('novasched_breaker_open', '', 'placement'))  # noqa: E731
+    with Proxy(cloud.placement_url) as gate:
         placement = {'endpoint': gate.url, 'timeout': 1}
-        with Daemon(cloud, {'novasched': {'metrics_bind': bind}, 'placement': placement}):
-            wait_until(lambda: left_alone() == 0, WAIT, 'metrics')
+        own = {'metrics_bind': bind, 'placement_patience': 0}
+        with Daemon(cloud, {'novasched': own, 'placement': placement}):
+            wait_until(lambda: breaker_open() == 0, WAIT, 'metrics')
             gate.shut()
             with pytest.raises(Refused):
                 client.select_destinations(new_uuids(1), SMALL)
-            wait_until(lambda: left_alone() == 1, WAIT, 'open breaker')
+            wait_until(lambda: breaker_open() == 1, WAIT, 'open breaker')
             results = {each: samples(bind)['novasched_requests_total', each] for each in RESULTS}
             assert results == {'placed': 0, 'refused': 0, 'failed': 1}
-            gate.opened.set()
-            wait_until(lambda: left_alone() == 0, WAIT, 'closed breaker')
+            gate.open()
+            wait_until(lambda: breaker_open() == 0, WAIT, 'closed breaker')
 
 
 def test_what_prometheus_makes_of_it(cloud: NovaCloud, client: NovaClient, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_the_process_that_serves(cloud: NovaCloud, client: NovaClient) -> None:
         web.kill()
         wait_until(lambda: children(daemon, 'web') not in ([web], []), WAIT, 'another process')
         client.select_destinations(new_uuids(1), SMALL)
-        one = lambda: samples(bind).get(('novasched_servers_placed_total',)) == 1  # noqa: E731
+        one = lambda: samples(bind).get(('novasched_instances_placed_total',)) == 1  # noqa: E731
         wait_until(one, WAIT, 'metrics')
         assert children(daemon, 'worker') == [worker]
         [web] = children(daemon, 'web')
@@ -282,7 +282,7 @@ def test_a_flood(cloud: NovaCloud) -> None:
             callers.listen(lambda: callers.answered(servers), 4 * WAIT, 'answer for all')
         assert callers.answers == dict.fromkeys(servers, 1)
         assert None not in callers.hosts.values()
-        counted = lambda: samples(bind)['novasched_servers_placed_total',] == 60  # noqa: E731
+        counted = lambda: samples(bind)['novasched_instances_placed_total',] == 60  # noqa: E731
         wait_until(counted, WAIT, 'metrics')
         assert psutil.Process(daemon.pid).children() == before
         assert len(daemon.text()) < 200_000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the real nova-scheduler and ours say on the notification bus of the same requests."""
+"""Notifications of nova-scheduler and of novasched, compared for the same requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.rpc.wire import CALLS, context_of
-
-from . import told
-from .daemon import Daemon
-from .notices import Bus, Caller, Message, calling, listening
-from .nova_cloud import NovaCloud
-from .processes import free_port, wait_until
+from tests.lab import told
+from tests.lab.daemon import Daemon
+from tests.lab.notices import Bus, Message, listening
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.processes import free_port, wait_until
+from tests.lab.steady import Caller
+from tests.lab.wire import CALLS, context_of
 
 QUEUES = {
     'unversioned': ('notifications.info',),
@@ -48,7 +48,7 @@ class Scheduler:
     formats: tuple[str, ...]
 
     def ask(self, arguments: Mapping[str, Any]) -> tuple[Any, list[Message]]:
-        """Whether it places the servers, or how it refuses; and what it says of that."""
+        """Its answer, or its refusal; and the notifications of it."""
         context = context_of(CALLS['boot']) | {'auth_token': told.TOKEN}
         answer = self.caller.select(self.daemon.host, arguments, context)
         found = self.bus.drain() + self._last(context)
@@ -57,7 +57,7 @@ class Scheduler:
         return 'places' if isinstance(answer, list) else answer, found
 
     def _last(self, context: Mapping[str, Any]) -> list[Message]:
-        """What it says later, up to what it says of one more request."""
+        """Later notifications, up to those of one more request."""
         marked = {**context, 'request_id': 'req-mark'}
         uuid = '00000000-0000-4000-8000-00000000ffff'
         arguments = told.changed('boot', {'instance_uuid': uuid}, instance_uuids=[uuid])
@@ -100,7 +100,7 @@ def pair(request: pytest.FixtureRequest, cloud: NovaCloud) -> Iterator[Pair]:
         'novasched': {'in_flight_timeout': 0},
     }
     with ExitStack() as stack:
-        caller = stack.enter_context(calling(cloud.config('caller')))
+        caller = stack.enter_context(Caller(cloud.config('caller')))
         bus = stack.enter_context(listening(cloud.amqp_url))
         both = [
             Scheduler(
@@ -126,7 +126,7 @@ def test_both_say_the_same(pair: Pair, cloud: NovaCloud, case: str) -> None:
 
 @pytest.mark.parametrize('pair', [ALONE], indirect=True)
 def test_versioned_alone(pair: Pair, cloud: NovaCloud) -> None:
-    """Nobody hears the other format then, nor a difference from nova."""
+    """Only the versioned format is sent then, as nova sends it."""
     _check(pair, cloud, 'boot')
 
 
@@ -182,7 +182,7 @@ def test_nobody_waits_for_the_bus(cloud: NovaCloud) -> None:
         },
     }
     arguments = told.changed('boot', {})
-    with calling(cloud.config('caller')) as caller, Daemon(cloud, config) as daemon:
+    with Caller(cloud.config('caller')) as caller, Daemon(cloud, config) as daemon:
         for _ in range(3):
             answer = caller.select(daemon.host, arguments, context_of(CALLS['boot']))
             assert isinstance(answer, list)

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.reports import a_numa_cell, a_numa_topology, some_devices
-
-from .client import NovaClient, Refused, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon, is_reference
-from .nova_cloud import NovaCloud
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon, is_reference
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 
 FILTERS = {
     'filter_scheduler': {

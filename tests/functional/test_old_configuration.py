@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from .client import NovaClient, Refused, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon, is_reference
-from .nova_cloud import NovaCloud
-from .nova_release import Config
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon, is_reference
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import Config
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='it knows these options no more')
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.reports import a_numa_cell, a_numa_topology, some_devices
+from tests.lab.client import NovaClient, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon, is_reference
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
+from tests.lab.wire import MESSAGES
 
-from .client import NovaClient, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon, is_reference
-from .nova_cloud import NovaCloud
-
-LINES = Path(__file__).with_name('messages').joinpath('old.jsonl').read_text().splitlines()
+LINES = (MESSAGES / 'old.jsonl').read_text().splitlines()
 SERVER = '0d9ad9f1-7a1c-4bd2-8a2b-4d1a0c6e0b01'
 OTHER = '0d9ad9f1-7a1c-4bd2-8a2b-4d1a0c6e0b02'
 """A server of the same group, on the host 'taken'."""
@@ -32,7 +31,7 @@ HOSTS = {
 
 
 def named(line: str) -> str:
-    """Who sends what."""
+    """The name of a case: sender and message."""
     message = json.loads(line)
     return f'{message["from"]}-{message["version"]}-{message["case"]}'
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import requests
 
-from .client import NovaClient, Refused, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon
-from .nova_cloud import NovaCloud
-from .processes import free_port, wait_until
-from .tunnel import Tunnel
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.processes import free_port, wait_until
+from tests.lab.tunnel import Tunnel
 
 WAIT = 30.0
 SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=6000)

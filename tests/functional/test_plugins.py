@@ -11,11 +11,11 @@ from textwrap import dedent
 
 import pytest
 
-from .client import NovaClient, Refused, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon, is_reference
-from .nova_cloud import PROJECT, NovaCloud
-from .nova_release import Config, NovaRelease
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon, is_reference
+from tests.lab.nova_cloud import PROJECT, NovaCloud
+from tests.lab.nova_release import Config, NovaRelease
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='what is tested is our own loading')
 
@@ -25,8 +25,8 @@ BLAZAR = 'blazarnova.scheduler.filters.blazar_filter.BlazarFilter'
 CODE = """
     import os
 
-    from novasched.filters import Filter
-    from novasched.weighers import Weigher
+    from novasched.scheduler.filters import Filter
+    from novasched.scheduler.weighers import Weigher
 
 
     class OwnFilter(Filter):
@@ -165,12 +165,14 @@ class TestEntryPoints:
         assert chosen(client, hints={'own': own}) == host
 
     def test_one_that_raises(self, acme: Daemon, four_hosts: NovaCloud, client: NovaClient) -> None:
-        """It fails its request by name, claims nothing, and the next request is served."""
+        """It is named in the log, its request is refused and claims nothing, and the next
+        request is served."""
         before = four_hosts.all_allocations()
         hints = {'own': ['host-1'], 'broken': ['yes']}
         with pytest.raises(Refused) as caught:
             client.select_destinations(new_uuids(), Flavor(), hints=hints)
-        assert not caught.value.no_valid_host
-        assert 'BrokenFilter raised RuntimeError: out of order' in caught.value.remote_value
+        assert caught.value.no_valid_host
+        assert 'out of order' not in str(caught.value)
+        assert 'BadPlugin: BrokenFilter raised RuntimeError: out of order' in acme.text()
         assert four_hosts.all_allocations() == before
         assert chosen(client, hints={'own': ['host-1']}) == 'host-1'

@@ -17,31 +17,32 @@ import oslo_messaging
 import psutil
 import pytest
 
-from tests.unit.rpc.wire import a_spec
-
-from . import broker
-from .client import new_uuids
-from .daemon import Daemon, is_reference
-from .gate import WAIT, Gate, gate_before
-from .nova_cloud import PROJECT, NovaCloud
-from .processes import wait_until
-from .steady import Caller, arguments_for, load
+from tests.lab import broker
+from tests.lab.client import new_uuids
+from tests.lab.daemon import Daemon, is_reference
+from tests.lab.nova_cloud import PROJECT, NovaCloud
+from tests.lab.processes import wait_until
+from tests.lab.proxy import WAIT, Proxy
+from tests.lab.steady import Caller, arguments_for, load
+from tests.lab.wire import a_spec
 
 SECONDS = int(os.environ.get('NOVASCHED_TEST_SECONDS', '10'))
 QUEUE = broker.TOPIC
-SECRET = 'a-word-that-nobody-may-see'
+SECRET = 'kG7bQz2mXw9RtLp4'
 RELOADED = 'SIGHUP: reloaded'
 NEWEST = 20
 """So many decisions are in a Guru Meditation Report."""
 BEGUN = 'Starting to schedule for instances'
+STAY_UP = {'DEFAULT': {'service_down_time': 3600}}
+"""The computes report no more, and a machine may be slow."""
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler stops serving')
 
 
 @pytest.fixture(scope='module')
 def caller(cloud: NovaCloud) -> Iterator[Caller]:
-    """Who asks."""
-    with closing(Caller(cloud.config('caller'))) as made:
+    """A client."""
+    with Caller(cloud.config('caller')) as made:
         yield made
 
 
@@ -59,7 +60,7 @@ def hosts(cloud: NovaCloud) -> NovaCloud:
 @pytest.fixture
 def daemon(hosts: NovaCloud) -> Iterator[Daemon]:
     """A scheduler for them."""
-    with Daemon(hosts) as running:
+    with Daemon(hosts, STAY_UP) as running:
         yield running
 
 
@@ -139,14 +140,14 @@ class TestReload:
 
 
 @pytest.fixture
-def gate(hosts: NovaCloud) -> Iterator[Gate]:
+def gate(hosts: NovaCloud) -> Iterator[Proxy]:
     """A Placement for one scheduler alone, shut as soon as that runs."""
-    with gate_before(hosts.placement_url) as server:
+    with Proxy(hosts.placement_url) as server:
         yield server
 
 
 @pytest.fixture
-def gated(hosts: NovaCloud, gate: Gate) -> Iterator[Daemon]:
+def gated(hosts: NovaCloud, gate: Proxy) -> Iterator[Daemon]:
     """A scheduler whose requests take until the gate is opened."""
     with Daemon(hosts, {'placement': {'endpoint': gate.url}}) as running:
         gate.shut()
@@ -164,8 +165,8 @@ class TestEnd:
             moment = time.monotonic()
             wait_until(lambda: len(found.since(moment)) > 20, WAIT, 'requests')
 
-        third = Daemon(hosts)
-        with closing(third), Daemon(hosts) as second, load(caller, 8) as found:
+        third = Daemon(hosts, STAY_UP)
+        with closing(third), Daemon(hosts, STAY_UP) as second, load(caller, 8) as found:
             more()
             assert daemon.stop() == 0
             more()
@@ -177,7 +178,7 @@ class TestEnd:
 
     @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
     def test_what_is_in_progress(
-        self, hosts: NovaCloud, gated: Daemon, gate: Gate, caller: Caller, number: int
+        self, hosts: NovaCloud, gated: Daemon, gate: Proxy, caller: Caller, number: int
     ) -> None:
         """A scheduler that ends leaves the queue to others at once, and answers what it has
         taken, however long that lasts."""
@@ -191,30 +192,30 @@ class TestEnd:
                     wait_until(lambda: len(found.answers) > 40, WAIT, 'requests')
                 assert found.failures() == []
                 assert not any(each.done() for each in taken)
-            gate.opened.set()
+            gate.open()
             assert gated.wait(WAIT) == 0
             assert [each.result().error for each in taken] == [None] * 5
 
-    def test_the_second_time(self, gated: Daemon, gate: Gate, caller: Caller) -> None:
-        """Whoever asks twice does not want to wait."""
+    def test_the_second_time(self, gated: Daemon, gate: Proxy, caller: Caller) -> None:
+        """The second signal ends it at once."""
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(caller.place, server=gated.host, timeout=5)
-            assert gate.waiting.acquire(timeout=WAIT)
+            gate.wait_for_hanging()
             os.kill(gated.pid, signal.SIGTERM)
             wait_until(lambda: 'Stopping: requests in progress' in gated.text(), WAIT, 'word')
             assert gated.stop(WAIT) == 1
             assert 'MessagingTimeout' in str(asked.result().error)
 
-    def test_time_is_up(self, hosts: NovaCloud, gate: Gate, caller: Caller) -> None:
-        """What is not finished within graceful_shutdown_timeout is given up."""
+    def test_time_is_up(self, hosts: NovaCloud, gate: Proxy, caller: Caller) -> None:
+        """Requests not finished within graceful_shutdown_timeout are given up."""
         config = {
             'DEFAULT': {'graceful_shutdown_timeout': 1},
             'placement': {'endpoint': gate.url},
         }
         with Daemon(hosts, config) as running, ThreadPoolExecutor(1) as pool:
-            gate.opened.clear()
+            gate.shut()
             asked = pool.submit(caller.place, server=running.host, timeout=5)
-            assert gate.waiting.acquire(timeout=WAIT)
+            gate.wait_for_hanging()
             assert running.stop(WAIT) == 1
             assert 'MessagingTimeout' in str(asked.result().error)
 
@@ -249,7 +250,7 @@ class TestWorkers:
 
 
 def connected(process: psutil.Process, port: int | None) -> bool:
-    """Whether it has a connection to a port."""
+    """True if it has a connection to a port."""
     return any(
         each.raddr and each.raddr.port == port and each.status == psutil.CONN_ESTABLISHED
         for each in process.net_connections('tcp')
@@ -257,7 +258,7 @@ def connected(process: psutil.Process, port: int | None) -> bool:
 
 
 class TestProbes:
-    """What deployments ask whether it is alive."""
+    """Health probes of deployments."""
 
     def test_the_name(self, hosts: NovaCloud, daemon: Daemon) -> None:
         """kolla searches command lines for nova-scheduler, openstack-helm compares the name
@@ -294,14 +295,14 @@ class TestProbes:
             probe()
         assert worker.num_threads() <= before
 
-    def test_heartbeats(self, gated: Daemon, gate: Gate, caller: Caller) -> None:
+    def test_heartbeats(self, gated: Daemon, gate: Proxy, caller: Caller) -> None:
         """A caller that gives up after two seconds of silence waits for five."""
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(caller.place, server=gated.host, call_monitor_timeout=2)
-            assert gate.waiting.acquire(timeout=WAIT)
+            gate.wait_for_hanging()
             time.sleep(5)  # the time that has to pass
             assert not asked.done()
-            gate.opened.set()
+            gate.open()
             assert asked.result().error is None
 
 

@@ -7,21 +7,24 @@ The daemon tells whatever it and its libraries have to tell, at the level DEBUG.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
+import sqlalchemy as sa
 
-from tests.unit.rpc.wire import CALLS, context_of
-
-from .client import NovaClient, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon, is_reference
-from .notices import calling
-from .nova_cloud import NovaCloud
-from .nova_release import Config
-from .processes import free_port, wait_until
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon, is_reference
+from tests.lab.hidden import shown_as_such
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import Config
+from tests.lab.processes import free_port, wait_until
+from tests.lab.servers import Server
+from tests.lab.steady import Caller
+from tests.lab.wire import CALLS, context_of
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler tells them')
 
@@ -202,6 +205,93 @@ def test_a_cell_with_a_password(small_cloud: NovaCloud, client: NovaClient) -> N
         mappings.update('cell_mappings', {'database_connection': url}, uuid=whole['uuid'])
 
 
+WORD, STRONG = 'nova', 'kG7bQz2mXw9RtLp4'
+SEARCHED = (
+    r' DEBUG nova\.scheduler\.manager .*Starting to schedule for instances: ',
+    r' DEBUG nova\.filters .*Starting with 1 host\(s\)',
+    r' DEBUG nova\.filters .*Filter ComputeFilter returned 1 host\(s\)',
+    r' INFO nova\.filters .*Filter ComputeCapabilitiesFilter returned 0 hosts',
+    r' INFO nova\.filters .*Filtering removed all hosts for the request with instance ID ',
+    r' DEBUG nova\.scheduler\.manager .*Selected host: ',
+    r'weight_classes += \[\'nova\.scheduler\.weights\.all_weighers\'\]',
+    r'control_exchange += nova$',
+)
+"""Lines that operators search for, and options that they look up."""
+
+
+@pytest.fixture(params=[WORD, STRONG], ids=['a word', 'a strong one'])
+def own_user(
+    request: pytest.FixtureRequest, small_cloud: NovaCloud, mariadb: Server
+) -> Iterator[str]:
+    """The password of a user of all databases, who is the one that the cells' URLs name."""
+    password: str = request.param
+    engine = sa.create_engine(mariadb.url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            f"CREATE OR REPLACE USER scheduler@'%%' IDENTIFIED BY '{password}'"
+        )
+        connection.exec_driver_sql("GRANT ALL PRIVILEGES ON *.* TO scheduler@'%%'")
+    mappings = small_cloud.api
+    before = {row['uuid']: row['database_connection'] for row in mappings.rows('cell_mappings')}
+    for name, database in small_cloud.cells.items():
+        url = as_user(database.url, password)
+        mappings.update(
+            'cell_mappings', {'database_connection': url}, uuid=small_cloud.cell_uuids[name]
+        )
+    yield password
+    for uuid, url in before.items():
+        mappings.update('cell_mappings', {'database_connection': url}, uuid=uuid)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP USER IF EXISTS scheduler@'%%'")
+    engine.dispose()
+
+
+def as_user(url: str, password: str) -> str:
+    """A database's URL for that user."""
+    own = sa.make_url(url).set(username='scheduler', password=password)
+    return own.render_as_string(hide_password=False)
+
+
+def test_lines_that_operators_search_for(
+    small_cloud: NovaCloud, client: NovaClient, mariadb: Server, own_user: str
+) -> None:
+    """Whatever the password is, it is shown nowhere as one, and they stay as they are; so it is
+    when databases refuse the password, and say so."""
+    overrides = {
+        'api_database': {'connection': as_user(small_cloud.api.url, own_user)},
+        'database': {
+            'connection': as_user(small_cloud.cell0.url, own_user),
+            'connection_debug': 100,
+        },
+    }
+    none = Flavor(extra_specs={'capabilities:hypervisor_type': 'none'})
+    small_cloud.refresh_services()
+    with Daemon(small_cloud, loud(overrides)) as daemon:
+        assert len(client.select_destinations(new_uuids(), Flavor())) == 1
+        with pytest.raises(Refused):
+            client.select_destinations(new_uuids(), none)
+        os.kill(daemon.pid, signal.SIGUSR2)
+        wait_until(lambda: 'Configuration' in daemon.text(), LAST, 'report')
+        engine = sa.create_engine(mariadb.url)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("ALTER USER scheduler@'%%' IDENTIFIED BY 'another'")
+            for [number] in connection.exec_driver_sql(
+                "SELECT id FROM information_schema.processlist WHERE user = 'scheduler'"
+            ).all():
+                connection.exec_driver_sql(f'KILL {number}')
+        engine.dispose()
+        wait_until(lambda: 'Access denied' in daemon.text(), LAST, 'refusal')
+        assert daemon.stop() == 0
+    text = daemon.text()
+    assert shown_as_such(text, own_user) == []
+    if own_user == STRONG:
+        assert own_user not in text
+    assert [line for line in SEARCHED if not re.search(line, text, re.MULTILINE)] == []
+    # Nothing of ours is hidden but in URLs and after the names of secrets.
+    eaten = re.compile(r' (DEBUG|INFO|WARNING|ERROR) nova\S* .*(?<!://)(?<!= )(?<!\*)\*\*\*(?!\*)')
+    assert [line for line in text.splitlines() if eaten.search(line)] == []
+
+
 def test_nothing_goes_wrong(small_cloud: NovaCloud) -> None:
     """Passwords that are right, and the token of a caller, are not told either."""
     overrides = {
@@ -209,7 +299,7 @@ def test_nothing_goes_wrong(small_cloud: NovaCloud) -> None:
         'oslo_messaging_notifications': {'driver': 'messagingv2'},
     }
     context = {**context_of(CALLS['boot']), 'auth_token': MARK}
-    with Daemon(small_cloud, loud(overrides)) as daemon, calling(daemon.config) as caller:
+    with Daemon(small_cloud, loud(overrides)) as daemon, Caller(daemon.config) as caller:
         for arguments in (CALLS['boot']['args'], {'spec_obj': 7}):
             caller.select(daemon.host, arguments, context)
         assert 'Starting to schedule' in daemon.text()

@@ -12,14 +12,13 @@ import memcache
 import pytest
 from dogpile.cache.util import sha1_mangle_key
 
-from novasched.cells.servicegroup import COMPUTE, key
-
-from .client import NovaClient
-from .daemon import Daemon
-from .nova_cloud import NovaCloud
-from .nova_release import Config
-from .processes import wait_until
-from .servers import Memcached
+from novasched.cells.servicegroup import COMPUTE, service_key
+from tests.lab.client import NovaClient
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import Config
+from tests.lab.processes import wait_until
+from tests.lab.servers import Memcached
 
 PATIENCE = 60
 LOST = 'WARNING nova.servicegroup.drivers.mc'
@@ -74,11 +73,11 @@ def test_the_keys_are_novas(two_hosts: NovaCloud, memcached: Memcached, backend:
         Daemon(two_hosts, overrides) as daemon,
     ):
         assert client.reached() == set()
-        client.report('host-2')
+        client('report', hosts=['host-2'])
         assert client.reached() == {'host-2'}
-        client.report('host-1')
+        client('report', hosts=['host-1'])
         assert client.reached() == {'host-1', 'host-2'}
-        assert [one['up'] for one in client.services() if one['host'] == daemon.host] == [True]
+        assert [one['up'] for one in client('services') if one['host'] == daemon.host] == [True]
         two_hosts.cells['cell1'].update('compute_nodes', {'mapped': 0})
         two_hosts.api.clear(['host_mappings'])
         wait_until(lambda: 'Discovered 1 new hosts' in daemon.text(), PATIENCE, 'discovery')
@@ -96,11 +95,11 @@ def test_who_keeps_silent_is_down(two_hosts: NovaCloud, memcached: Memcached, ba
         closing(NovaClient(two_hosts.nova, two_hosts.config('mc', overrides))) as client,
         Daemon(two_hosts, overrides) as daemon,
     ):
-        client.report('host-1')
+        client('report', hosts=['host-1'])
         wait_until(lambda: client.reached() == set(), PATIENCE, 'end of host-1')
 
         def up() -> list[bool]:
-            return [one['up'] for one in client.services() if one['host'] == daemon.host]
+            return [one['up'] for one in client('services') if one['host'] == daemon.host]
 
         assert up() == [True]
         daemon.kill()
@@ -117,10 +116,10 @@ def test_nothing_of_a_key_is_run(
         closing(NovaClient(two_hosts.nova, two_hosts.config('mc', overrides))) as client,
         Daemon(two_hosts, overrides) as daemon,
     ):
-        client.report('host-1', 'host-2')
+        client('report', hosts=['host-1', 'host-2'])
         assert client.reached() == {'host-1', 'host-2'}
         anybody = memcache.Client([memcached.url])
-        anybody.set(sha1_mangle_key(key(COMPUTE, 'host-1')), MakesADirectory(made))
+        anybody.set(sha1_mangle_key(service_key(COMPUTE, 'host-1')), MakesADirectory(made))
         anybody.disconnect_all()
         assert client.reached() == {'host-2'}
         assert 'none of a service: it would need posix.mkdir' in daemon.text()
@@ -146,7 +145,7 @@ def test_memcached_goes_away(two_hosts: NovaCloud, memcached: Memcached, backend
         closing(NovaClient(two_hosts.nova, two_hosts.config('mc', overrides))) as client,
         Daemon(two_hosts, overrides) as daemon,
     ):
-        client.report('host-1')
+        client('report', hosts=['host-1'])
         assert client.reached() == {'host-1'}
         memcached.stop()
         assert client.reached() == set()
@@ -155,7 +154,7 @@ def test_memcached_goes_away(two_hosts: NovaCloud, memcached: Memcached, backend
         wait_until(lambda: BACK in daemon.text(), PATIENCE, 'recovery')
 
         def seen() -> bool:
-            client.report('host-1')
+            client('report', hosts=['host-1'])
             return client.reached() == {'host-1'}
 
         wait_until(seen, PATIENCE, 'host-1')

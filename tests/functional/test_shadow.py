@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from novasched.cmd import novaschedctl
-
-from . import broker
-from .client import NovaClient, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon
-from .nova_cloud import NovaCloud
+from tests.lab import broker
+from tests.lab.client import NovaClient, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
 
 
 def test_recorded_requests(

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from novasched.cmd import novaschedctl
-
-from .client import NovaClient, Refused, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon, is_reference
-from .nova_cloud import NovaCloud
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon, is_reference
+from tests.lab.nova_cloud import NovaCloud
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler has no such command')
 

@@ -11,14 +11,14 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import example, given, settings
 
-from novasched.sandbox import databases as tables
-from tests.builders import a_request, a_uuid
-from tests.nova_databases import NovaDatabases
-from tests.properties.snapshot_story import HOSTS, STORY, Story
-
-from . import servers
+from novasched.tools.sandbox import databases as tables
+from tests.lab import servers
+from tests.lab.builders import a_request, a_uuid
+from tests.lab.nova_databases import NovaDatabases
+from tests.lab.snapshot_story import HOSTS, STORY, Story
 
 READERS, WRITES = 6, 150
+INSTANCES = 700  # on each host
 
 
 @pytest.fixture(scope='module')
@@ -145,3 +145,51 @@ def test_a_new_cell_is_read_before_a_request_needs_it(databases: NovaDatabases) 
     story.close()
     assert len(few) < len(HOSTS)
     assert len(asked) == 3 + 2 * 3
+
+
+@pytest.fixture
+def crowded(databases: NovaDatabases) -> Iterator[Story]:
+    """A reader of hosts that have so many instances each, all of the same image."""
+    story = Story(databases)
+    kept = tables.instance_system_metadata
+    for name, cell in story.where.items():
+        uuids = [f'{name}-{number}' for number in range(INSTANCES)]
+        with databases.engines[cell].begin() as connection:
+            rows = [{'uuid': uuid, 'host': name, 'deleted': 0} for uuid in uuids]
+            connection.execute(sa.insert(tables.instances), rows)
+            image = {'key': 'image_hw_pmu', 'value': '1', 'deleted': 0}
+            metadata = [{**image, 'instance_uuid': uuid} for uuid in uuids]
+            connection.execute(sa.insert(kept), metadata)
+    yield story
+    story.close()
+    for engine in databases.engines.values():
+        with engine.begin() as connection:
+            connection.execute(sa.delete(tables.instances))
+            connection.execute(sa.delete(kept))
+
+
+def test_instances_that_a_request_names_cost_a_query_in_each_cell(crowded: Story) -> None:
+    """However many there are, those are found on their hosts."""
+    named = [f'{HOSTS[0]}-7', f'{HOSTS[1]}-0', 'nobody']
+
+    def read() -> None:
+        hosts = crowded.reader.read(None, a_request(), instances=False, named=named).hosts
+        found = {host.host: set(host.instances) for host in hosts.values() if host.instances}
+        assert found == {HOSTS[0]: {named[0]}, HOSTS[1]: {named[1]}}
+
+    crowded.read()
+    read()  # looks up the table
+    asked = statements(crowded, read)
+    assert len(asked) == 3 + 2 * (3 + 1)
+    assert sum('FROM instances' in each for each in asked) == 2
+
+
+@pytest.mark.parametrize('images', [False, True])
+def test_all_instances_are_read_in_portions(crowded: Story, images: bool) -> None:
+    """Nothing gets lost between them; instances of the same image share its properties."""
+    hosts = crowded.reader.read(None, a_request(), instances=True, images=images).hosts
+    for host in hosts.values():
+        assert host.instances.keys() == {f'{host.host}-{i}' for i in range(INSTANCES)}
+        properties = [each.image_properties for each in host.instances.values()]
+        assert properties[0] == ({'hw_pmu': True} if images else {})
+        assert all(each is properties[0] for each in properties)

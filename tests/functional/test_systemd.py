@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from .daemon import START, Daemon, is_reference
-from .nova_cloud import NovaCloud
+from tests.lab.daemon import START, Daemon, is_reference
+from tests.lab.nova_cloud import NovaCloud
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler has a unit of its own')
 

@@ -6,23 +6,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from urllib.parse import urlsplit
 
 import pytest
 import sqlalchemy as sa
 
-from .certificates import RIGHT, WRONG, Certificates, Front
-from .checked import checked
-from .client import NovaClient, Refused, new_uuids
-from .compute_rows import Flavor
-from .daemon import Daemon, is_reference
-from .hidden import a_secret
-from .nova_cloud import NovaCloud
-from .nova_release import Config, NovaRelease, Schemas
-from .placement_api import TOKEN, PlacementProcess
-from .servers import MariaDB, RabbitMQ
+from tests.lab.certificates import RIGHT, WRONG, Certificates, Front
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon, checked, is_reference
+from tests.lab.hidden import a_secret
+from tests.lab.http_stub import JSON, HttpStub, Reply
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import Config, NovaRelease
+from tests.lab.placement_api import TOKEN, PlacementProcess
+from tests.lab.servers import MariaDB, RabbitMQ
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='tells it in other words')
 
@@ -35,21 +33,14 @@ TEMPLATE = '{scheme}://{username}:{password}@{hostname}:{port}/'
 NOWHERE = '/no/such/file.pem'
 
 
-class Neutron(BaseHTTPRequestHandler):
+class Neutron(HttpStub):
     """No network has a subnet."""
 
     asked: list[str] = []
 
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        body = b'{"subnets": []}'
-        self.send_response(200)
-        self.send_header('Content-Length', str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Keep quiet."""
+    def reply(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        self.asked.append(path)
+        return 200, JSON, b'{"subnets": []}'
 
 
 @dataclass
@@ -164,20 +155,17 @@ def site(
         database.start()
         cloud = NovaCloud(
             nova,
-            Schemas(nova, directory),
             directory,
             amqp_url=broker.url,
             database_url=database.url,
             placement_url=placement.url,
         )
         stack.enter_context(closing(cloud))
-        neutron = stack.enter_context(ThreadingHTTPServer(('127.0.0.1', 0), Neutron))
-        Thread(target=neutron.serve_forever, daemon=True).start()
-        stack.callback(neutron.shutdown)
+        neutron = stack.enter_context(Neutron())
         cloud.reset()
         cloud.add_host('host-1', 'cell1')
         cloud.add_host('host-2', 'cell2')
-        url = f'http://127.0.0.1:{neutron.server_address[1]}'
+        url = f'http://{neutron.address}'
         made = Site(cloud, certificates, broker, database, url)
         stack.callback(made.hide)
         yield made

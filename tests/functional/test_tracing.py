@@ -6,23 +6,21 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import oslo_messaging
 import psutil
 import pytest
 
-from novasched.records.account import STEPS
-
-from .client import new_uuids
-from .collector import Collector, Seen
-from .daemon import Daemon
-from .hidden import a_secret
-from .nova_cloud import NovaCloud
-from .nova_release import Config
-from .processes import free_port, wait_until
-from .steady import CONTEXT, Caller, arguments_for
+from novasched.scheduler.decision import STEPS
+from tests.lab.client import new_uuids
+from tests.lab.collector import Collector, Seen
+from tests.lab.daemon import Daemon
+from tests.lab.hidden import a_secret
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import Config
+from tests.lab.processes import free_port, wait_until
+from tests.lab.steady import CONTEXT, Caller, arguments_for
 
 SOON = 60.0
 OFTEN = {'OTEL_BSP_SCHEDULE_DELAY': '50'}
@@ -35,7 +33,7 @@ CALLER = f'00-{TRACE}-{PARENT}-01'
 @pytest.fixture(scope='module')
 def caller(cloud: NovaCloud) -> Iterator[Caller]:
     """Who asks."""
-    with closing(Caller(cloud.config('caller'))) as made:
+    with Caller(cloud.config('caller')) as made:
         yield made
 
 
@@ -129,9 +127,10 @@ def test_what_is_left_when_it_ends(hosts: NovaCloud, caller: Caller) -> None:
     """A worker that ends sends what it has, a refusal too; Placement's absence is an error of
     the step in which it was asked."""
     with Collector() as collector:
+        own = traced(collector.address)['novasched']
         away = {
-            **traced(collector.address),
             'placement': {'endpoint': f'http://127.0.0.1:{free_port()}'},
+            'novasched': {**own, 'placement_patience': 0},
         }
         with Daemon(hosts, away) as daemon:
             [server] = new_uuids()
@@ -180,4 +179,4 @@ def test_an_endpoint_that_cannot_be(hosts: NovaCloud) -> None:
     daemon = Daemon(hosts, {'novasched': {'tracing_endpoint': 'collector:4318'}})
     assert daemon.run_to_end() == 1
     line = daemon.text().splitlines()[-1]
-    assert '[novasched] tracing_endpoint = collector:4318: http://HOST:PORT or' in line
+    assert '[novasched] tracing_endpoint = collector:4318: http[s]://HOST[:PORT][/PATH]' in line

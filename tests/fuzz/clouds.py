@@ -11,12 +11,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from novasched.sandbox import databases as tables
-from tests.builders import a_uuid
+from novasched.tools.sandbox import databases as tables
 from tests.fuzz.messages import HOSTS, ZONE
 from tests.fuzz.scheduler import Scheduler, an_offer
-from tests.nova_databases import NovaDatabases
-from tests.reports import a_numa_cell, a_numa_topology, some_devices
+from tests.lab.builders import a_uuid
+from tests.lab.nova_databases import NovaDatabases
+from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 
 SERVER = a_uuid('there')
 """Is on each host, by its name."""
@@ -64,7 +64,6 @@ class Cloud:
         self.scheduler = Scheduler(self.databases, an_offer(*map(a_uuid, HOSTS)))
 
     def close(self) -> None:
-        """Close every connection."""
         self.scheduler.close()
         self.databases.close()
 

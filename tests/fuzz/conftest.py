@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test
 
-from tests.fuzz.bounds import TRIED, bounded_memory
+from tests.fuzz.bounds import SECONDS, TRIED, bounded_memory
 from tests.fuzz.clouds import Cloud
-from tests.fuzz.effort import SECONDS
-from tests.perf.tables import Sheet, rst, show
+from tests.lab.tables import Sheet, rst, show
 
 KEPT = 'test_kept'
 """The test of each module whose cases were found by the others."""
@@ -61,14 +60,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     return result
 
 
-@pytest.fixture(scope='session', autouse=True)
+@pytest.fixture(scope='module', autouse=True)  # other tests of the session are not bounded
 def _within_bounds() -> Iterator[None]:
     with bounded_memory():
         yield
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Count what the table tells."""
     if _is_ours(report.nodeid) and (report.when == 'call' or report.failed):
         path, _, name = report.nodeid.partition('::')
         target = path.removeprefix('tests/fuzz/test_').removesuffix('.py')
@@ -76,7 +74,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What to keep of it."""
     parser.addoption('--fuzz-table', type=Path, help='where to write the table of bad input')
 
 
@@ -97,7 +94,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(scope='module')
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    """Hosts, and a scheduler for them."""
     made = Cloud(tmp_path_factory.mktemp('cloud'))
     yield made
     made.close()

@@ -7,18 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from novasched.objects.base import DATA
-from tests.builders import a_uuid
-from tests.unit.rpc.wire import MADE, RECORDED
+from novasched.rpc.wire.base import DATA
+from tests.lab.builders import a_uuid
+from tests.lab.wire import MADE, RECORDED
 
-OLD = Path(__file__).parents[1] / 'functional' / 'messages' / 'old.jsonl'
+OLD = Path(__file__).parents[1] / 'lab' / 'messages' / 'old.jsonl'
 HOSTS = ('e2e-cmp1', 'e2e-cmp2', 'e2e-cmp3', 'e2e-cmp4')
 ZONE, CELL = 'e2e-az', 'c20426e3-05e3-4b70-9282-0679c58899f1'
 """What the messages name."""
 
 
 def a_call(arguments: Any, version: str = '4.5') -> dict[str, Any]:
-    """A call of select_destinations."""
     return {'method': 'select_destinations', 'version': version, 'args': arguments}
 
 

@@ -5,6 +5,7 @@ wants, and oslo.messaging's dispatcher in front."""
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,20 +18,21 @@ from keystoneauth1 import adapter, session, token_endpoint
 from oslo_messaging._drivers import common
 from oslo_serialization import jsonutils
 
-from novasched import errors, plugins
-from novasched.drivers import Parts
-from novasched.drivers.filter_scheduler import FilterScheduler
-from novasched.inflight import InFlight
-from novasched.model.request import Request
-from novasched.model.settings import Settings
-from novasched.notify.sender import END, START, Notice, Teller
+from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient
-from novasched.prefilters import Port, Sources
-from novasched.prefilters.order import PREFILTERS
-from novasched.rpc.callers import Callers
-from novasched.rpc.dispatcher import Dispatcher
-from novasched.rpc.endpoint import BaseEndpoint, SchedulerEndpoint
+from novasched.plugins import loading
+from novasched.rpc import faults
+from novasched.rpc.heartbeats import RpcHeartbeats
+from novasched.rpc.notifications.sender import END, START, Notification, NotificationSender
 from novasched.rpc.serializer import Serializer
+from novasched.rpc.server import BaseEndpoint, Dispatcher, SchedulerEndpoint
+from novasched.scheduler import errors
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.prefilters import Port, Sources
+from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from tests.fuzz.mutation import dumped
 
 FILTERS = tuple(
@@ -54,6 +56,8 @@ SETTINGS = Settings(
     enable_isolated_aggregate_filtering=True,
     image_metadata_prefilter=True,
     pci_in_placement=True,
+    placement_patience=0,
+    database_patience=0,
 )
 """All that can be switched on, and that does not refuse every host by itself."""
 
@@ -72,16 +76,15 @@ class PlainNetwork:
 
 CLEAR = (
     errors.BadRequest,
-    errors.ClaimFailed,
-    errors.MetricMissing,
-    errors.NetworkUnavailable,
-    errors.NoValidHost,
+    faults.AllocationUpdateFault,
+    faults.HostMetricFault,
+    faults.NoValidHostFault,
 )
+"""What a caller may be told."""
 REFUSED = (oslo_messaging.NoSuchMethod, oslo_messaging.UnsupportedVersion)
 
 
 def an_offer(*providers: str) -> dict[str, Any]:
-    """Placement's answer: a candidate on each of these."""
     taken = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
     return {
         'allocation_requests': [
@@ -95,8 +98,6 @@ def an_offer(*providers: str) -> dict[str, Any]:
 
 @dataclass
 class Answer:
-    """What Placement says."""
-
     status: int = 200
     body: bytes = b''
     headers: dict[str, str] = field(default_factory=lambda: {'Content-Type': 'application/json'})
@@ -130,7 +131,6 @@ class StillPlacement(requests.adapters.BaseAdapter):
 
     @contextmanager
     def answering(self, answers: Mapping[tuple[str, str], Answer]) -> Iterator[None]:
-        """Say this for a while."""
         self.answers = answers
         try:
             yield
@@ -145,30 +145,54 @@ class Bus:
     """Takes notifications if they can be sent."""
 
     def info(self, context: Any, event: str, payload: Any) -> None:
-        """See oslo.messaging's Notifier."""
         jsonutils.dumps(payload)
 
 
 class Notices:
     """Tells at once, so that what fails is seen."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._tell = Teller(settings, Bus(), Bus())
+    def __init__(self) -> None:
+        self._send = NotificationSender(Bus(), Bus())
 
     def started(self, request: Request) -> None:
-        self._tell(Notice(START, request.origin, request))
+        self._send(Notification(START, request.origin, request))
 
     def ended(self, request: Request, flights: Sequence[Any]) -> None:
-        self._tell(Notice(END, request.origin, request, flights))
+        self._send(Notification(END, request.origin, request, flights))
 
     def close(self) -> None:
         """Nobody waits."""
 
 
+class Bugs(logging.Handler):
+    """Keeps the errors of which the log has the traceback; their callers are told nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.errors: list[BaseException] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1]:
+            self.errors.append(record.exc_info[1])
+
+
+@contextmanager
+def raising_bugs() -> Iterator[None]:
+    """Raise what the scheduler logs as a bug."""
+    bugs = Bugs()
+    faults.LOG.addHandler(bugs)
+    try:
+        yield
+    except oslo_messaging.ExpectedException:
+        for error in bugs.errors:
+            raise error from None
+        raise
+    finally:
+        faults.LOG.removeHandler(bugs)
+
+
 @dataclass(eq=False)
 class Incoming:
-    """A message as oslo.messaging hands it on."""
-
     message: dict[str, Any]
     ctxt: dict[str, Any]
     client_timeout: float | None = None
@@ -189,9 +213,9 @@ class Scheduler:
             settings, adapter.Adapter(keystone, service_type='placement', connect_retries=0)
         )
         self.hosts = databases.reader(**{n: getattr(settings, n) for n in settings.__slots__})
-        self.filters, self.weighers = plugins.filters(settings), plugins.weighers(settings)
+        self.filters, self.weighers = loading.filters(settings), loading.weighers(settings)
         sources = Sources(self.hosts.aggregates, self.hosts, PlainNetwork())
-        self.prefilters = [each(settings, sources) for each in PREFILTERS]
+        self.prefilters = enabled_prefilters(settings, sources)
 
     def close(self) -> None:
         self.placement.close()
@@ -199,7 +223,7 @@ class Scheduler:
 
     def driver(self) -> FilterScheduler:
         """One to which nothing is in flight yet."""
-        self.hosts.in_flight = InFlight(self.settings)
+        self.hosts.pending_claims = PendingClaims(self.settings)
         parts = Parts(
             self.settings,
             self.prefilters,
@@ -207,8 +231,8 @@ class Scheduler:
             self.hosts,
             self.filters,
             self.weighers,
-            in_flight=self.hosts.in_flight,
-            notices=Notices(self.settings),
+            pending_claims=self.hosts.pending_claims,
+            notifier=Notices(),
         )
         return FilterScheduler(parts)
 
@@ -226,13 +250,16 @@ class Scheduler:
         }
         message = {k: v for k, v in body.items() if not k.startswith('_')}
         endpoints = [SchedulerEndpoint(self.driver()), BaseEndpoint()]
-        dispatcher = Dispatcher(endpoints, Serializer(), Callers())
+        dispatcher = Dispatcher(endpoints, Serializer(), RpcHeartbeats())
         incoming = Incoming(message, context)
         try:
-            reply = dispatcher.dispatch(incoming)
+            with raising_bugs():
+                reply = dispatcher.dispatch(incoming)
         except oslo_messaging.ExpectedException as error:
             jsonutils.loads(common.serialize_remote_exception(error.exc_info))
-            return error.exc_info[1]
-        except (*CLEAR, *REFUSED) as error:
+            fault = error.exc_info[1]
+            assert isinstance(fault, CLEAR), repr(fault)
+            return fault
+        except REFUSED as error:
             return error
         return jsonutils.loads(jsonutils.dumps(reply))

@@ -8,11 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.sandbox.databases import aggregate_metadata
+from novasched.tools.sandbox.databases import aggregate_metadata
 from tests.fuzz import stored
-from tests.fuzz.bounds import one_input
+from tests.fuzz.bounds import EFFORT, one_input
 from tests.fuzz.clouds import ODD_AGGREGATE, Cloud
-from tests.fuzz.effort import EFFORT
 from tests.fuzz.messages import MESSAGES
 
 KEYS = (

@@ -15,13 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.weighing import normalised
-from tests.builders import a_request, a_uuid
+from novasched.scheduler.weights import normalised
 from tests.fuzz import mutation, stored
-from tests.fuzz.bounds import one_input
+from tests.fuzz.bounds import EFFORT, one_input
 from tests.fuzz.clouds import REPORT, Cloud
-from tests.fuzz.effort import EFFORT
 from tests.fuzz.messages import HOSTS, MESSAGES
+from tests.lab.builders import a_request, a_uuid
 
 ODD, *OTHERS = HOSTS
 """The first host is that whose columns are written to; its rows have the id 1."""

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.errors import BadRequest
-from novasched.objects.base import DATA
-from tests.fuzz.bounds import one_input
+from novasched.rpc.wire.base import DATA
+from novasched.scheduler.errors import BadRequest
+from tests.fuzz.bounds import EFFORT, one_input
 from tests.fuzz.clouds import Cloud
-from tests.fuzz.effort import EFFORT
 from tests.fuzz.messages import MESSAGES, a_call, full
 from tests.fuzz.mutation import Wrapped, mutated
-from tests.unit.rpc.wire import FLAVOR, a_spec, primitive
+from tests.lab.wire import FLAVOR, a_spec, primitive
 
 CONTEXT = {k: v for k, v in MESSAGES['boot'].items() if k.startswith('_context_')}
 
@@ -49,7 +48,6 @@ def test_damaged_context(cloud: Cloud, case: str, context: dict[str, Any]) -> No
 
 
 def asking(version: str = '1.15', **data: Any) -> dict[str, Any]:
-    """A call that asks for hosts with a RequestSpec that says this."""
     return a_call({'spec_obj': a_spec(version, **data)})
 
 

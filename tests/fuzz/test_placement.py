@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.errors import PlacementUnavailable
-from novasched.placement.candidates import by_provider, parse
-from novasched.rpc.faults import NoValidHost
-from tests.builders import a_uuid
+from novasched.placement.client import CandidatesOnly, parse
+from novasched.rpc.faults import NoValidHostFault
+from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.candidate import CandidateIndex
 from tests.fuzz import mutation
-from tests.fuzz.bounds import one_input
+from tests.fuzz.bounds import EFFORT, one_input
 from tests.fuzz.clouds import Cloud
-from tests.fuzz.effort import EFFORT
 from tests.fuzz.messages import HOSTS, MESSAGES
 from tests.fuzz.scheduler import Answer, an_offer
+from tests.lab.builders import a_uuid
 
 OFFER = an_offer(*map(a_uuid, HOSTS))
 CONFLICT = {
@@ -48,13 +48,15 @@ def test_candidates(body: bytes) -> None:
     """What is offered is understood, or is no list of candidates."""
     with one_input('placement'):
         try:
-            found = parse(body)
-        except ValueError:
+            found = parse(body, CandidatesOnly)
+        except PlacementUnavailable:
             return
-        for each in found:
+        for each in found.allocation_requests:
             each.body()
-            each.apart()
-        by_provider(found)
+            each.detach()
+        index = CandidateIndex(found.allocation_requests, [body])
+        for provider in index:
+            index.capacity_left(provider)
 
 
 @EFFORT
@@ -113,4 +115,4 @@ def test_kept(cloud: Cloud, body: bytes) -> None:
     """What has once gone wrong is a refusal."""
     offered = {('GET', 'allocation_candidates'): Answer(200, body)}
     with one_input('placement'), cloud.scheduler.http.answering(offered):
-        assert isinstance(cloud.scheduler.answer(MESSAGES['full']), NoValidHost)
+        assert isinstance(cloud.scheduler.answer(MESSAGES['full']), NoValidHostFault)

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.objects.base import DATA
-from novasched.rpc.faults import NoValidHost
-from tests.fuzz import asking, mutation
-from tests.fuzz.bounds import one_input
+from novasched.rpc.faults import NoValidHostFault
+from novasched.rpc.wire.base import DATA
+from tests.fuzz import mutation
+from tests.fuzz.bounds import EFFORT, one_input
 from tests.fuzz.clouds import Cloud
-from tests.fuzz.effort import EFFORT
 from tests.fuzz.messages import a_call, full
-from tests.unit.rpc.wire import primitive
+from tests.lab import request_keys
+from tests.lab.wire import primitive
 
 mask = st.lists(
     st.builds('{}{}-{}'.format, st.sampled_from(['', '^']), st.integers(0, 9), st.integers(0, 70000)), max_size=3
@@ -62,9 +62,9 @@ def a_request(
 
 @EFFORT
 @given(
-    extra_specs=st.dictionaries(asking.extra_spec | text, text, max_size=4),
-    image=st.dictionaries(asking.image_property | text, values, max_size=3),
-    hints=st.dictionaries(asking.hint | text, st.lists(text, max_size=2), max_size=3),
+    extra_specs=st.dictionaries(request_keys.extra_spec | text, text, max_size=4),
+    image=st.dictionaries(request_keys.image_property | text, values, max_size=3),
+    hints=st.dictionaries(request_keys.hint | text, st.lists(text, max_size=2), max_size=3),
     sizes=st.dictionaries(st.sampled_from(['vcpus', 'memory_mb', 'root_gb', 'swap']), mutation.number, max_size=1),
     plain=st.booleans(),
 )  # fmt: skip
@@ -98,5 +98,5 @@ def test_kept(cloud: Cloud, asked: Any) -> None:
     extra_specs, image, sizes = asked
     with one_input('requests'):
         assert isinstance(
-            cloud.scheduler.answer(a_request(extra_specs, image, {}, sizes)), NoValidHost
+            cloud.scheduler.answer(a_request(extra_specs, image, {}, sizes)), NoValidHostFault
         )

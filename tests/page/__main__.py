@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.page.browser import served
-from tests.page.sample import Cells, a_page, cloud, decided
+from tests.lab.browser import served
+from tests.lab.page_sample import Cells, a_page, cloud, decided
 
 HOSTS, REQUESTS = 2000, 60
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from selenium import webdriver
 
-from novasched.recorder.store import Archive
-from novasched.records import story
-from tests.page.browser import appear, browser, served
-from tests.page.sample import Cells, a_page, cloud, decided
+from novasched.observe.records import render
+from novasched.observe.records.store import RecordReader
+from tests.lab.browser import appear, browser, served
+from tests.lab.page_sample import Cells, a_page, cloud, decided
 
 HOSTS, REQUESTS = 5000, 40
 FOLDER = Path(__file__).parents[2] / 'doc' / 'source' / 'images'
@@ -41,9 +41,9 @@ def pictures(decision: str) -> Iterator[Picture]:
 
 def placed(path: Path) -> str:
     """The newest decision that found a host for one server, after filters that dropped some."""
-    records = Archive(str(path)).newest(REQUESTS)
+    records = RecordReader(str(path)).newest(REQUESTS)
     return next(
-        each.id for each in records if len(each.result.hosts) == 1 and len(story.tally(each)) > 3
+        each.id for each in records if len(each.result.hosts) == 1 and len(render.tally(each)) > 3
     )
 
 
@@ -64,7 +64,7 @@ def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as work:
         path = Path(work, 'decisions')
         decided(path, [host for each in hosts.values() for host in each], REQUESTS)
-        page = a_page(Cells(hosts), path, patience=60.0)
+        page = a_page(Cells(hosts), path, timeout=60.0)
         with served(page) as url, browser() as driver:
             for picture in pictures(placed(path)):
                 print(take(driver, url, picture, folder))

@@ -14,9 +14,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.expected_conditions import url_contains
 from selenium.webdriver.support.wait import WebDriverWait
 
-from novasched.recorder.store import Archive
-from tests.page.browser import appear, browser, served
-from tests.page.sample import Cells, a_page, cloud, decided
+from novasched.observe.records.store import RecordReader
+from tests.lab.browser import appear, browser, served
+from tests.lab.page_sample import Cells, a_page, cloud, decided
 
 DESKTOP, PHONE = 1280, 390
 WAIT = 30.0
@@ -40,12 +40,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[s
     path = tmp_path_factory.mktemp('page') / 'decisions'
     cells = cloud(300)
     decided(path, [host for each in cells.values() for host in each], 30)
-    records = Archive(str(path)).newest(30)
+    records = RecordReader(str(path)).newest(30)
     ids = {
         'placed': next(each.id for each in records if each.result.hosts),
         'refused': next(each.id for each in records if not each.result.hosts),
     }
-    with served(a_page(Cells(cells), path, patience=60.0)) as url:
+    with served(a_page(Cells(cells), path, timeout=60.0)) as url:
         yield url, ids
 
 

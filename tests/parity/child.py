@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import pytest
 
-from tests.parity.descriptions import NOW, Case
+from tests.lab.descriptions import NOW, Case
 
 PYTHON_VARIABLE = 'NOVASCHED_NOVA_PYTHON'
 OLDER_VARIABLE = 'NOVASCHED_OLDER_NOVAS'
@@ -42,7 +42,6 @@ class Nova:
         return bool(_older())
 
     def ask(self, command: str, cases: Sequence[Case]) -> list[Any]:
-        """The answers to complete cases."""
         self.put(command, cases)
         return self.answers()
 
@@ -53,7 +52,6 @@ class Nova:
         _pipe(self._process.stdin).flush()
 
     def answers(self) -> list[Any]:
-        """The answers to what was asked last."""
         line = _pipe(self._process.stdout).readline()
         if not line:
             raise RuntimeError(f"nova's side ended with {self._process.wait()}; see its stderr")
@@ -61,7 +59,6 @@ class Nova:
         return answers
 
     def close(self) -> None:
-        """Let the child end."""
         _pipe(self._process.stdin).close()
         self._process.wait(30)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.lab.descriptions import Case, complete
 from tests.parity.child import Nova
-from tests.parity.descriptions import Case, complete
 from tests.parity.known import Known, explanation
 
 BATCH = 100
@@ -28,8 +28,6 @@ PASSES, REJECTS, FAILS, ANSWERS = 'passes', 'rejects', 'fails', 'answers'
 
 @dataclass
 class Figures:
-    """What a run came to."""
-
     name: str
     cases: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -50,7 +48,7 @@ class Difference:
     def kind(self) -> tuple[str, ...]:
         """What a smaller case must show as well."""
         says = self.nova_says, self.ours_says
-        errors = [each['error'] for each in says if 'error' in each]
+        errors = [each['error'] for each in says if isinstance(each, dict) and 'error' in each]
         return self.nova, self.ours, *errors
 
     def __str__(self) -> str:
@@ -71,7 +69,9 @@ class Comparison:
     command: str
     ours: Callable[[Case], Any]
     differences: Differences
-    known: Sequence[Known]
+    known: Sequence[Known] = ()
+    described: bool = True
+    """Cases are descriptions, which are completed, and of which parts can be dropped."""
 
     def run(self, name: str, cases: Iterable[Case]) -> tuple[Figures, list[Difference]]:
         """Both sides on all cases; the differences that are not known, one of a kind, small."""
@@ -89,7 +89,7 @@ class Comparison:
                 if reason:
                     figures.known[reason] += 1
                 elif each.kind not in found:
-                    found[each.kind] = self._smaller(name, each)
+                    found[each.kind] = self._smaller(name, each) if self.described else each
         return figures, list(found.values())
 
     def _reason(self, name: str, found: Difference) -> str | None:
@@ -115,7 +115,7 @@ class Comparison:
         return list(self.differences(case, theirs, self.ours(full), Figures('')))
 
     def _complete(self, name: str, case: Case) -> Case:
-        return {**complete(case), 'plugins': [name]}
+        return {**complete(case), 'plugins': [name]} if self.described else case
 
 
 def verdicts(case: Case, theirs: Any, mine: Any, figures: Figures) -> Iterator[Difference]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
+from tests.lab.descriptions import Case
 from tests.parity import known
 from tests.parity.child import Nova
-from tests.parity.comparison import Difference, Figures
+from tests.parity.comparison import Comparison, Difference, Figures
 from tests.parity.known import Known
 
 SEED_VARIABLE = 'NOVASCHED_PARITY_SEED'
@@ -22,6 +25,7 @@ FIGURES = pytest.StashKey[list[Figures]]()
 KNOWN = pytest.StashKey[list[Known]]()
 
 Check = Callable[[tuple[Figures, Sequence[Difference]]], None]
+Compare = Callable[[Comparison, str, Iterable[Case]], Figures]
 
 
 @pytest.fixture(scope='session')
@@ -38,10 +42,15 @@ def times() -> int:
 
 @pytest.fixture(scope='session')
 def nova() -> Iterator[Nova]:
-    """nova's filters and weighers, in a child process."""
-    side = Nova()
-    yield side
-    side.close()
+    with closing(Nova()) as side:
+        yield side
+
+
+@pytest.fixture(scope='session')
+def hardware() -> Iterator[Nova]:
+    """nova's NUMA fitter and statistics of PCI devices, in a child process."""
+    with closing(Nova('nova_hardware.py')) as side:
+        yield side
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +63,6 @@ def silence() -> Iterator[None]:
 
 @pytest.fixture(scope='session')
 def intended(pytestconfig: pytest.Config) -> list[Known]:
-    """The differences that are meant."""
     return pytestconfig.stash[KNOWN]
 
 
@@ -73,8 +81,19 @@ def check(pytestconfig: pytest.Config) -> Check:
     return check
 
 
+@pytest.fixture
+def compare(intended: Sequence[Known], check: Check) -> Compare:
+    """Runs cases through both sides, and checks what comes of it."""
+
+    def compare(comparison: Comparison, name: str, cases: Iterable[Case]) -> Figures:
+        figures, differences = replace(comparison, known=intended).run(name, cases)
+        check((figures, differences))
+        return figures
+
+    return compare
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Start with no figures."""
     config.stash[FIGURES] = []
     config.stash[KNOWN] = known.load()
 

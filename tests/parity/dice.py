@@ -25,7 +25,6 @@ class Dice(Random):
         return self.random() < chance
 
     def one(self, *options: Value) -> Value:
-        """Any of the options."""
         return self.choice(options)
 
     def some(self, options: Sequence[Value], most: int = 3, least: int = 0) -> list[Value]:
@@ -39,7 +38,6 @@ class Dice(Random):
         )
 
     def uuid(self) -> str:
-        """Another UUID."""
         return str(uuid.UUID(int=self.getrandbits(128), version=4))
 
     def number_text(self, odd: float = 0.2) -> str:

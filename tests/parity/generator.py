@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-from tests.parity.descriptions import Case
+from tests.lab.descriptions import Case
 from tests.parity.dice import Dice, put
 
 Theme = Callable[[Dice, Case], None]

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from tests.parity import reasons
-from tests.parity.descriptions import Case
+from tests.lab.descriptions import Case
+from tests.parity.reasons import REASONS
 
 LISTS = ('of', 'when', 'nova', 'ours')
 
@@ -32,26 +32,21 @@ class Known:
     """An example of nova's answer that cannot be made any smaller."""
 
     def covers(self, name: str, case: Case, nova: str, ours: str) -> bool:
-        """Whether a difference is this one."""
         return (
             _subject(name) in self.of
             and nova in self.nova
             and ours in self.ours
-            and all(getattr(reasons, reason)(case) for reason in self.when)
+            and all(REASONS[reason](case) for reason in self.when)
         )
 
 
 def load() -> list[Known]:
-    """All of them; a name in ``when`` is a function in :mod:`tests.parity.reasons`."""
+    """All of them; a name in ``when`` is one of :mod:`tests.parity.reasons`."""
     rows = yaml.safe_load(Path(__file__).with_name('known.yaml').read_text()) or []
-    return [
-        Known(**{key: _tuple(value) if key in LISTS else value for key, value in row.items()})
-        for row in rows
-    ]
-
-
-def _tuple(value: str | list[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
+    for row in rows:
+        for key in LISTS:
+            row[key] = (row[key],) if isinstance(row[key], str) else tuple(row[key])
+    return [Known(**row) for row in rows]
 
 
 def too_frequent(known: Iterable[Known], seen: Mapping[str, int], cases: int) -> list[str]:

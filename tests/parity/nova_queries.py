@@ -82,22 +82,18 @@ class Network:
         """Segment to aggregates."""
 
     def show_port(self, _context: context.RequestContext, uuid: str) -> Case:
-        """A port."""
         if uuid not in self._ports:
             raise exception.PortNotFound(port_id=uuid)
         return {'port': self._ports[uuid]}
 
     def is_remote_managed_port(self, context: context.RequestContext, uuid: str) -> bool:
-        """Whether its VNIC type says so."""
         return bool(self.show_port(context, uuid)['port']['binding:vnic_type'] == 'remote-managed')
 
     def get_segment_ids_for_network(self, _context: Any, uuid: str) -> list[str]:
-        """All segments of a network."""
         found: list[str] = self._segments.get(uuid, [])
         return found
 
     def get_segment_id_for_subnet(self, _context: Any, uuid: str) -> str | None:
-        """The one segment of a subnet."""
         return next(iter(self._segments.get(uuid, [])), None)
 
     def _get_provider_aggregates(self, _context: Any, uuid: str) -> report.AggInfo:

@@ -56,8 +56,6 @@ class Judge(host_manager.HostManager):
 
 
 class Config:
-    """The options that a case sets; all others have their defaults."""
-
     def __init__(self) -> None:
         self._now: Case = {}
 
@@ -95,7 +93,6 @@ class NovaSide:
             CONF.register_opts(options, group)
 
     def about(self, _case: Case) -> Case:
-        """What there is to compare with."""
         return {'filters': sorted(self.filters), 'weighers': sorted(self.weighers)}
 
     def judge(self, case: Case) -> list[Any]:
@@ -133,12 +130,10 @@ class NovaSide:
 
 @functools.cache
 def user() -> context.RequestContext:
-    """Who asks."""
     return context.RequestContext('user', 'project')
 
 
 def request_of(case: Case) -> objects.RequestSpec:
-    """The request that a case sends."""
     return base.NovaObjectSerializer().deserialize_entity(user(), case['request'])
 
 
@@ -158,7 +153,6 @@ def _verdict(judge: Judge, host: Case, request: objects.RequestSpec, case: Case)
 
 
 def _plain(limit: Any) -> Any:
-    """A limit; that of NUMA cells as a dict of what compute reads."""
     if not isinstance(limit, objects.NUMATopologyLimits):
         return limit
     networks = limit.network_metadata if 'network_metadata' in limit else None
@@ -171,7 +165,6 @@ def _plain(limit: Any) -> Any:
 
 
 def _host(description: Case) -> host_manager.HostState:
-    """A host as nova's host manager makes it of what it reads."""
     row = {name: _dated(name, value) for name, value in description['row'].items()}
     service = {name: _dated(name, value) for name, value in description['service'].items()}
     compute = objects.ComputeNode._from_db_object(user(), objects.ComputeNode(), row)
@@ -267,7 +260,6 @@ def _without_databases() -> None:
 
 
 def answered(command: Callable[[Case], Any], case: Case) -> Any:
-    """The command's answer, or its error."""
     try:
         return command(case)
     except Stage as error:
@@ -275,7 +267,6 @@ def answered(command: Callable[[Case], Any], case: Case) -> Any:
 
 
 def serve(now: str, make: Callable[[], Any]) -> None:
-    """Answer until there is no more input."""
     logging.disable(logging.CRITICAL)
     out = os.fdopen(os.dup(sys.stdout.fileno()), 'w')
     sys.stdout = sys.stderr

@@ -9,19 +9,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
+from tests.lab.reports import a_numa_topology, an_object
 from tests.parity.dice import Dice
 
 Case = dict[str, Any]
 PHYSNETS = ('net0', 'net1')
 POLICIES = (None, 'shared', 'dedicated', 'dedicated', 'dedicated', 'mixed')
 THREAD_POLICIES = (None, 'prefer', 'require', 'isolate')
-VERSIONS = {
-    'NUMATopology': '1.2', 'NUMACell': '1.5', 'NUMAPagesTopology': '1.1', 'NetworkMetadata': '1.0',
-}  # fmt: skip
 
 
 def cases(
@@ -66,7 +63,7 @@ def host(dice: Dice, count: int, networks: bool = False, counted: float = 0.6) -
                 for core in range(cores)
             ]
         topology.append(_cell(dice, cell, siblings, shared, networks, counted))
-    return json.dumps(_object('NUMATopology', cells=topology))
+    return a_numa_topology(*topology)
 
 
 def _cell(
@@ -90,8 +87,8 @@ def _cell(
     }  # fmt: skip
     if networks and dice.maybe(0.8):
         near = {'physnets': dice.some(PHYSNETS, 2), 'tunneled': dice.maybe(0.3)}
-        values['network_metadata'] = _object('NetworkMetadata', **near)
-    return _object('NUMACell', **values)
+        values['network_metadata'] = an_object('NetworkMetadata', **near)
+    return an_object('NUMACell', **values)
 
 
 def _pinned(dice: Dice, siblings: list[list[int]], free: set[int]) -> list[int]:
@@ -117,7 +114,7 @@ def _pages(dice: Dice, memory: int) -> list[Case]:
             pages.append((size, total))
     pages.append((4, left // 4))
     return [
-        _object(
+        an_object(
             'NUMAPagesTopology', size_kb=size, total=total,
             used=dice.randint(0, total // 2), reserved=dice.randint(0, total // 8),
         )
@@ -152,11 +149,3 @@ def _size(dice: Dice, policy: str | None) -> tuple[int, int, int]:
         dedicated = 0
     shared = dice.one(1, 2, 4) if policy != 'dedicated' else 0
     return shared, dedicated, dice.one(256, 256, 512, 512, 1024, 1024, 2048, 1001)
-
-
-def _object(name: str, **data: Any) -> Case:
-    return {
-        'nova_object.name': name, 'nova_object.namespace': 'nova',
-        'nova_object.version': VERSIONS[name], 'nova_object.data': data,
-        'nova_object.changes': [],
-    }  # fmt: skip

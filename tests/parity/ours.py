@@ -10,7 +10,6 @@ import json
 import pkgutil
 from dataclasses import replace
 from datetime import datetime
-from random import Random
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -18,30 +17,30 @@ import msgspec
 from oslo_config import cfg
 from oslo_context.context import RequestContext
 
-import novasched.filters
-import novasched.weighers
-from novasched import conf as configuration
+import novasched.scheduler.filters
+import novasched.scheduler.weighers
 from novasched.cells import rows
-from novasched.errors import BadRequest, NoValidHost
-from novasched.filters import CANDIDATES, Filter
-from novasched.model.candidate import Candidate
-from novasched.model.host import Aggregate, Host, Instance
-from novasched.model.image_properties import from_system_metadata
-from novasched.model.numa import TopologyLimits
-from novasched.model.request import Request
-from novasched.model.settings import Settings
-from novasched.pipeline import Pipeline
+from novasched.conf import loading
+from novasched.conf.settings import Settings
 from novasched.rpc import decode, versions
 from novasched.rpc.serializer import Serializer
-from novasched.weighers import Weigher
-from tests.parity.descriptions import DATES, NOW, Case
+from novasched.scheduler.errors import BadRequest, NoValidHost
+from novasched.scheduler.filters import Filter
+from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.host import Aggregate, Host, Instance
+from novasched.scheduler.model.image_properties import from_system_metadata
+from novasched.scheduler.model.numa import TopologyLimits
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.pipeline import Pipeline
+from novasched.scheduler.weighers import Weigher
+from novasched.scheduler.weights import weigh as weigh_hosts
+from tests.lab.descriptions import DATES, NOW, Case
 
-ABSTRACT = ('AggregatesFilter', 'CandidateFilter', 'SharingFilter')
+ABSTRACT = ('AggregatesFilter', 'BatchFilter', 'CandidateFilter', 'KeyedFilter', 'BatchWeigher')
 CONTEXT = RequestContext(user_id='user', project_id='project', overwrite=False)
 
 
 def _classes(package: ModuleType, base: type) -> dict[str, Any]:
-    """The plugins of a package, by name."""
     for module in pkgutil.iter_modules(package.__path__, f'{package.__name__}.'):
         importlib.import_module(module.name)
     found: dict[str, Any] = {}
@@ -54,8 +53,8 @@ def _classes(package: ModuleType, base: type) -> dict[str, Any]:
     return found
 
 
-FILTERS = _classes(novasched.filters, Filter)
-WEIGHERS = _classes(novasched.weighers, Weigher)
+FILTERS = _classes(novasched.scheduler.filters, Filter)
+WEIGHERS = _classes(novasched.scheduler.weighers, Weigher)
 
 
 def judge(case: Case) -> Any:
@@ -73,11 +72,14 @@ def weigh(case: Case) -> Any:
     try:
         pipeline = _pipeline(case)
         request = request_of(case)
-        hosts = [host_of(each, pipeline.settings) for each in case['hosts']]
-        weighed = pipeline.for_request({})._weigh([each for each in hosts if each], request)
+        described = [host_of(each, pipeline.settings) for each in case['hosts']]
+        line = pipeline.for_request()
+        hosts = [_as_read(each, line, request) for each in described if each]
+        sums = weigh_hosts(line.weighers, hosts, request).sums
     except Exception as error:
         return error_of(error, 'verdict')
-    return [[host.host, host.nodename, weight] for weight, host in weighed]
+    order = sorted(range(len(hosts)), key=sums.__getitem__, reverse=True)
+    return [[hosts[i].host, hosts[i].nodename, sums[i]] for i in order]
 
 
 def _verdict(pipeline: Pipeline, description: Case, request: Request, case: Case) -> Any:
@@ -86,8 +88,10 @@ def _verdict(pipeline: Pipeline, description: Case, request: Request, case: Case
         if host is None:
             return {'passes': False, 'limits': {}, 'candidates': []}
         offered = {host.uuid: [_candidate(each) for each in description['candidates']]}
-        line = pipeline.for_request({CANDIDATES: offered})
-        passed = bool(line.rank([host], request, case['index'], Random(0)))
+        line = pipeline.for_request()
+        host = _as_read(host, line, request)
+        ranking = line.filter([host], request, case['index'], offered)
+        passed, offered = bool(ranking.hosts), ranking.candidates or {}
         limits = line.limits(host, request) if passed else {}
     except Exception as error:
         return error_of(error, 'verdict')
@@ -98,12 +102,20 @@ def _verdict(pipeline: Pipeline, description: Case, request: Request, case: Case
     }
 
 
+def _as_read(host: Host, line: Pipeline, request: Request) -> Host:
+    """The host as the pipeline has it read: with the instances that it says it needs."""
+    named, _ = line.needed_instances(request)
+    if named is None:
+        return host
+    instances = {uuid: each for uuid, each in host.instances.items() if uuid in named}
+    return replace(host, instances=instances)
+
+
 def _candidate(description: Case) -> Candidate:
     return Candidate({}, msgspec.Raw(msgspec.json.encode(description['mappings'])))
 
 
 def _plain(limit: Any) -> Any:
-    """A limit; that of NUMA cells as nova's side has it."""
     if not isinstance(limit, TopologyLimits):
         return limit
     return {**dataclasses.asdict(limit), 'physnets': sorted(limit.physnets or ())}
@@ -126,7 +138,6 @@ def request_of(case: Case) -> Request:
 
 
 def host_of(description: Case, settings: Settings) -> Host | None:
-    """The host that the rows amount to."""
     row = _row(description['service'])
     service = rows.service(row, up=_is_heard_of(row, settings))
     aggregates = tuple(Aggregate(**each) for each in description['aggregates'])
@@ -136,7 +147,7 @@ def host_of(description: Case, settings: Settings) -> Host | None:
 
 
 def _is_heard_of(row: SimpleNamespace, settings: Settings) -> bool:
-    """What ``cells/computes.py`` has the database find out."""
+    """What ``cells/servicegroup.py`` has the database find out."""
     heard = row.last_seen_up or row.created_at
     return bool(heard) and abs(NOW - heard).total_seconds() <= settings.service_down_time
 
@@ -172,7 +183,6 @@ def _pipeline_of(config: str, names: tuple[str, ...]) -> Pipeline:
 
 
 def settings_of(config: Case) -> Settings:
-    """The settings that nova.conf with these values gives."""
     return _settings_of(json.dumps(config, sort_keys=True))
 
 
@@ -187,7 +197,7 @@ def _settings_of(config: str) -> Settings:
     for option, value, group in values:
         conf.set_override(option, value, group)
     try:
-        return configuration.settings(conf)
+        return loading.settings(conf)
     finally:
         for option, _, group in values:
             conf.clear_override(option, group)
@@ -196,6 +206,6 @@ def _settings_of(config: str) -> Settings:
 @functools.cache
 def _conf() -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
-    configuration.register(conf)
+    loading.register(conf)
     conf([], project='nova', default_config_files=[])
     return conf

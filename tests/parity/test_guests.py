@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from random import Random
 from typing import Any
 
-from novasched.model.request import Flavor, Image
-from novasched.numa.asked import topology
+from novasched.scheduler.model.flavor import Flavor
+from novasched.scheduler.requirements import Requirements
 from tests.parity.child import Nova
 
 CASES, BATCH = 4_000, 500
@@ -43,19 +42,18 @@ IMAGE = {
 }
 
 
-def test_the_cells_are_those_of_nova(seed: int, times: int) -> None:
+def test_the_cells_are_those_of_nova(hardware: Nova, seed: int, times: int) -> None:
     """Of every flavor and image that nova-api takes; what it refuses never comes."""
     random = Random(seed)
     taken = with_cells = 0
-    with closing(Nova('numa_nova_side.py')) as nova:
-        for _ in range(times * CASES // BATCH):
-            batch = [a_case(random) for _ in range(BATCH)]
-            for case, theirs in zip(batch, nova.ask('cells', batch), strict=True):
-                if theirs and 'error' in theirs:
-                    continue
-                assert ours(case) == theirs, case
-                taken += 1
-                with_cells += theirs is not None
+    for _ in range(times * CASES // BATCH):
+        batch = [a_case(random) for _ in range(BATCH)]
+        for case, theirs in zip(batch, hardware.ask('cells', batch), strict=True):
+            if theirs and 'error' in theirs:
+                continue
+            assert ours(case) == theirs, case
+            taken += 1
+            with_cells += theirs is not None
     assert taken > with_cells > CASES // 20
 
 
@@ -81,8 +79,7 @@ def _drawn(values: Mapping[str, tuple[str, ...]], random: Random) -> dict[str, s
 
 
 def ours(case: dict[str, Any]) -> Any:
-    """The same from us."""
-    found = topology(Flavor(**case['flavor']), Image(properties=case['image']))
+    found = Requirements(Flavor(**case['flavor']), case['image']).numa_topology
     return found and {
         'emulator_threads_policy': found.emulator_threads_policy,
         'cells': [

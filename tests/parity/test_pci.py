@@ -4,40 +4,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import count as numbers
+from itertools import islice
 from typing import Any
 
 import pytest
 
-from novasched.fitting import fitted
-from novasched.model.numa import Fit, GuestCell, GuestTopology, HostCell, HostTopology
-from novasched.model.pci import PciRequest, Pool
-from novasched.model.settings import Settings
-from novasched.pci import consume, parse
-from tests.builders import a_host, a_request, a_uuid
+from novasched.conf.settings import Settings
+from novasched.scheduler.fitting import fitted
+from novasched.scheduler.model.numa import Fit, GuestCell, GuestTopology, HostCell, HostTopology
+from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.pci import parse
+from novasched.scheduler.pci.pools import consume, supports
+from tests.lab.builders import a_host, a_request, a_uuid
+from tests.lab.descriptions import Case, wire
+from tests.lab.wire import primitive
 from tests.parity.child import Nova
-from tests.parity.comparison import Difference, Figures
-from tests.parity.conftest import Check
-from tests.parity.descriptions import Case, wire
+from tests.parity.comparison import Comparison, Difference, Figures
+from tests.parity.conftest import Compare
 from tests.parity.dice import Dice
-from tests.parity.known import Known, explanation
-from tests.unit.rpc.wire import primitive
 
-TAKEN, FITTED, BATCH = 20_000, 10_000, 1000
+TAKEN, FITTED = 20_000, 10_000
 YES, NO = 'yes', 'no'
 
 KINDS = ('type-PCI', 'type-PF', 'type-VF', 'vdpa', None)
 PROVIDERS = [a_uuid(f'provider{i}') for i in range(4)]
 ADDRESSES = ('0000:81:00.0', '0000:82:00.0')
 POLICIES = (None, 'legacy', 'preferred', 'required', 'socket')
-
-
-@pytest.fixture(scope='module')
-def nova_devices() -> Iterator[Nova]:
-    """nova's side, in a child process."""
-    side = Nova('nova_pci.py')
-    yield side
-    side.close()
 
 
 def a_pool(dice: Dice) -> dict[str, Any]:
@@ -102,8 +96,7 @@ def asks(dice: Dice, number: int, pools: list[dict[str, Any]]) -> dict[str, Any]
 
 def cases(seed: int) -> Iterator[Case]:
     """Cases without end, the same ones for the same seed."""
-    number = 0
-    while True:
+    for number in numbers():
         dice = Dice(f'pci {seed} {number}')
         pools = [a_pool(dice) for _ in range(dice.randint(0, 5))]
         requests = [asks(dice, i, pools) for i in range(dice.one(1, 1, 2, 3))]
@@ -121,21 +114,18 @@ def cases(seed: int) -> Iterator[Case]:
             'guest': dice.one(1, 1, 2, 3),
             'sockets': {i: dice.one(0, 0, 1, 1, 1, None) if i > 2 else i // 2 for i in range(4)},
         }
-        number += 1
 
 
 def ours(case: Case) -> list[Any]:
-    """The answer of this side, in the form of nova's."""
     pools = parse.pools(case['pci_stats'])
     requests = [the_request(each) for each in case['requests']]
     where = (case['mappings'], case['cells'], case['sockets'])
-    left = consume.consume(pools, requests, *where)
-    supported = consume.supports(pools, requests, *where)
+    left = consume(pools, requests, *where)
+    supported = supports(pools, requests, *where)
     return [supported, None if isinstance(left, str) else [plain(each) for each in left]]
 
 
 def the_request(wired: Case) -> PciRequest:
-    """A request as this side decodes it."""
     data = wired['nova_object.data']
     names = ('count', 'alias_name', 'request_id', 'numa_policy')
     return PciRequest(spec=tuple(data['spec']), **{name: data[name] for name in names})
@@ -157,46 +147,38 @@ def cells_of_ours(case: Case) -> list[int] | None:
 
 
 def plain(pool: Pool) -> dict[str, Any]:
-    """A pool as nova's side shows it."""
     own = {name: getattr(pool, name) for name in ('vendor_id', 'product_id', 'numa_node', 'count')}
     return {**own, **pool.tags}
 
 
 def says(answer: list[Any] | None) -> str:
-    """In a word of known.yaml."""
     return NO if answer is None or answer[-1] is None else YES
 
 
+def devices(case: Case, theirs: Any, mine: Any, figures: Figures) -> Iterator[Difference]:
+    """The same pools, or the same host cells."""
+    figures.cases += 1
+    figures.outcomes[says(theirs)] += 1
+    if mine != theirs:
+        yield Difference(case, says(theirs), says(mine), theirs, mine)
+
+
 @pytest.mark.parametrize(
-    ('command', 'ask', 'count'), [('take', ours, TAKEN), ('fit', cells_of_ours, FITTED)]
+    ('command', 'ask', 'count'),
+    [('take_devices', ours, TAKEN), ('fit_devices', cells_of_ours, FITTED)],
 )
 def test_same_devices(
     command: str,
     ask: Callable[[Case], Any],
     count: int,
-    nova_devices: Nova,
-    intended: Sequence[Known],
+    hardware: Nova,
     seed: int,
     times: int,
-    check: Check,
+    compare: Compare,
 ) -> None:
     """Random requests are supported by the same pools, leave the same of them, and let the
     guest have the same host cells; what differs is listed in known.yaml."""
-    figures = Figures(f'pci: {command}')
-    found = []
-    made = cases(seed)
-    for _ in range(count * times // BATCH):
-        batch = [next(made) for _ in range(BATCH)]
-        for case, nova in zip(batch, nova_devices.ask(command, batch), strict=True):
-            own = ask(case)
-            figures.cases += 1
-            figures.outcomes[says(nova)] += 1
-            if own == nova:
-                continue
-            reason = explanation(intended, figures.name, case, says(nova), says(own))
-            if reason is None:
-                found.append(Difference(case, says(nova), says(own), nova, own))
-            else:
-                figures.known[reason] += 1
-    check((figures, found[:5]))
+    comparison = Comparison(hardware, command, ask, devices, described=False)
+    name = f'pci: {command.removesuffix("_devices")}'
+    figures = compare(comparison, name, islice(cases(seed), count * times))
     assert min(figures.outcomes[YES], figures.outcomes[NO]) > count // 10

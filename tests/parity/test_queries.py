@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 
 import pytest
 
 from tests.parity.child import Nova
 from tests.parity.comparison import Comparison, queries
-from tests.parity.conftest import Check
+from tests.parity.conftest import Compare
 from tests.parity.generator import cases
-from tests.parity.known import Known
 from tests.parity.plans import QUERIES
 from tests.parity.themes.placement import an_image
 from tests.parity.world import World
@@ -27,32 +27,23 @@ def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
     """Databases that both sides read."""
-    made = World(tmp_path_factory.mktemp('world'), request.param)
-    yield made
-    made.close()
+    with closing(World(tmp_path_factory.mktemp('world'), request.param)) as made:
+        yield made
 
 
 @pytest.fixture(scope='module')
 def nova_asks(world: World) -> Iterator[Nova]:
-    """nova's prefilters and queries, in a child process."""
-    side = Nova('nova_queries.py')
-    side.ask('world', [world.description()])
-    world.open()
-    yield side
-    side.close()
+    with closing(Nova('nova_queries.py')) as side:
+        side.ask('world', [world.description()])
+        world.open()
+        yield side
 
 
 @pytest.mark.parametrize('theme', QUERIES)
 def test_query(
-    theme: str,
-    world: World,
-    nova_asks: Nova,
-    intended: Sequence[Known],
-    seed: int,
-    times: int,
-    check: Check,
+    theme: str, world: World, nova_asks: Nova, seed: int, times: int, compare: Compare
 ) -> None:
     """Random requests come out of all prefilters as the same text, pinned CPUs and fallback."""
-    comparison = Comparison(nova_asks, 'query', world.ask, queries, intended)
     made = cases(seed, [an_image, *QUERIES[theme]], hosts=0)
-    check(comparison.run(f'query: {theme}', islice(made, REQUESTS * times)))
+    comparison = Comparison(nova_asks, 'query', world.ask, queries)
+    compare(comparison, f'query: {theme}', islice(made, REQUESTS * times))

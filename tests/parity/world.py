@@ -11,20 +11,20 @@ from oslo_config import cfg
 from oslo_db import options
 
 from novasched.cells.aggregates import AggregateReader
+from novasched.cells.database import Database
 from novasched.cells.engines import dispose
 from novasched.cells.mappings import CELL0, Cells
-from novasched.cells.schema import Database
-from novasched.cells.servicegroup import DatabaseGroup
+from novasched.cells.servicegroup import DatabaseServiceGroup
 from novasched.cells.snapshot import HostReader
-from novasched.inflight import InFlight
-from novasched.model.settings import Settings
+from novasched.conf.settings import Settings
 from novasched.placement import query
-from novasched.prefilters import Port, Prefilter, Sources
-from novasched.prefilters.order import PREFILTERS
-from tests.builders import a_uuid
-from tests.parity.descriptions import NOW, Case, host_rows
+from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.prefilters import Port, Prefilter, Sources
+from novasched.scheduler.prefilters.request_filter import enabled_prefilters
+from tests.lab.builders import a_uuid
+from tests.lab.descriptions import NOW, Case, host_rows
+from tests.lab.ports import StillNetwork
 from tests.parity.ours import error_of, request_of, settings_of
-from tests.ports import StillNetwork
 
 AGGREGATES = [a_uuid(f'aggregate{i}') for i in range(10)]
 METADATA = [
@@ -137,7 +137,6 @@ class World:
         self._network = StillNetwork(KNOWN_PORTS, {NETWORKS[0]: [], **segments})
 
     def close(self) -> None:
-        """Close the databases."""
         for hosts, _ in self._readers.values():
             hosts.close()
         dispose(self._api_database, *(cell.database for cell in self._cells.all()))
@@ -163,8 +162,8 @@ class World:
     def _reader(self, settings: Settings) -> tuple[HostReader, list[Prefilter]]:
         """What runs under those settings, put together as the daemon does it."""
         aggregates = AggregateReader(self._api_database)
-        in_flight = InFlight(settings)
-        group = DatabaseGroup(settings.service_down_time)
-        hosts = HostReader(settings, self._cells, aggregates, in_flight, group, lambda: NOW)
+        pending_claims = PendingClaims(settings)
+        group = DatabaseServiceGroup(settings.service_down_time)
+        hosts = HostReader(settings, self._cells, aggregates, pending_claims, group, lambda: NOW)
         sources = Sources(aggregates, hosts, self._network)
-        return hosts, [each(settings, sources) for each in PREFILTERS]
+        return hosts, enabled_prefilters(settings, sources)

@@ -18,27 +18,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from tests.functional.daemon import Daemon
-from tests.functional.nova_release import Config
-from tests.functional.processes import Failed
-from tests.perf.callers import Bare, Caller, Exchange, NoAnswer, PlacementLog
-from tests.perf.cloud import LargeCloud
-from tests.perf.hosts import LargeHost
-from tests.perf.requests import KINDS
-from tests.perf.results import Bound, Row
-from tests.perf.watching import QueryLog, resident
+from tests.lab.compute_rows import Compute
+from tests.lab.daemon import Daemon
+from tests.lab.large_cloud import LargeCloud
+from tests.lab.large_cloud_hosts import instances_of
+from tests.lab.large_cloud_requests import FILTERS, KINDS
+from tests.lab.nova_release import Config
+from tests.lab.processes import Failed
+from tests.lab.results import Bound, Row
+from tests.lab.steady import Caller
+from tests.lab.watching import QueryLog, resident
+from tests.perf.callers import Bare, Exchange, NoAnswer, PlacementLog, place, sync
 
 SIZES = (1_000, 5_000)
 AT_ONCE = (8, 32)
 SMALLEST, LARGEST = SIZES
 SINGLE = tuple(name for name, kind in KINDS.items() if kind.count == 1)
-PARTS = ('start', 'silent', 'one', 'ten', 'burst', 'queries', 'memory')
+PARTS = ('start', 'silent', 'one', 'ten', 'burst', 'queries', 'memory', 'groups')
+ALONE = {'groups'}
+"""What is measured of novasched alone."""
 ONCE = ('ten', 'burst')
 """What is measured in the smallest cloud alone: nova would take minutes for more."""
 
 # How often. Ours and Placement's turns come thrice as often as nova's, which takes seconds.
 ROUNDS, OURS = 3, 3
 STARTS = 2
+GROUP_ROUNDS, GROUP_REQUESTS = 15, 200
+INSTANCES = 20  # on each host
 BURSTS, OUR_BURSTS = 16, 13
 """So many requests of nova's bursts, in one burst at least, and bursts of ours."""
 
@@ -46,6 +52,8 @@ TO_PLACEMENT = 1.3
 FASTER = {SMALLEST: 8, LARGEST: 12}
 TEN_FASTER = 20
 BURST_FASTER = 50
+TO_PLAIN = 1.15
+TO_BEFORE = 1.05
 REFUSED = 0.01  # of the claims
 FIFTH = 0.2
 LAST_WORDS = 25  # lines of a log
@@ -90,7 +98,6 @@ class Scheduler:
         return self._placed('plain', ready.wait), time.perf_counter()
 
     def queries(self, kind: str) -> list[str]:
-        """What it asks Placement for a request."""
         self.log.drain()
         self.place(kind)
         return [each.path for each in self.log.drain() if each.is_query]
@@ -101,7 +108,7 @@ class Scheduler:
         :raises Failed: there are none; the text has the scheduler's last words.
         """
         try:
-            return self.caller.place(self.daemon.host, KINDS[kind], start)
+            return place(self.caller, self.daemon.host, KINDS[kind], start)
         except NoAnswer as error:
             last = '\n'.join(self.daemon.text().splitlines()[-LAST_WORDS:])
             raise Failed(f'{kind}: {error}\n{last}') from error
@@ -127,7 +134,6 @@ class Burst:
 
     @property
     def queries(self) -> int:
-        """How often Placement was asked for candidates."""
         return sum(each.is_query for each in self.exchanges)
 
 
@@ -140,30 +146,31 @@ class Plan:
     parts: Sequence[str] = PARTS
     at_once: Sequence[int] = AT_ONCE
     statements: bool = False
+    instances: int = 0
+    group_requests: int = GROUP_REQUESTS
 
 
 class Bench:
-    """The cloud, and what measures."""
-
-    def __init__(
-        self, cloud: LargeCloud, caller: Caller, log: PlacementLog, queries: QueryLog, tell: Tell
-    ) -> None:
+    def __init__(self, cloud: LargeCloud, caller: Caller, tell: Tell) -> None:
         self.cloud = cloud
         self.caller = caller
-        self.log = log
-        self.query_log = queries
+        self.log = PlacementLog(cloud.placement_process.log)
+        self.query_log = QueryLog(cloud.placement_process.connection)
         self.tell = tell
         self.bare = Bare(cloud.placement_url)
         self.constant: dict[str, float] = {}
 
-    def measure(self, computes: Sequence[LargeHost], plan: Plan) -> Iterator[Row]:
+    def measure(self, computes: Sequence[Compute], plan: Plan) -> Iterator[Row]:
         """The rows for a cloud of these hosts."""
         hosts, is_first = len(computes), not self.cloud.computes
         self.tell(f'{hosts:,} hosts: filling the databases')
-        self.cloud.grow(computes)
+        self.cloud.grow(computes, plan.instances)
         with ExitStack() as stack:
             starts = STARTS if 'start' in plan.parts else 1
             ours, start = self._started([], plan.config, starts, stack)
+            if ALONE.issuperset(plan.parts):
+                yield from self._groups(hosts, ours, ours, plan)
+                return
             nova, late = self._started(
                 [self.cloud.nova.script('nova-scheduler')], plan.config, starts, stack
             )
@@ -176,7 +183,9 @@ class Bench:
                 fast, slow, _ = self._in_turn('plain', ours, nova, (), rounds=1)
                 yield Row.of_times(hosts, 'plain, computes silent', fast, slow)
             self.tell(f'nova-scheduler hears from {hosts:,} computes')
-            self.caller.sync(nova.daemon.host, list(self.cloud.computes))
+            names = self.cloud.computes
+            has = {name: instances_of(name, plan.instances) for name in names}
+            sync(self.caller, nova.daemon.host, has)
             for part, measure in self._parts().items():
                 if part in plan.parts and (is_first or part not in ONCE):
                     yield from measure(hosts, ours, nova, plan)
@@ -188,6 +197,7 @@ class Bench:
             'burst': self._burst,
             'queries': self._queries,
             'memory': self._memory,
+            'groups': self._groups,
         }
 
     def _started(
@@ -304,6 +314,38 @@ class Bench:
         row = Row(hosts, 'resident memory', 'MiB', small, large)
         bound = Bound(small / large, '≤', FIFTH, 'of nova')
         yield row.bounded(bound) if hosts == LARGEST else row
+
+    def _groups(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        """Requests that name instances, beside plain ones; then one that looks at all."""
+        self.tell(f'requests with a group, {plan.instances} instances on each host')
+        plain: list[float] = []
+        group: list[float] = []
+        for _ in range(GROUP_ROUNDS):
+            plain.append(ours.place('plain'))
+            group.append(ours.place('group'))
+        slower = Bound(median(group) / median(plain), '≤', TO_PLAIN, 'x plain')
+        title = f'group, {plan.instances} instances a host'
+        yield Row.of_times(hosts, title, group, ()).bounded(slower)
+        before = resident(ours.daemon.pid)
+        for _ in range(plan.group_requests):
+            ours.place('group')
+        after = resident(ours.daemon.pid)
+        self.tell(f'memory: {before / 2**20:.1f} MiB before them, {after / 2**20:.1f} after')
+        row = Row(hosts, f'after {plan.group_requests} with a group', 'MiB', after / 2**20)
+        yield row.bounded(Bound(after / before, '≤', TO_BEFORE, 'x before'))
+        with ExitStack() as stack:
+            filters = {'enabled_filters': ','.join((*FILTERS, 'TypeAffinityFilter'))}
+            config = {**plan.config, 'filter_scheduler': filters}
+            whole, _ = self._started([], config, 1, stack)
+            before = resident(whole.daemon.pid)
+            times = [whole.place('plain') for _ in range(OURS)]
+            yield Row.of_times(hosts, 'all instances (TypeAffinityFilter)', times, ())
+            size = plan.at_once[0]
+            burst = whole.burst(size)
+            yield Row.of_times(hosts, f'all instances, {size} at once', burst.times, ())
+            after = resident(whole.daemon.pid)
+            self.tell(f'memory: {before / 2**20:.0f} MiB before them, {after / 2**20:.0f} after')
+            yield Row(hosts, 'all instances, memory', 'MiB', after / 2**20)
 
 
 def _refused(bursts: Sequence[Burst]) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,12 @@ from typing import Any
 import oslo_messaging
 import requests
 
-from tests.functional.broker import TOPIC
-from tests.functional.client import new_uuids
-from tests.functional.placement_api import TOKEN
-from tests.perf.requests import Kind
+from tests.lab.client import new_uuids
+from tests.lab.large_cloud_requests import Kind
+from tests.lab.placement_api import TOKEN
+from tests.lab.steady import Caller
 
 PATIENCE = 300  # seconds
-CONTEXT = {'user_id': 'user', 'project_id': 'project', 'is_admin': True}
 MICROVERSION = 'placement 1.36'
 QUERY = '/allocation_candidates'
 CLAIM = '/allocations'
@@ -33,60 +32,49 @@ class NoAnswer(Exception):
     """A scheduler refuses, fails or is silent."""
 
 
-class Caller:
-    """Calls schedulers by their host names; any number of threads may."""
+def place(
+    caller: Caller, host: str, kind: Kind, start: Callable[[], object] = int
+) -> dict[str, str]:
+    """Ask a scheduler for servers; the host of each, by its UUID.
 
-    def __init__(self, transport: Any) -> None:
-        target = oslo_messaging.Target(topic=TOPIC, version='4.0')
-        self._client = oslo_messaging.get_rpc_client(transport, target)
+    :param start: waits, when all is ready, for the moment to ask.
+    :raises NoAnswer: there is none.
+    """
+    uuids = new_uuids(kind.count)
+    arguments = kind.arguments(uuids)
+    start()
+    try:
+        found = caller.call('select_destinations', arguments, server=host, timeout=PATIENCE)
+    except oslo_messaging.MessagingException as error:
+        raise NoAnswer(str(error)) from error
+    chosen = [selections[0]['nova_object.data']['service_host'] for selections in found]
+    return dict(zip(uuids, chosen, strict=True))
 
-    def place(self, host: str, kind: Kind, start: Callable[[], object] = int) -> dict[str, str]:
-        """Ask for servers; the host of each, by its UUID.
 
-        :param start: waits, when all is ready, for the moment to ask.
-        :raises NoAnswer: there is none.
-        """
-        uuids = new_uuids(kind.count)
-        client = self._client.prepare(server=host, version='4.5', timeout=PATIENCE)
-        arguments = kind.arguments(uuids)
-        start()
-        try:
-            found = client.call(CONTEXT, 'select_destinations', **arguments)
-        except oslo_messaging.MessagingException as error:
-            raise NoAnswer(str(error)) from error
-        chosen = [selections[0]['nova_object.data']['service_host'] for selections in found]
-        return dict(zip(uuids, chosen, strict=True))
-
-    def sync(self, host: str, computes: Sequence[str]) -> None:
-        """Tell a scheduler, as each compute does from time to time, that it has no servers;
-        returns when it has been told. nova takes the first word of a host that it does
-        not know for a reason to look, and trusts the second."""
-        client = self._client.prepare(server=host, version='4.2')
-        ping = self._client.prepare(
-            server=host, namespace='baseapi', version='1.1', timeout=PATIENCE
-        )
-        for _ in range(2):
-            for name in computes:
-                client.cast(CONTEXT, 'sync_instance_info', host_name=name, instance_uuids=[])
-            ping.call(CONTEXT, 'ping', arg='all told')
+def sync(caller: Caller, host: str, computes: Mapping[str, Sequence[str]]) -> None:
+    """Tell a scheduler, as each compute does from time to time, which instances it has;
+    returns when it has been told. nova takes the first word of a host that it does
+    not know for a reason to look, and trusts the second."""
+    ping = {'namespace': 'baseapi', 'version': '1.1', 'timeout': PATIENCE}
+    for _ in range(2):
+        for name, uuids in computes.items():
+            told = {'host_name': name, 'instance_uuids': uuids}
+            caller.cast('sync_instance_info', told, server=host, version='4.2')
+        caller.call('ping', {'arg': 'all told'}, server=host, **ping)
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request to Placement, and the status of the answer."""
-
     method: str
     path: str
     status: int
 
     @property
     def is_query(self) -> bool:
-        """Whether it asks for candidates."""
         return self.method == 'GET' and self.path.startswith(QUERY)
 
     @property
     def is_claim(self) -> bool:
-        """Whether it allocates."""
         return self.method in ('PUT', 'POST') and self.path.startswith(CLAIM)
 
 
@@ -132,7 +120,6 @@ class Bare:
         return taken
 
     def give_back(self, servers: Sequence[str]) -> None:
-        """Let servers hold nothing any more."""
         for server in servers:
             self._call('DELETE', f'{CLAIM}/{server}')
 

@@ -12,32 +12,42 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from oslo_config import cfg
 
-from novasched.rpc.server import make_transport
-from tests.functional.processes import Failed
-from tests.perf.bench import AT_ONCE, PARTS, SINGLE, SIZES, Bench, Plan, Tell
-from tests.perf.callers import Caller, PlacementLog
-from tests.perf.cloud import cloud, config
-from tests.perf.hosts import LIBVIRT_TRAITS, large_cloud
-from tests.perf.results import Row, missed, sheet
-from tests.perf.tables import machine, rst, show
-from tests.perf.watching import QueryLog
+from tests.lab.large_cloud import cloud, config
+from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, large_cloud
+from tests.lab.processes import Failed
+from tests.lab.results import Row, missed, sheet
+from tests.lab.steady import Caller
+from tests.lab.tables import machine, rst, show
+from tests.perf.bench import (
+    AT_ONCE,
+    GROUP_REQUESTS,
+    INSTANCES,
+    PARTS,
+    SINGLE,
+    SIZES,
+    Bench,
+    Plan,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and say whether the bounds are met."""
     chosen = _arguments(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     begun = time.monotonic()
     plan = Plan(
-        config(chosen.fallback), chosen.kinds, chosen.only, chosen.at_once, chosen.statements
+        config(chosen.fallback),
+        chosen.kinds,
+        chosen.only,
+        chosen.at_once,
+        chosen.statements,
+        chosen.instances,
+        chosen.group_requests,
     )
 
     def tell(what: str) -> None:
@@ -46,7 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     rows: list[Row] = []
     try:
-        with _bench(tell) as bench:
+        tell('servers start')
+        with (
+            TemporaryDirectory(prefix='novasched-perf-') as directory,
+            cloud(Path(directory)) as made,
+            Caller(made.config('conductor')) as caller,
+        ):
+            bench = Bench(made, caller, tell)
             for hosts in chosen.hosts:
                 computes = large_cloud(hosts, LIBVIRT_TRAITS if chosen.traits else ())
                 for row in bench.measure(computes, plan):
@@ -65,20 +81,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(missed(rows) > 0)
 
 
-@contextmanager
-def _bench(tell: Tell) -> Iterator[Bench]:
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(TemporaryDirectory(prefix='novasched-perf-')))
-        tell('servers start')
-        made, placement, engine, name = stack.enter_context(cloud(directory))
-        conf = cfg.ConfigOpts()
-        conf(['--config-file', str(made.config('conductor'))], project='nova')
-        transport = make_transport(conf)
-        stack.callback(transport.cleanup)
-        log, queries = PlacementLog(placement.log), QueryLog(engine, name)
-        yield Bench(made, Caller(transport), log, queries, tell)
-
-
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser('python -m tests.perf.daemon', description=__doc__)
     parser.add_argument('--hosts', type=_sizes, default=SIZES, help='sizes, with commas')
@@ -86,6 +88,10 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument('--kinds', type=_among(SINGLE), default=SINGLE, help=', '.join(SINGLE))
     parser.add_argument(
         '--at-once', type=_sizes, default=AT_ONCE, help='requests of a burst, with commas'
+    )
+    parser.add_argument('--instances', type=int, default=INSTANCES, help='on each host')
+    parser.add_argument(
+        '--group-requests', type=int, default=GROUP_REQUESTS, help='that must not cost memory'
     )
     parser.add_argument('--traits', action='store_true', help="hosts have all of libvirt's traits")
     parser.add_argument('--fallback', action='store_true', help='pinned CPUs may be VCPU, too')
@@ -100,8 +106,6 @@ def _sizes(text: str) -> list[int]:
 
 
 def _among(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """What reads some of these words, with commas."""
-
     def read(text: str) -> list[str]:
         words = text.split(',')
         if unknown := set(words) - set(known):

@@ -24,23 +24,25 @@ from typing import Any
 
 from oslo_context.context import RequestContext
 
-from novasched import plugins
 from novasched.cells import rows
-from novasched.drivers import Driver, Parts
-from novasched.model.host import Aggregate, Host, Service
-from novasched.model.request import Request
-from novasched.model.settings import Settings
+from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient
-from novasched.prefilters.order import PREFILTERS
-from novasched.processes import collect_seldom
+from novasched.plugins import loading
 from novasched.rpc import decode, versions
 from novasched.rpc.serializer import Serializer
-from tests.builders import a_uuid
-from tests.perf.hosts import LIBVIRT_TRAITS, METADATA, LargeHost, aggregates_of, large_cloud
-from tests.perf.requests import FILTERS, KINDS, UNLIMITED, Kind
+from novasched.scheduler.drivers import Driver, Parts
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.host import Aggregate, Host, Service
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.prefilters.request_filter import enabled_prefilters
+from novasched.service.runtime import tune_gc
+from tests.lab.builders import a_uuid
+from tests.lab.compute_rows import Compute
+from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, METADATA, aggregates_of, large_cloud
+from tests.lab.large_cloud_requests import FILTERS, KINDS, UNLIMITED, Kind
+from tests.lab.ports import sources
+from tests.lab.tables import Sheet, machine, rst, show, verdict
 from tests.perf.sampling import Collecting, shares
-from tests.perf.tables import Sheet, machine, rst, show, verdict
-from tests.ports import StillHosts, sources
 
 SIZES = (1_000, 2_000, 5_000, 10_000, 20_000)
 PER_HOST = 10.0  # microseconds, the bound for the largest cloud
@@ -61,7 +63,7 @@ NEW = 1_000  # the version of services newer than all rules about older ones
 class StubPlacement:
     """In the place of a keystoneauth1 adapter: offers every host, allows every claim."""
 
-    def __init__(self, computes: Sequence[LargeHost], kind: Kind) -> None:
+    def __init__(self, computes: Sequence[Compute], kind: Kind) -> None:
         floating = {'VCPU' if x == 'PCPU' else x: n for x, n in kind.resources.items()}
         pinned = {'PCPU' if x == 'VCPU' else x: n for x, n in kind.resources.items()}
         self._floating, self._pinned = _answered(computes, floating), _answered(computes, pinned)
@@ -84,7 +86,6 @@ class Cost:
 
     @property
     def per_host(self) -> float:
-        """Microseconds."""
         return self.seconds / self.hosts * 1e6
 
 
@@ -113,10 +114,9 @@ class Line:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and say whether the bounds are met."""
     chosen = _arguments(arguments)
     logging.basicConfig(level=logging.WARNING)
-    collect_seldom()
+    tune_gc()
     costs = []
     for hosts in chosen.hosts:
         for kind in chosen.only:
@@ -179,19 +179,18 @@ def large_request(kind: Kind) -> Request:
 
 
 def large_driver(count: int, kind: Kind) -> Driver:
-    """The default driver over a large cloud."""
     stub: Any = StubPlacement(large_cloud(count), kind)
     known = sources(*AGGREGATES.values(), version=NEW)
-    prefilters = [each(SETTINGS, known) for each in PREFILTERS]
-    driver = plugins.driver(SETTINGS)
+    prefilters = enabled_prefilters(SETTINGS, known)
+    driver = loading.driver(SETTINGS)
     return driver(
         Parts(
             SETTINGS,
             prefilters,
             PlacementClient(SETTINGS, stub),
-            StillHosts(_hosts(count)),
-            plugins.filters(SETTINGS),
-            plugins.weighers(SETTINGS),
+            MemoryHosts(_hosts(count)),
+            loading.filters(SETTINGS),
+            loading.weighers(SETTINGS),
         )
     )
 
@@ -215,7 +214,7 @@ def _hosts(count: int) -> Sequence[Host]:
     return found
 
 
-def _answered(computes: Sequence[LargeHost], amounts: Mapping[str, int]) -> bytes:
+def _answered(computes: Sequence[Compute], amounts: Mapping[str, int]) -> bytes:
     """Placement's text when it offers these amounts on every host."""
     inventories = [(each.uuid, each.inventories()) for each in computes]
     answer = {

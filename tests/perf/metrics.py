@@ -19,15 +19,15 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-import novasched.processes  # noqa: F401  (oslo.messaging must find the choice made)
-from tests.functional.daemon import Daemon
-from tests.functional.processes import free_port
-from tests.functional.steady import Caller
-from tests.perf.cloud import cloud, config
-from tests.perf.tables import Sheet, show
+import novasched.concurrency  # noqa: F401  (oslo.messaging must find the choice made)
+from tests.lab.daemon import Daemon
+from tests.lab.large_cloud import cloud, config
+from tests.lab.processes import free_port
+from tests.lab.steady import Caller
+from tests.lab.tables import Sheet, show
 
 OFF, ON = 'metrics off', 'metrics on'
 ELSEWHERE, FLOODED = 'metrics on, a flood to nobody', 'metrics on, a flood to them'
@@ -36,20 +36,19 @@ WARM = 10  # requests that are not measured
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print."""
     parser = argparse.ArgumentParser('python -m tests.perf.metrics', description=__doc__)
     parser.add_argument('--hosts', type=int, default=100)
     parser.add_argument('--requests', type=int, default=200, help='of each kind')
     chosen = parser.parse_args(arguments)
     bind = f'127.0.0.1:{free_port()}'
-    with tempfile.TemporaryDirectory() as folder, cloud(Path(folder)) as (made, *_):
+    with tempfile.TemporaryDirectory() as folder, cloud(Path(folder)) as made:
         made.reset()
         for number in range(chosen.hosts):
             made.add_host(f'host-{number}', vcpus=10_000, ram_mb=10_000_000, disk_gb=100_000)
         quiet = config(fallback=False)
         loud = {**quiet, 'novasched': {'metrics_bind': bind}}
         with (
-            closing(Caller(made.config('caller'))) as caller,
+            Caller(made.config('caller')) as caller,
             Daemon(made, quiet) as without,
             Daemon(made, loud) as with_them,
         ):
@@ -80,7 +79,6 @@ def measure(
 
 
 def batch(caller: Caller, daemon: Daemon, count: int) -> list[float]:
-    """Seconds of so many requests, one after the other."""
     answers = [caller.place(server=daemon.host) for _ in range(count)]
     assert [each.error for each in answers if each.error] == []
     return [each.taken for each in answers]
@@ -89,7 +87,7 @@ def batch(caller: Caller, daemon: Daemon, count: int) -> list[float]:
 @contextmanager
 def flooding(bind: str) -> Iterator[list[int]]:
     """A flood from another process; at the end how much it sent."""
-    command = ['nice', '-n', '19', sys.executable, '-m', 'tests.functional.http_flood', bind]
+    command = ['nice', '-n', '19', sys.executable, '-m', 'tests.lab.http_flood', bind]
     sent: list[int] = []
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
@@ -102,7 +100,6 @@ def flooding(bind: str) -> Iterator[list[int]]:
 
 
 def figures(seconds: Sequence[float]) -> list[str]:
-    """Median, 95th percentile and maximum, in milliseconds."""
     cuts = statistics.quantiles(seconds, n=20)
     return [f'{each * 1000:.0f}' for each in (cuts[9], cuts[18], max(seconds))]
 

@@ -18,12 +18,13 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-from novasched.model.numa import Fit
-from novasched.numa.fit import fit
-from tests.parity.test_numa import values
-from tests.reports import a_numa_cell, a_numa_topology
+from novasched.scheduler.model.numa import Fit
+from novasched.scheduler.numa.fit import fit
+from tests.lab.descriptions import NOW
+from tests.lab.numa_checker import numa_arguments
+from tests.lab.reports import a_numa_cell, a_numa_topology
 
-SCRIPT = Path(__file__).parents[1] / 'parity' / 'numa_nova_side.py'
+SCRIPT = Path(__file__).parents[1] / 'parity' / 'nova_hardware.py'
 LONGEST = 10.0  # seconds for nova
 MEASURED = 0.5  # seconds for us
 CORES, THREADS, VCPUS = 8, 2, 4
@@ -45,14 +46,12 @@ class Row:
 
     @property
     def title(self) -> str:
-        """What the line says."""
         free = self.host - self.full
         kind = 'feasible' if free >= self.guest else f'infeasible, {free} cells free'
         unequal = ', guest cells unequal' if self.unequal else ''
         return f'{self.host}/{self.guest} {kind}{unequal}'
 
     def case(self) -> Case:
-        """The pair, as both sides take it."""
         guest = [
             {
                 'id': i, 'cpuset': [], 'pcpuset': list(range(VCPUS * i, VCPUS * (i + 1))),
@@ -93,7 +92,6 @@ ROWS = (
 
 
 def main() -> int:
-    """Print the table."""
     python = os.environ.get('NOVASCHED_NOVA_PYTHON')
     if not python:
         print('set NOVASCHED_NOVA_PYTHON to the python of a virtualenv with nova')
@@ -120,7 +118,7 @@ def main() -> int:
 def _nova(python: str, case: Case) -> tuple[float, bool]:
     """Seconds for one call, and whether that is where it was stopped."""
     child = subprocess.Popen(
-        [python, str(SCRIPT)],
+        [python, str(SCRIPT), NOW.isoformat()],
         env={**os.environ, 'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'true', 'PYTHONWARNINGS': 'ignore'},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -149,7 +147,7 @@ def _ours(case: Case) -> tuple[float, bool]:
     guest fits."""
     taken: list[float] = []
     while sum(taken) < MEASURED and len(taken) < 1000:
-        host, guest, limits = values(case)
+        host, guest, limits = numa_arguments(case)
         start = time.perf_counter()
         found = fit(host, guest, limits)
         taken.append(time.perf_counter() - start)

@@ -20,16 +20,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from novasched.drivers.filter_scheduler import FilterScheduler
-from novasched.errors import NoValidHost
-from novasched.model.request import Request
-from novasched.ports import Forgetful
-from novasched.processes import collect_seldom
-from novasched.recorder.keeper import Keeper
-from novasched.recorder.store import Store
+from novasched.observe.records.recorder import DecisionRecorder
+from novasched.observe.records.store import RecordWriter
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.model.request import Request
+from novasched.service.runtime import tune_gc
+from tests.lab.large_cloud_requests import KINDS
+from tests.lab.tables import Sheet, show, verdict
 from tests.perf.decision import SETTINGS, large_driver, large_request
-from tests.perf.requests import KINDS
-from tests.perf.tables import Sheet, show, verdict
 
 BOUND = 0.05
 ROUNDS, BATCH = 15, 3
@@ -39,13 +37,12 @@ REFUSED = 'refused'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and say whether the bound is met."""
     parser = argparse.ArgumentParser('python -m tests.perf.records', description=__doc__)
     parser.add_argument('--hosts', type=int, nargs='+', default=[5_000, 20_000])
     parser.add_argument('--only', nargs='+', default=['plain', 'filters', 'ten', REFUSED])
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.ERROR)
-    collect_seldom()
+    tune_gc()
     rows, missed = [], False
     for hosts in chosen.hosts:
         for kind in chosen.only:
@@ -78,19 +75,20 @@ def measure(kind: str, hosts: int) -> dict[str, float]:
     driver: Any = large_driver(hosts, what)
     with tempfile.TemporaryDirectory() as folder:
         for each in [*taken, *(list(taken) * ROUNDS)]:
-            store = Store(str(Path(folder) / 'decisions'), 1_000) if each == FILE else None
-            driver.records = Forgetful() if each == NONE else Keeper(SETTINGS, store)
+            store = RecordWriter(str(Path(folder) / 'decisions'), 1_000) if each == FILE else None
+            driver.recorder = None if each == NONE else DecisionRecorder(SETTINGS, store)
             taken[each].append(_batch(driver, request))
     return {each: min(seconds[1:]) for each, seconds in taken.items()}
 
 
-def _batch(driver: FilterScheduler, request: Request) -> float:
+def _batch(driver: Any, request: Request) -> float:
     """Seconds a request, until all records are kept."""
     start = time.process_time()
     for _ in range(BATCH):
         with contextlib.suppress(NoValidHost):
             driver.select_destinations(request)
-    driver.records.close()
+    if driver.recorder is not None:
+        driver.recorder.close()
     return (time.process_time() - start) / BATCH
 
 

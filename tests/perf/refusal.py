@@ -15,22 +15,19 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
 
-from tests.functional import servers
-from tests.functional.client import NovaClient, Refused, new_uuids
-from tests.functional.compute_rows import Compute, Flavor
-from tests.functional.daemon import Daemon
-from tests.functional.nova_cloud import NovaCloud
-from tests.functional.nova_release import NovaRelease, Schemas
-from tests.functional.placement_api import PlacementProcess
-from tests.perf.load import add_providers
-from tests.reports import a_numa_cell, a_numa_topology, an_object
+from tests.lab import large_cloud
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Compute, Flavor
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.reports import a_numa_cell, a_numa_topology, an_object
 
 BOUND = 1.5
 CORES, THREADS, CELLS = 18, 2, 2
@@ -77,7 +74,7 @@ def a_topology(dice: random.Random) -> str:
             a_numa_cell(
                 number, memory=MEMORY, memory_usage=dice.randint(0, MEMORY), pcpuset=sorted(cpus),
                 pinned_cpus=sorted(pinned), siblings=siblings, socket=number,
-                network_metadata=an_object('NetworkMetadata', '1.0', physnets=[], tunneled=False),
+                network_metadata=an_object('NetworkMetadata', physnets=[], tunneled=False),
                 mempages=[
                     an_object(
                         'NUMAPagesTopology', size_kb=size, total=total,
@@ -117,7 +114,6 @@ def report_anew(cloud: NovaCloud, number: int) -> None:
 
 
 def measured(cloud: NovaCloud, client: NovaClient, rounds: int) -> Mapping[str, list[float]]:
-    """Seconds of each call, by the title of its row."""
     taken = defaultdict(list)
     for number in range(rounds + 1):
         cloud.refresh_services()
@@ -146,30 +142,7 @@ def timed(cloud: NovaCloud, client: NovaClient, flavor: Flavor) -> tuple[float, 
     return seconds, True
 
 
-@contextmanager
-def a_cloud() -> Iterator[tuple[NovaCloud, NovaClient, str]]:
-    """Servers, an empty cloud, nova's client, and the URL of Placement's database."""
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix='novasched-')))
-        nova = NovaRelease.find()
-        mariadb = stack.enter_context(closing(servers.mariadb()))
-        rabbitmq = stack.enter_context(closing(servers.rabbitmq()))
-        connection = servers.create_database(mariadb.url, 'perf_placement')
-        stack.callback(servers.drop_database, mariadb.url, 'perf_placement')
-        placement = stack.enter_context(closing(PlacementProcess(connection, directory)))
-        placement.start()
-        urls = {
-            'amqp_url': rabbitmq.url, 'database_url': mariadb.url, 'placement_url': placement.url,
-        }  # fmt: skip
-        cloud = stack.enter_context(
-            closing(NovaCloud(nova, Schemas(nova, directory), directory, **urls))
-        )
-        client = stack.enter_context(closing(NovaClient(nova, cloud.config('client'))))
-        yield cloud, client, connection
-
-
 def main() -> int:
-    """Print the tables."""
     parser = argparse.ArgumentParser(description='Cost of refusing a guest that fits no host.')
     parser.add_argument('--hosts', type=int, default=5000)
     parser.add_argument('--rounds', type=int, default=5)
@@ -181,18 +154,20 @@ def main() -> int:
     given = parser.parse_args()
     missed = 0
     for distinct in (FEW, given.hosts):
-        with a_cloud() as (cloud, client, connection):
-            hosts = computes(given.hosts, distinct)
-            cloud.add_rows(hosts)
-            add_providers(connection, hosts)
-            options = {
-                'DEFAULT': {'debug': False},
-                'scheduler': {'max_placement_results': given.hosts},
-                'workarounds': {'disable_fallback_pcpu_query': not given.fallback},
-                'filter_scheduler': {
-                    'enabled_filters': 'ComputeFilter,ComputeCapabilitiesFilter,NUMATopologyFilter'
-                },
-            }
+        options = {
+            'DEFAULT': {'debug': False},
+            'scheduler': {'max_placement_results': given.hosts},
+            'workarounds': {'disable_fallback_pcpu_query': not given.fallback},
+            'filter_scheduler': {
+                'enabled_filters': 'ComputeFilter,ComputeCapabilitiesFilter,NUMATopologyFilter'
+            },
+        }
+        with (
+            tempfile.TemporaryDirectory(prefix='novasched-') as directory,
+            large_cloud.cloud(Path(directory)) as cloud,
+            closing(NovaClient(cloud.nova, cloud.config('client'))) as client,
+        ):
+            cloud.grow(computes(given.hosts, distinct))
             with Daemon(cloud, options):
                 taken = measured(cloud, client, given.rounds)
         print(f'{given.hosts} hosts, {distinct} topologies')

@@ -14,22 +14,20 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from oslo_config import cfg
-
-from novasched.rpc.server import make_transport
-from tests.functional.daemon import Daemon
-from tests.perf.callers import Bare, Caller, NoAnswer
-from tests.perf.cloud import cloud, config
-from tests.perf.hosts import large_cloud
-from tests.perf.requests import KINDS
-from tests.perf.results import Bound
-from tests.perf.tables import Sheet, show
+from tests.lab.daemon import Daemon
+from tests.lab.large_cloud import cloud, config
+from tests.lab.large_cloud_hosts import large_cloud
+from tests.lab.large_cloud_requests import KINDS
+from tests.lab.results import Bound
+from tests.lab.steady import Caller
+from tests.lab.tables import Sheet, show
+from tests.perf.callers import Bare, NoAnswer, place
 
 MOST = 2  # medians
 RELOADED = 'SIGHUP: reloaded'
@@ -45,20 +43,16 @@ class Phase:
     reloads: int
 
     def texts(self) -> list[str]:
-        """As a table takes it."""
         middle, longest = median(self.taken) * 1000, max(self.taken) * 1000
         figures = [f'{middle:.0f}', f'{longest:.0f}', f'{longest / middle:.2f}']
         return [self.name, str(len(self.taken)), *figures, str(self.failed), str(self.reloads)]
 
     def bound(self) -> Bound:
-        """What has to come out."""
         return Bound(max(self.taken) / median(self.taken), '≤', MOST, 'of the median')
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Who asks whom."""
-
     daemon: Daemon
     caller: Caller
     bare: Bare
@@ -75,7 +69,7 @@ class Bench:
             while time.monotonic() < end:
                 start = time.perf_counter()
                 try:
-                    placed = self.caller.place(self.daemon.host, KINDS['plain'])
+                    placed = place(self.caller, self.daemon.host, KINDS['plain'])
                 except NoAnswer as error:
                     print(f'failed: {error}', file=sys.stderr)
                     failed += 1
@@ -94,7 +88,6 @@ class Bench:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and say whether the bounds are met."""
     parser = argparse.ArgumentParser('python -m tests.perf.reload', description=__doc__)
     parser.add_argument('--hosts', type=int, default=1000)
     parser.add_argument('--seconds', type=int, default=60, help='for how long, with SIGHUP')
@@ -117,16 +110,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _bench(hosts: int) -> Iterator[Bench]:
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(TemporaryDirectory(prefix='novasched-perf-')))
-        made, *_ = stack.enter_context(cloud(directory))
-        made.grow(large_cloud(hosts, ()))
-        conf = cfg.ConfigOpts()
-        conf(['--config-file', str(made.config('conductor'))], project='nova')
-        transport = make_transport(conf)
-        stack.callback(transport.cleanup)
-        daemon = stack.enter_context(Daemon(made, config(fallback=False)))
-        yield Bench(daemon, Caller(transport), Bare(made.placement_url))
+    with (
+        TemporaryDirectory(prefix='novasched-perf-') as directory,
+        cloud(Path(directory)) as made,
+        Caller(made.config('conductor')) as caller,
+    ):
+        made.grow(large_cloud(hosts))
+        with Daemon(made, config(fallback=False)) as daemon:
+            yield Bench(daemon, caller, Bare(made.placement_url))
 
 
 if __name__ == '__main__':

@@ -31,14 +31,13 @@ import os_traits
 import sqlalchemy as sa
 from oslo_utils import timeutils
 
-from novasched import viewing
 from novasched.cmd import novaschedctl
-from novasched.conf import load
-from novasched.model.request import Flavor
-from novasched.sandbox import databases as tables
-from novasched.sandbox.cloud import Sandbox
-from novasched.sandbox.computes import _used
-from novasched.sandbox.machines import CELLS, Machine, stable_uuid
+from novasched.conf.loading import load, service_settings, settings
+from novasched.observe.web import wiring
+from novasched.scheduler.model.flavor import Flavor
+from novasched.tools.sandbox import databases as tables
+from novasched.tools.sandbox.cloud import Sandbox
+from novasched.tools.sandbox.computes import CELLS, SandboxHost, _used, stable_uuid
 
 HOSTS, CROWD = 5000, 2000
 LARGE = Flavor('m1.large', 'm1.large', 1, 4, 8192, 80)
@@ -49,7 +48,6 @@ LONG = 86_400  # seconds
 
 
 def options(decisions: Path) -> dict[str, dict[str, object]]:
-    """What nova.conf has beside what every sandbox has in it."""
     return {
         'DEFAULT': {'report_interval': LONG, 'service_down_time': 2 * LONG},
         'novasched': {
@@ -91,7 +89,7 @@ class FullSandbox(Sandbox):
 
 
 def provider_rows(
-    machines: Sequence[Machine], classes: dict[str, int], owner: int
+    machines: Sequence[SandboxHost], classes: dict[str, int], owner: int
 ) -> dict[str, Iterable[dict[str, Any]]]:
     """What Placement's tables hold of the machines and their tenants."""
     numbered = list(enumerate(machines, 1))
@@ -129,8 +127,7 @@ def provider_rows(
     }  # fmt: skip
 
 
-def server_row(number: int, machine: Machine) -> dict[str, Any]:
-    """The row of what runs on a host."""
+def server_row(number: int, machine: SandboxHost) -> dict[str, Any]:
     vcpus, memory_mb, disk_gb = in_use(number, machine)
     return {
         'uuid': tenant(machine), 'host': machine.name, 'node': machine.name, 'vcpus': vcpus,
@@ -139,7 +136,7 @@ def server_row(number: int, machine: Machine) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def in_use(number: int, machine: Machine) -> tuple[int, int, int]:
+def in_use(number: int, machine: SandboxHost) -> tuple[int, int, int]:
     """vCPUs, memory (MiB) and disk (GiB) of what runs on a host of that number: all but less
     than one large server needs, or than a few do."""
     free = 512 + number * 37 % (LARGE.memory_mb - 1024)
@@ -148,18 +145,16 @@ def in_use(number: int, machine: Machine) -> tuple[int, int, int]:
     return 12, machine.memory_mb - machine.reserved_memory_mb - free, 100
 
 
-def tenant(machine: Machine) -> str:
+def tenant(machine: SandboxHost) -> str:
     """The server that is everything that runs on a host."""
     return stable_uuid('tenant', machine.name)
 
 
-def machines(count: int) -> list[Machine]:
-    """So many, over both cells."""
-    return [Machine(f'host-{n:05}', cell=CELLS[n % 2], disk_gb=1200) for n in range(count)]
+def machines(count: int) -> list[SandboxHost]:
+    return [SandboxHost(f'host-{n:05}', cell=CELLS[n % 2], disk_gb=1200) for n in range(count)]
 
 
 def printed(cloud: Sandbox, command: str, *arguments: str) -> tuple[str, float]:
-    """What a command prints, and the seconds that it takes."""
     out, began = StringIO(), time.perf_counter()
     with redirect_stdout(out):
         status = novaschedctl.main([command, *cloud.configuration, *arguments])
@@ -169,11 +164,11 @@ def printed(cloud: Sandbox, command: str, *arguments: str) -> tuple[str, float]:
 
 
 def picture(cloud: Sandbox, path: Path) -> None:
-    """One of the page's hosts."""
     # Only here: nobody else needs a browser.
-    from tests.page.browser import appear, browser, served
+    from tests.lab.browser import appear, browser, served
 
-    page = viewing.page_of(load(cloud.configuration, 'novasched'))
+    conf = load(cloud.configuration, 'novasched')
+    page = wiring.page_factory(conf, settings(conf), service_settings(conf))
     assert page is not None
     with served(page()) as url, browser() as driver:
         appear(driver, 'light', 1280)
@@ -182,7 +177,6 @@ def picture(cloud: Sandbox, path: Path) -> None:
 
 
 def consumers(cloud: Sandbox) -> int:
-    """How many servers have something in Placement."""
     engine = sa.create_engine(cloud.databases.url('placement'))
     with engine.connect() as connection:
         count = connection.execute(sa.text('select count(*) from allocations')).scalar_one()
@@ -191,7 +185,6 @@ def consumers(cloud: Sandbox) -> int:
 
 
 def main() -> int:
-    """Run it."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('--hosts', type=int, default=HOSTS)
     parser.add_argument('--picture', type=Path, help='where to write one of the page')

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, permutations
 
-from novasched.model.numa import (
+from novasched.scheduler.model.numa import (
     CellFit,
     GuestCell,
     GuestTopology,
@@ -14,7 +14,7 @@ from novasched.model.numa import (
     HostTopology,
     TopologyLimits,
 )
-from tests.properties.numa_checker import cell_violations, network_violations
+from tests.lab.numa_checker import cell_violations, network_violations
 
 
 def fits(
@@ -27,11 +27,11 @@ def fits(
     known: dict[tuple[int, int], bool] = {}
 
     def pair(i: int, cell: HostCell) -> bool:
-        reserve = int(i == 0 and guest.emulator_threads_policy == 'isolate')
+        emulator_cpus = int(i == 0 and guest.emulator_threads_policy == 'isolate')
         if (i, cell.id) not in known:
             known[i, cell.id] = any(
-                not cell_violations(cell, guest.cells[i], reserve, limits, place)
-                for place in places(cell, guest.cells[i], reserve)
+                not cell_violations(cell, guest.cells[i], emulator_cpus, limits, place)
+                for place in places(cell, guest.cells[i], emulator_cpus)
             )
         return known[i, cell.id]
 
@@ -43,7 +43,7 @@ def fits(
     )
 
 
-def places(host: HostCell, guest: GuestCell, reserve: int) -> Iterator[CellFit]:
+def places(host: HostCell, guest: GuestCell, emulator_cpus: int) -> Iterator[CellFit]:
     """Every page size, every set of CPUs."""
     sizes = [pages.size_kb for pages in host.mempages] if guest.pagesize else [None]
     pinned = guest.cpu_policy in ('dedicated', 'mixed')
@@ -51,5 +51,5 @@ def places(host: HostCell, guest: GuestCell, reserve: int) -> Iterator[CellFit]:
     for size in sizes:
         for cpus in combinations(sorted(host.pcpuset), count):
             pins = tuple(zip(sorted(guest.pcpuset), cpus, strict=False)) if pinned else ()
-            for reserved in combinations(sorted(host.pcpuset), reserve if pinned else 0):
-                yield CellFit(host.id, pins, frozenset(reserved), size)
+            for emulators in combinations(sorted(host.pcpuset), emulator_cpus if pinned else 0):
+                yield CellFit(host.id, pins, frozenset(emulators), size)

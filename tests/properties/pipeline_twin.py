@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranking done the plain way: one host after the other, everything anew for each server."""
+"""Ranking done the plain way: one host after the other, everything anew for each instance."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
 
-from novasched.filters import Filter
-from novasched.model.host import Host
-from novasched.model.request import Request
-from novasched.model.settings import Settings
-from novasched.narrowing import narrow, skips_filters
-from novasched.weighers import Weigher
+from novasched.conf.settings import Settings
+from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.filters.shared import CandidateFilter
+from novasched.scheduler.fitting import mappings_of
+from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.requested_hosts import narrowed
+from novasched.scheduler.weighers import Weigher
 
 Reason = tuple[str, Host, str]
 
@@ -24,16 +27,20 @@ def ranked(
     filters: Sequence[Filter],
     weighers: Sequence[Weigher],
     settings: Settings,
+    offers: dict[str, Sequence[Candidate]],
 ) -> tuple[list[Host], list[Reason]]:
-    """The hosts that are left, the first one to try in front; and why the others are not."""
-    left, reasons = list(narrow(hosts, request)), []
-    for each in () if skips_filters(request) else filters:
-        if not left or not each.runs_for(index) or not each.applies(request):
+    """The hosts that are left, the first one to try in front; and why the others are not. The
+    candidates that are left of the offers replace them."""
+    left, reasons = list(hosts), []
+    for _, kept in narrowed(hosts, request):
+        left = list(kept)
+    for each in () if request.skips_filters else filters:
+        if not left or not each.applies(request) or (index and each.scope is Scope.REQUEST):
             continue
         if request.is_rebuild and not each.on_rebuild:
             continue
-        verdicts = [(host, each.reject(host, request)) for host in left]
-        reasons += [(each.name, host, why) for host, why in verdicts if why is not None]
+        verdicts = [(host, _reason(each, host, request, offers)) for host in left]
+        reasons += [(type(each).__name__, host, why) for host, why in verdicts if why is not None]
         left = [host for host, why in verdicts if why is None]
     if not left:
         return [], reasons
@@ -49,6 +56,22 @@ def ranked(
     best_first = [host for _, host in order]
     drawn = best_first.pop(random.randrange(min(settings.host_subset_size, len(best_first))))
     return [drawn, *best_first], reasons
+
+
+def _reason(
+    each: Filter, host: Host, request: Request, offers: dict[str, Sequence[Candidate]]
+) -> str | None:
+    if not isinstance(each, CandidateFilter):
+        return each.reject(host, request)
+    reasons = [
+        each.reject_candidate(host, request, mappings_of(request, candidate))
+        for candidate in offers[host.uuid]
+    ]
+    if None not in reasons:
+        return reasons[0]
+    pairs = zip(offers[host.uuid], reasons, strict=True)
+    offers[host.uuid] = [candidate for candidate, reason in pairs if reason is None]
+    return None
 
 
 def _added(weigher: Weigher, hosts: Sequence[Host], request: Request) -> list[float]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.placement.candidates import Stock, Summary
-from novasched.simulating.books import Books, Offered
-from tests.builders import a_uuid
-from tests.simulated import a_full_candidate
+from novasched.conf.settings import Settings
+from novasched.scheduler.model import candidate
+from novasched.tools.simulate.simulator import CandidatesLeft, SimulatedPlacement
+from tests.lab.builders import a_uuid
+from tests.lab.simulated import a_full_candidate
 
 PROVIDERS = [a_uuid(name) for name in 'abc']
 CLASSES = ['VCPU', 'MEMORY_MB', 'CUSTOM_X']
@@ -96,38 +97,39 @@ events = st.lists(
 )
 
 
-def summaries(stock):
-    """What Placement says of its providers."""
-    found = {}
+def free_resources(stock):
+    """The free amounts of providers, as a simulation learns them from Placement's answer."""
+    inventories = {}
     for (provider, name), each in stock.items():
         capacity = int((each.total - each.reserved) * each.allocation_ratio)
-        found.setdefault(provider, {})[name] = Stock(capacity, each.used)
-    return {provider: Summary(resources) for provider, resources in found.items()}
+        inventories.setdefault(provider, {})[name] = candidate.Inventory(capacity, each.used)
+    placement = SimulatedPlacement(None, Settings())
+    placement.learn({rp: candidate.ProviderSummary(each) for rp, each in inventories.items()})
+    return placement.free
 
 
-@given(stocks, st.lists(amounts, min_size=1, max_size=8), events, st.none() | st.integers(1, 4))
-def test_claims_are_those_that_placement_would_make(stock, ways, story, most):
+@given(stocks, st.lists(amounts, min_size=1, max_size=8), events)
+def test_claims_are_those_that_placement_would_make(stock, ways, story):
     """Whatever is claimed and given back, what is left of the candidates that Placement
     offered first is what it would offer now, in their order, and it says yes and no to the
     same claims: of several servers together or of one."""
-    twin, books = Twin(stock), Books()
+    twin, free = Twin(stock), free_resources(stock)
     offered = [each for each in ways if twin.fits(each)]
-    books.learn(summaries(stock))
-    left = Offered([a_full_candidate(each) for each in offered], books)
+    left = CandidatesLeft([a_full_candidate(each) for each in offered], free)
     made = []
     for number, event in enumerate(story):
         if event == 'give back':
             if made:
                 for name, each in made.pop().items():
                     del twin.held[name]
-                    books.give_back(each)
+                    free.release(each)
         elif offered:
             wanted = {f'{number}.{i}': offered[way % len(offered)] for i, way in enumerate(event)}
-            assert twin.claim(wanted) == books.take(list(wanted.values()))
+            assert twin.claim(wanted) == free.take(list(wanted.values()))
             if wanted.keys() <= twin.held.keys():
                 made.append(wanted)
         expected = [each for each in offered if twin.fits(each)]
-        assert [each.resources() for each in left.left(most)] == expected[:most]
+        assert [each.resources() for each in left.fitting()] == expected
         gone = Counter(tuple(sorted(each)) for each in left.lacking().elements())
         assert gone.total() == len(offered) - len(expected)
 
@@ -135,14 +137,13 @@ def test_claims_are_those_that_placement_would_make(stock, ways, story, most):
 @given(stocks, amounts, st.integers(1, 3))
 def test_what_is_lacking(stock, wanted, times):
     """A candidate that is gone lacks just the classes without which Placement offered it."""
-    twin, books = Twin(stock), Books()
+    twin, free = Twin(stock), free_resources(stock)
     if not twin.fits(wanted):
         return
-    books.learn(summaries(stock))
-    left = Offered([a_full_candidate(wanted)], books)
+    left = CandidatesLeft([a_full_candidate(wanted)], free)
     for number in range(times):
         if twin.claim({str(number): wanted}):
-            assert books.take([wanted])
+            assert free.take([wanted])
     lacking = {
         key[1] for key, n in flat(wanted).items() if not twin.stock[key].takes(n, twin.used(key))
     }

@@ -8,9 +8,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.placement.api import Answer, Unanswered
-from novasched.placement.claims import Claim, Claims, _Order
-from tests.builders import a_candidate, a_uuid
+from novasched.placement.allocations import Claim
+from novasched.placement.api import OutcomeUnknown, Response
+from novasched.placement.batching import Order
+from novasched.placement.claims import Claims
+from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
+from tests.lab.builders import a_candidate, a_uuid
 
 OWNER = {'project_id': 'project', 'user_id': 'user'}
 PROVIDERS = [a_uuid(name) for name in 'ab']
@@ -19,7 +22,7 @@ SERVERS = [a_uuid(f'server {i}') for i in range(8)]
 
 
 def answer(status, body=None):
-    return Answer(status, msgspec.json.encode(body))
+    return Response(status, msgspec.json.encode(body))
 
 
 def conflict(detail):
@@ -29,7 +32,7 @@ def conflict(detail):
 @dataclass
 class Providers:
     """As much of Placement as there is to claims: each provider has some VCPU, a change is
-    made as a whole or not at all, and a server that holds something is at generation 1."""
+    made as a whole or not at all, and adds one to the generations of the servers in it."""
 
     room: dict[str, int]
     held: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -37,31 +40,37 @@ class Providers:
     """The number of the change whose answer gets lost; the change is made."""
     changes: int = 0
 
-    def change(self, method, path, body, trace_id):
+    def __post_init__(self):
+        self.generations = dict.fromkeys(self.held, 1)
+
+    def wait_closed(self, seconds):
+        return True
+
+    def send(
+        self, method, path, trace_id=None, body=None, microversion='', retry_s=None, once=False
+    ):
+        uuid = path.rpartition('/')[2]
+        if method == 'GET':
+            held = {'allocations': self.held.get(uuid, {})}
+            return answer(200, held | {'consumer_generation': self.generations.get(uuid)})
         text = msgspec.json.decode(msgspec.json.encode(body))
-        wanted = text if method == 'POST' else {path.rpartition('/')[2]: text}
+        wanted = text if method == 'POST' else {uuid: text}
         said = self._changed(wanted)
         self.changes += 1
         if self.changes == self.lost:
-            raise Unanswered('the line is cut')
+            raise OutcomeUnknown('the line is cut')
         return said
 
     def _changed(self, wanted):
         for uuid, each in wanted.items():
-            if each['consumer_generation'] != (1 if uuid in self.held else None):
+            if each['consumer_generation'] != self.generations.get(uuid):
                 return conflict('consumer generation conflict')
         held = {**self.held, **{uuid: each['allocations'] for uuid, each in wanted.items()}}
         if any(used(held, provider) > room for provider, room in self.room.items()):
             return conflict('no room')
         self.held = held
+        self.generations |= {uuid: self.generations.get(uuid, 0) + 1 for uuid in wanted}
         return answer(204)
-
-    def call(self, method, path, trace_id=None, microversion='', data=None, patience=0):
-        uuid = path.rpartition('/')[2]
-        if method == 'DELETE':
-            return answer(204 if self.held.pop(uuid, None) else 404)
-        has = {'allocations': self.held.get(uuid, {})}
-        return answer(200, {**has, 'consumer_generation': 1} if uuid in self.held else has)
 
 
 def used(held, provider):
@@ -92,9 +101,8 @@ def test_together_is_as_one_after_another(room, held, wanted):
     """The same orders are filled and refused, and Placement holds the same: those of which a
     server is named twice, or holds something already, included."""
     one_by_one, together = (Providers(dict(room), dict(held)) for _ in range(2))
-    expected = [Claims(one_by_one).make(each) for each in wanted]
-    settled = settle(together, wanted)
-    assert [each.outcome.result(0) for each in settled] == expected
+    expected = [Claims(one_by_one).allocate(each) for each in wanted]
+    assert settle(together, wanted) == expected
     assert together.held == one_by_one.held
 
 
@@ -104,12 +112,7 @@ def test_a_lost_answer_leaves_nothing_behind(room, held, wanted, lost):
     what was answered, and no more."""
     providers = Providers(dict(room), dict(held), lost)
     orders = [wanted[i : i + 2] for i in range(0, len(wanted), 2)]
-    made = [
-        claim
-        for order in settle(providers, orders)
-        if order.outcome.exception(0) is None
-        for claim in order.outcome.result(0) or ()
-    ]
+    made = [claim for each in settle(providers, orders) for claim in each or ()]
     expected = {uuid: set(each) for uuid, each in held.items()}
     for claim in made:
         expected.setdefault(claim.uuid, set()).update(claim.candidate.allocations)
@@ -117,8 +120,26 @@ def test_a_lost_answer_leaves_nothing_behind(room, held, wanted, lost):
 
 
 def settle(providers, wanted):
-    """The orders, filled as those that come at the same time."""
-    orders = [_Order(each) for each in wanted]
-    if orders:
-        Claims(providers)._settle(orders)
-    return orders
+    """What comes of orders that are filled as those that come at the same time; None of one
+    that is refused for whatever reason."""
+    claims, orders = Claims(providers), [Order(each) for each in wanted]
+    for order in orders:
+        claims._batches.add(order)
+    return [outcome(claims, order) for order in orders]
+
+
+def outcome(claims, order):
+    while not order.outcome.done():
+        claims._write_batch(order)
+    try:
+        return order.outcome.result(0)
+    except OutcomeUnknown as error:
+        return outcome(claims, again(claims, order, error))
+    except (PlacementUnavailable, ClaimFailed):
+        return None
+
+
+def again(claims, order, error):
+    alone = claims._alone(order, error)
+    claims._batches.add(alone)
+    return alone

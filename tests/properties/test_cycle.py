@@ -3,21 +3,22 @@
 
 import itertools
 from collections import Counter
-from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.cycle import Cycle
-from novasched.errors import NoValidHost
-from novasched.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
-from novasched.inflight import InFlight
-from novasched.model.settings import Settings
-from novasched.pipeline import Pipeline
-from novasched.weighers.ram import RAMWeigher
-from novasched.weighing import normalised
-from tests.builders import a_group, a_host, a_request, a_uuid
-from tests.ports import CountingPlacement, StillHosts
+from novasched.conf.settings import Settings
+from novasched.scheduler.cycle import Cycle
+from novasched.scheduler.decision import DecisionTrace
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.pipeline import Pipeline
+from novasched.scheduler.weighers.ram import RAMWeigher
+from novasched.scheduler.weights import no_clock, normalised
+from tests.lab.builders import a_group, a_host, a_request, a_uuid
+from tests.lab.ports import CountingPlacement
 
 
 @given(
@@ -39,14 +40,14 @@ def test_allocations_equal_what_was_answered(slots, stale, counts, apart, subset
     )
     anti = ServerGroupAntiAffinityFilter(settings)
     pipeline = Pipeline(settings, [anti], [RAMWeigher(settings)])
-    cycle = Cycle([], placement, StillHosts(hosts), pipeline, InFlight(settings))
+    cycle = Cycle([], placement, MemoryHosts(hosts), pipeline, PendingClaims(settings), None)
     answered = {}
     for number, count in enumerate(counts):
         uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
         group = a_group('anti-affinity', uuids) if apart else None
         request = a_request(count=count, instance_uuids=uuids, group=group, return_alternates=True)
         try:
-            rows = cycle.select_destinations(request, Random(seed))
+            rows = cycle.decide(request, DecisionTrace(request, seed, no_clock)).selections
         except NoValidHost:
             continue
         chosen = {uuid: row[0].compute_node_uuid for uuid, row in zip(uuids, rows, strict=True)}
@@ -55,7 +56,7 @@ def test_allocations_equal_what_was_answered(slots, stale, counts, apart, subset
         for row in rows:
             assert len({each.cell_uuid for each in row}) == 1
             assert not {each.compute_node_uuid for each in row[1:]} & set(chosen.values())
-    assert placement.allocations == answered
+    assert placement.hosts == answered
     taken = Counter(answered.values())
     assert all(taken[host.uuid] <= fits for host, fits in zip(hosts, slots, strict=True))
 

@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.page.sample import Cells, a_page, cloud
-from tests.unit.page.asking import ask_raw, seen
+from tests.lab.page_client import ask_raw, seen
+from tests.lab.page_sample import Cells, a_page, cloud
 
 MARKUP = (
     '<evil>',
@@ -25,7 +25,7 @@ MARKUP = (
     '%',
     '\u202eevil',
 )
-PAGE = a_page(Cells(cloud(12)), None, patience=60.0)
+PAGE = a_page(Cells(cloud(12)), None, timeout=60.0)
 TAGS = {
     'a', 'body', 'button', 'caption', 'dd', 'div', 'dl', 'dt', 'footer', 'form', 'h1', 'h2', 'h3', 'head', 'header',
     'html', 'i', 'input', 'label', 'li', 'link', 'main', 'meta', 'nav', 'ol', 'option', 'p', 'rect', 'section',

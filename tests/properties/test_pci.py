@@ -9,8 +9,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from novasched.model.pci import PciRequest, Pool
-from novasched.pci.consume import consume, out_of_reach, supports
+from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.pci.pools import consume, out_of_reach, supports
 
 KINDS = ['type-PCI', 'type-PF', 'type-VF']
 CELLS = st.none() | st.integers(0, 2)

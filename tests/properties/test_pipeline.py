@@ -5,24 +5,25 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.metadata import entry_points
 from random import Random
 
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from novasched import fitting, plugins
-from novasched.filters import CANDIDATES
-from novasched.model.host import Aggregate, Host, Instance
-from novasched.model.numa import GuestCell, GuestTopology, HostCell, HostTopology
-from novasched.model.pci import PciRequest, Pool
-from novasched.model.request import Destination, InstanceGroup, Retry
-from novasched.model.settings import Settings
-from novasched.pipeline import Pipeline
-from tests.builders import a_flavor, a_host, a_mapped_candidate, a_request, a_uuid
+from novasched.conf.settings import Settings
+from novasched.plugins import loading
+from novasched.scheduler import fitting
+from novasched.scheduler.model.host import Aggregate, Host, Instance
+from novasched.scheduler.model.numa import GuestCell, GuestTopology, HostCell, HostTopology
+from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.model.request import Destination, InstanceGroup, Retry
+from novasched.scheduler.pipeline import Pipeline
+from tests.lab.builders import a_flavor, a_host, a_mapped_candidate, a_request, a_uuid
 from tests.properties import pipeline_twin
-from tests.unit.filters.test_every_filter import NAMES
 
+NAMES = sorted(entry_points(group='novasched.filters').names)
 LENIENT = tuple(name for name in NAMES if not name.startswith('Exact'))
 """Filters that do not reject nearly everything."""
 SERVERS = tuple(a_uuid(f'server{i}') for i in range(5))
@@ -177,37 +178,42 @@ def test_as_if_one_host_came_after_the_other(count, request, settings, seed, bus
     and the reasons against the others are those of asking every filter and weigher about
     each host; also where a host that was not chosen changes meanwhile."""
     hosts = hosts_of(Random(seed), count)
-    filters, weighers = plugins.filters(settings), plugins.weighers(settings)
+    filters, weighers = loading.filters(settings), loading.weighers(settings)
     offers = {
         host.uuid: [a_mapped_candidate(host.uuid, 'gpu', each) for each in (['A'], ['B'])]
         for host in hosts
     }
-    memory, plain_memory = {CANDIDATES: dict(offers)}, {CANDIDATES: dict(offers)}
-    line = Pipeline(settings, filters, weighers).for_request(memory)
-    plain = [each.for_request(plain_memory) for each in filters]
+    line = Pipeline(settings, filters, weighers).for_request()
     begun = hosts, request
     for _ in range(2):  # the second time as if Placement had refused what was chosen
-        hosts, request = begun
+        (hosts, request), candidates, plain = begun, offers, dict(offers)
+        changed = weights = None
         for index, uuid in enumerate(request.instance_uuids):
             request = request.for_instance(uuid)
             wanted, why = pipeline_twin.ranked(
-                hosts, request, index, Random(seed), plain, weighers, settings
+                hosts, request, index, Random(seed), filters, weighers, settings, plain
             )
             with _reasons() as told:
-                found = line.rank(hosts, request, index, Random(seed))
+                ranking = line.filter(hosts, request, index, candidates, changed)
+                ranking, weights = line.weigh(
+                    ranking, request, index, Random(seed), weights, changed
+                )
+            found, candidates = ranking.hosts, ranking.candidates
             assert list(map(id, found)) == list(map(id, wanted))
             assert told == why
+            assert candidates == plain
             if not found:
                 break
-            best, limits = found[0], line.limits(found[0], request)
-            after = fitting.after(best, request, memory[CANDIDATES][best.uuid][0], limits, settings)
-            hosts = [after, *found[1:]]
+            claimed = best, _, _ = found[0], request, candidates[found[0].uuid][0]
+            place = fitting.claimed_fit(*claimed, line.limits(best, request), settings)
+            after = fitting.after(*claimed, place)
+            hosts, changed = [after, *found[1:]], {after.uuid}
             if busy:
+                changed.add(hosts[-1].uuid)
                 hosts[-1] = replace(hosts[-1], free_ram_mb=9999, num_io_ops=0)
             if group := request.instance_group:
                 group = replace(group, hosts=group.hosts | {after.host})
             request = replace(request, instance_group=group)
-    assert memory[CANDIDATES] == plain_memory[CANDIDATES]
 
 
 @contextmanager

@@ -9,19 +9,20 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.filters import Filter
-from novasched.filters.availability_zone import AvailabilityZoneFilter
-from novasched.filters.compute import ComputeFilter
-from novasched.filters.io_ops import IoOpsFilter
-from novasched.filters.ram import RamFilter
-from novasched.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
-from novasched.model.settings import Settings
-from novasched.records import story, timeline, words
-from novasched.records.reasons import MOST, grouped
-from novasched.records.record import from_json, to_json
-from tests.builders import a_flavor, a_group, a_host, a_request, a_uuid
-from tests.decided import Decided, record_of
-from tests.ports import CountingPlacement
+from novasched.conf.settings import Settings
+from novasched.observe.records import render
+from novasched.observe.records.from_decision import MAX_REASONS, grouped, rejections_of
+from novasched.observe.records.record import from_json, to_json
+from novasched.observe.tracing.exporting import spans_of
+from novasched.scheduler.filters import Filter
+from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
+from novasched.scheduler.filters.availability_zone import AvailabilityZoneFilter
+from novasched.scheduler.filters.capacity import RamFilter
+from novasched.scheduler.filters.compute import ComputeFilter
+from novasched.scheduler.filters.io_ops import IoOpsFilter
+from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
+from tests.lab.decided import Decided, record_of
+from tests.lab.ports import CountingPlacement
 
 TEXTS = st.sampled_from(['{} MiB free', '{} of {} cells', 'disabled', 'host {} lacks {}', 'a.b.{}'])
 
@@ -35,7 +36,7 @@ def test_grouping_loses_no_host(reasons):
     """Every host stands under one of few reasons, the commonest first."""
     causes = grouped(reasons)
     assert sum(each.hosts for each in causes) == sum(reasons.values())
-    assert len(causes) <= MOST
+    assert len(causes) <= MAX_REASONS
     assert all('\0' not in each.reason for each in causes)
 
 
@@ -46,18 +47,18 @@ class EvenOnly(Filter):
         return f'{host.host} is odd' if int(host.host[1:]) % 2 else None
 
 
-def check_times(account, record):
+def check_times(decision, record):
     """The steps fill the whole without a gap, and take as long as the record says."""
-    told = timeline.of(account, record)
-    edges = [told.whole.start, *(step.end for step in told.steps)]
-    assert [(step.start, step.end) for step in told.steps] == [*pairwise(edges)]
+    whole, *steps = spans_of(decision, record)
+    edges = [whole.start, *(step.end for step in steps)]
+    assert [(step.start, step.end) for step in steps] == [*pairwise(edges)]
     assert edges == sorted(edges)
-    assert edges[-1] == told.whole.end
+    assert edges[-1] == whole.end
     took = Counter()
-    for step in told.steps:
+    for step in steps:
         took[step.name] += step.end - step.start
     assert dict(took) == record.steps
-    assert took.total() == told.whole.end - record.at
+    assert took.total() == whole.end - record.at
 
 
 def recounted(record, causes, hosts):
@@ -69,15 +70,15 @@ def recounted(record, causes, hosts):
         against = [each for each in causes.against(host.host) if not each.startswith('fit, ')]
         if against:
             stage, _, reason = against[0].partition(': ')
-            counts[words.of(stage, reason)] += 1
+            counts[render.phrase(stage, reason)] += 1
         elif host.host not in offered:
-            counts[story.NOT_OFFERED] += 1
+            counts[render.NOT_OFFERED] += 1
         elif record.result.refusal is None:
-            counts[story.FIT] += 1
+            counts[render.FIT] += 1
         elif host.host in (*last.refused, *last.unfit):
-            counts[story.REFUSED if host.host in last.refused else story.UNFIT] += 1
+            counts[render.REFUSED if host.host in last.refused else render.UNFIT] += 1
         else:
-            counts[story.UNTRIED] += 1
+            counts[render.UNTRIED] += 1
     return counts
 
 
@@ -110,29 +111,29 @@ def test_every_host_is_counted_once(slots, stale, count, ram, apart, ignored, fo
         force_hosts=tuple(f'h{i}' for i in forced if i < len(hosts)),
         instance_group=a_group('anti-affinity', request.instance_uuids) if apart else None,
     )
-    account = decided.ask(request)
-    record = record_of(account)
+    decision = decided.ask(request)
+    record = record_of(decision)
     assert from_json(to_json(record)) == record
-    check_times(account, record)
+    check_times(decision, record)
     if not record.offer.candidates:  # no host is read for that
-        assert not story.tally(record)
+        assert not render.tally(record)
         return
-    assert story.tally(record).total() == len(hosts)
-    for look in record.looks:
-        left = look.start
-        for stage in look.stages:
+    assert render.tally(record).total() == len(hosts)
+    for attempt in record.looks:
+        left = attempt.start
+        for stage in attempt.stages:
             assert stage.start == left
             assert stage.start - stage.end == sum(cause.hosts for cause in stage.causes)
             left = stage.end
-        assert look.left == left
-        assert len(look.refused) + len(look.unfit) <= left
-    starts = [record.offer.hosts, *(look.left for look in record.looks)]
-    assert [look.start for look in record.looks] == starts[: len(record.looks)]
-    causes = account.causes()
-    assert story.tally(record) == recounted(record, causes, hosts)
+        assert attempt.left == left
+        assert len(attempt.refused) + len(attempt.unfit) <= left
+    starts = [record.offer.hosts, *(attempt.left for attempt in record.looks)]
+    assert [attempt.start for attempt in record.looks] == starts[: len(record.looks)]
+    causes = rejections_of(decision)
+    assert render.tally(record) == recounted(record, causes, hosts)
     dropped = [name for each in causes.dropped for name in each.names.hosts]
     assert len(dropped) == len(set(dropped))
-    assert len(dropped) == sum(s.start - s.end for look in record.looks for s in look.stages)
+    assert len(dropped) == sum(s.start - s.end for attempt in record.looks for s in attempt.stages)
     assert all(causes.against(name) for name in dropped)
 
 
@@ -205,11 +206,11 @@ def test_the_first_line_is_that_of_a_recount(data, number, zone):
     )
     record = record_of(Decided(hosts, placement, filters, settings=settings).ask(request))
     if not offered:
-        assert story.headline(record) == 'Placement offers no host'
+        assert render.headline(record) == 'Placement offers no host'
         return
     told = {WORDS.get(why, why): each for why, each in counts.items()}
-    assert story.tally(record) == told
-    head, _, tail = story.headline(record).partition(': ')
+    assert render.tally(record) == told
+    head, _, tail = render.headline(record).partition(': ')
     parts = tail.split(', ')
     if record.result.hosts:
         assert parts.pop(0) == f'{told.pop("fit")} of {number} host{"s" * (number > 1)} fit'

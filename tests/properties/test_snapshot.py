@@ -4,8 +4,8 @@
 import pytest
 from hypothesis import given, settings
 
-from tests.nova_databases import NovaDatabases
-from tests.properties.snapshot_story import STORY, Story
+from tests.lab.nova_databases import NovaDatabases
+from tests.lab.snapshot_story import STORY, Story
 
 
 @pytest.fixture(scope='module')

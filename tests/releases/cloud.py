@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.functional.client import NovaClient
-from tests.functional.compute_rows import Compute
-from tests.functional.nova_cloud import COMPUTE_TRAITS, NovaCloud
-from tests.functional.nova_release import ENVIRONMENT, NovaRelease
-from tests.functional.processes import Failed
+from tests.lab.client import NovaClient
+from tests.lab.compute_rows import Compute
+from tests.lab.nova_cloud import COMPUTE_TRAITS, NovaCloud
+from tests.lab.nova_release import ENVIRONMENT, NovaRelease
+from tests.lab.processes import Failed
 
 VARIABLE = 'NOVASCHED_NOVA_RELEASES'
 CELL = 'cell1'
@@ -61,7 +61,6 @@ class Machine:
     devices: int = 0
 
     def reported(self) -> dict[str, Any]:
-        """What nova_side.py takes."""
         return {
             'name': self.compute.name,
             'uuid': self.compute.uuid,
@@ -84,12 +83,7 @@ class Nova(NovaClient):
         self.zone = ''
         self.newest: str = self('newest')
 
-    def __call__(self, command: str, **parameters: Any) -> Any:
-        """Run a command; Refused when the release's own code raises there."""
-        return self._ask(command, **parameters)
-
     def add_machines(self, machines: Sequence[Machine]) -> None:
-        """Let computes start, and tell Placement of them as they do."""
         self('add_hosts', cell=CELL, hosts=[machine.reported() for machine in machines])
         for machine in machines:
             compute = machine.compute

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional import servers
-from tests.functional.compute_rows import Compute
-from tests.functional.conftest import directory, mariadb, nova, placement, rabbitmq
-from tests.functional.daemon import Daemon
-from tests.functional.nova_cloud import NovaCloud
-from tests.functional.nova_release import NovaRelease, Schemas
-from tests.functional.placement_api import PlacementProcess
+from tests.lab import servers
+from tests.lab.compute_rows import Compute
+from tests.lab.daemon import Daemon
+from tests.lab.fixtures import directory, mariadb, nova, placement, rabbitmq
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import NovaRelease
+from tests.lab.placement_api import PlacementProcess
 
 from .cloud import CELL, VARIABLE, Machine, Nova, release, virtualenvs
 
@@ -64,7 +64,6 @@ def cloud(
     """The databases of that release, as its own nova-manage makes them, with one cell."""
     made = NovaCloud(
         installed,
-        Schemas(installed, directory),
         directory,
         amqp_url=rabbitmq.url,
         database_url=mariadb.url,

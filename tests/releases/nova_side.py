@@ -3,16 +3,13 @@
 in the virtualenv of any nova from Ocata on.
 
 What they write goes through that nova's own objects, what they ask through its own client.
-One JSON object a line, as in tests/functional/nova_client.py. The only argument is the
-configuration file.
+Lines come and go as in tests/lab/nova_child.py.
 """
 
 import inspect
 import json
-import os
-import sys
 
-from nova import config, context, exception, objects, rpc, servicegroup
+from nova import context, objects, servicegroup
 from nova.objects import base as objects_base
 from nova.objects import fields, host_mapping
 from nova.pci import request as pci_request
@@ -20,7 +17,6 @@ from nova.scheduler import rpcapi
 from nova.scheduler import utils as scheduler_utils
 from nova.scheduler.client import query, report
 from nova.virt import hardware
-from oslo_log import log as logging
 from oslo_utils import timeutils
 
 USER, PROJECT = 'functional-user', 'functional-project'
@@ -50,7 +46,6 @@ class Nova:
         return len(host_mapping.discover_hosts(self.context))
 
     def add_aggregate(self, name, hosts, metadata):
-        """What the API writes of an aggregate."""
         aggregate = objects.Aggregate(self.context, name=name, metadata=metadata)
         aggregate.create()
         for host in hosts:
@@ -58,7 +53,6 @@ class Nova:
         return aggregate.uuid
 
     def add_group(self, policy):
-        """What the API writes of a server group."""
         group = objects.InstanceGroup(
             self.context, name=policy, user_id=USER, project_id=PROJECT, members=[]
         )
@@ -148,13 +142,11 @@ class Nova:
         )
 
     def cast_aggregates(self, uuids):
-        """The API says that aggregates have changed."""
         every = objects.AggregateList.get_all(self.context)
         chosen = [aggregate for aggregate in every if aggregate.uuid in uuids]
         self.client().update_aggregates(self.context, objects.AggregateList(objects=chosen))
 
     def cast_aggregate_gone(self, uuid):
-        """The API says that an aggregate is gone."""
         self.client().delete_aggregate(
             self.context, objects.Aggregate.get_by_uuid(self.context, uuid)
         )
@@ -167,11 +159,9 @@ class Nova:
         return [instance.uuid for instance in found]
 
     def cast_server_gone(self, host, server):
-        """A compute says that a server has left."""
         self.client().delete_instance_info(self.context, host, server)
 
     def cast_sync(self, host, servers):
-        """A compute says which servers it has."""
         self.client().sync_instance_info(self.context, host, servers)
 
     def schedulers(self):
@@ -181,12 +171,10 @@ class Nova:
         return [service.host for service in every if up(service)]
 
     def mapping(self, cell):
-        """The cell of that name."""
         every = objects.CellMappingList.get_all(self.context)
         return next(mapping for mapping in every if mapping.name == cell)
 
     def new_spec(self, server, flavor, hints, zone):
-        """The request that the API makes of what a user asks for."""
         flavor = objects.Flavor(**flavor)
         image = image_meta()
         return objects.RequestSpec.from_components(
@@ -228,7 +216,6 @@ class Nova:
 
 
 def add_service(there, host):
-    """The record of a compute that is up."""
     service = objects.Service(there, host=host, binary='nova-compute', topic='compute')
     service.report_count = 1
     service.last_seen_up = timeutils.utcnow()
@@ -238,7 +225,6 @@ def add_service(there, host):
 
 
 def add_compute_node(there, host):
-    """What a compute reports, by way of what its driver does."""
     node = objects.ComputeNode(there, host=host['name'], uuid=host['uuid'])
     node.update_from_virt_driver(
         {
@@ -337,44 +323,7 @@ def plain(found):
     return found
 
 
-def answer(nova, request):
-    """Run one command. Whatever the far side raises is the answer, not our end."""
-    try:
-        return {'answer': getattr(nova, request['command'])(**request['parameters'])}
-    except Exception as error:
-        logging.getLogger(__name__).exception('%s', request['command'])
-        return {
-            'error': {
-                'error': type(error).__name__,
-                'module': type(error).__module__,
-                'isinstance_NoValidHost': isinstance(error, exception.NoValidHost),
-                'message': str(error),
-                'exc_type': getattr(error, 'exc_type', None),
-                'value': str(getattr(error, 'value', '')),
-            }
-        }
-
-
-def main():
-    """Serve standard input until it ends."""
-    # Nothing but answers may reach the pipe that standard output was.
-    answers = os.fdopen(os.dup(1), 'w')
-    os.dup2(2, 1)
-    config.parse_args(['releases', '--config-file', sys.argv[1]])
-    logging.setup(config.CONF, 'nova')
-    objects.register_all()
-    assert rpc.TRANSPORT is not None
-    nova = Nova()
-    reply = {'number': 0, 'answer': 'ready'}
-    while True:
-        answers.write(json.dumps(reply) + '\n')
-        answers.flush()
-        line = sys.stdin.readline()
-        if not line:
-            return
-        request = json.loads(line)
-        reply = dict(answer(nova, request), number=request['number'])
-
-
 if __name__ == '__main__':
-    main()
+    from nova_child import serve  # of tests/lab, where the parent process lets it be found
+
+    serve(Nova)

@@ -3,7 +3,7 @@
 
     for release in ocata pike queens; do
         ${python_of[$release]} tests/releases/record.py $release
-    done > tests/functional/messages/old.jsonl
+    done > tests/lab/messages/old.jsonl
 
 Kilo, Liberty and Mitaka are told by Ocata, which could still talk to them: the dicts by the
 code that was to serve conductors of theirs, the RequestSpec backported to Mitaka's version.
@@ -38,7 +38,6 @@ SPECS = {
 
 
 def flavor(extra_specs):
-    """Fields of nova's Flavor."""
     return {
         'id': 1, 'flavorid': 'small', 'name': 'small', 'vcpus': 2, 'memory_mb': 512,
         'root_gb': 1, 'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1.0, 'vcpu_weight': 0,
@@ -47,7 +46,6 @@ def flavor(extra_specs):
 
 
 def spec_of(case):
-    """The request of a case."""
     spec = Nova().new_spec(SERVER, flavor(SPECS[case]), {}, None)
     if case == 'group':
         spec.instance_group = objects.InstanceGroup(
@@ -59,7 +57,6 @@ def spec_of(case):
 
 
 def dicts(spec):
-    """The call of Kilo and Liberty, everything in it flattened."""
     instance = {
         'uuid': SERVER, 'project_id': PROJECT, 'user_id': USER, 'vcpus': 2, 'memory_mb': 512,
         'root_gb': 1, 'ephemeral_gb': 0, 'availability_zone': None, 'system_metadata': {},
@@ -85,7 +82,6 @@ def plain_filters(spec):
 
 
 def calls(release, spec):
-    """(who sends, version, arguments)"""
     sent = base.NovaObjectSerializer().serialize_entity(None, spec)
     if release == 'queens':
         wanted = {'return_objects': True, 'return_alternates': True}
@@ -100,7 +96,6 @@ def calls(release, spec):
 
 
 def main():
-    """Print every case of a release."""
     parser = argparse.ArgumentParser()
     parser.add_argument('release', choices=['ocata', 'pike', 'queens'])
     release = parser.parse_args().release

@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.functional.client import Refused, new_uuids
-from tests.functional.daemon import Daemon, is_reference
-from tests.functional.nova_cloud import NovaCloud
-from tests.functional.nova_release import NovaRelease
-from tests.functional.processes import wait_until
+from tests.lab.client import Refused, new_uuids
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import NovaRelease
 
 from .cloud import CELL, Nova
 
-HEARD = 30.0
 EVERYWHERE = {'north-1', 'north-2', 'south-1', 'south-2'}
 PINNED = {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '1'}
 WITH_DEVICE = {'pci_passthrough:alias': 'nic:1'}
@@ -32,7 +30,6 @@ def _noted(installed: NovaRelease, record_property: Any) -> None:
 
 
 def a_flavor(**extra_specs: str) -> dict[str, Any]:
-    """Fields of nova's Flavor."""
     return {
         'id': 1, 'flavorid': 'small', 'name': 'small', 'vcpus': 2, 'memory_mb': 512,
         'root_gb': 1, 'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1.0, 'vcpu_weight': 0,
@@ -49,7 +46,6 @@ def hosts(found: Any) -> list[str]:
 
 
 def needs_selections(conductor: Nova) -> None:
-    """Skip what came with Selections."""
     if conductor.newest < '4.5':
         pytest.skip('Selections came with Queens')
 
@@ -64,7 +60,6 @@ def placed(conductor: Nova, count: int = 1, flavor: Any = SMALL, **asked: Any) -
 
 
 def claimed(conductor: Nova, server: str) -> list[str]:
-    """The hosts on which Placement has a server."""
     return list(conductor.cloud.allocations(server))
 
 
@@ -198,9 +193,9 @@ class TestPlacing:
             assert claimed(conductor, server) == claims
 
 
-@pytest.mark.skipif(is_reference(), reason='its log does not tell of what it hears')
 def test_casts(conductor: Nova, scheduler: Daemon) -> None:
-    """What the API and the computes announce arrives in full, and none of it is an error."""
+    """The API's and the computes' announcements are taken without complaint, and requests are
+    served after them."""
     [(server, host)] = placed(conductor).items()
     conductor('boot', cell=CELL, host=host, server=server, flavor=SMALL)
     spare = conductor('add_aggregate', name='spare', hosts=['north-1'], metadata={'a': 'b'})
@@ -211,15 +206,9 @@ def test_casts(conductor: Nova, scheduler: Daemon) -> None:
     assert server in servers
     conductor('cast_sync', host=host, servers=servers)
     conductor('cast_server_gone', host=host, server=server)
-    for line in (
-        "Aggregates changed: ['south', 'spare']",
-        'Aggregate deleted: spare',
-        f'Instances on {host}: {servers}',
-        f'All instances on {host}: {servers}',
-        f'Instance {server} left {host}',
-    ):
-        wait_until(lambda line=line: line in scheduler.text()[before:], HEARD, f'"{line}"')
-    assert not [line for line in scheduler.text()[before:].splitlines() if ' ERROR ' in line]
+    assert placed(conductor)
+    lines = scheduler.text()[before:].splitlines()
+    assert not [line for line in lines if ' ERROR ' in line or ' WARNING ' in line]
 
 
 def test_service_record(conductor: Nova, scheduler: Daemon) -> None:

@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cloud of five nodes in two zones and two cells."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
-from novasched.model.request import Flavor
-from novasched.sandbox.cloud import Sandbox
-from novasched.sandbox.machines import Machine
+from novasched.scheduler.model.flavor import Flavor
+from novasched.tools.sandbox.cloud import Sandbox
+from novasched.tools.sandbox.computes import SandboxHost
 
 AZ01, AZ02 = 'az01', 'az02'
 CELL1, CELL2 = 'cell1', 'cell2'
 FIVE_NODES = (
-    Machine('osdev-01', zone=AZ01, cell=CELL1),
-    Machine('osdev-02', zone=AZ01, cell=CELL1),
-    Machine('osdev-03', zone=AZ02, cell=CELL2),
-    Machine('osdev-ceph', zone=AZ02, cell=CELL2),
-    Machine('osdev-gpu', zone=AZ02, cell=CELL2),
+    SandboxHost('osdev-01', zone=AZ01, cell=CELL1),
+    SandboxHost('osdev-02', zone=AZ01, cell=CELL1),
+    SandboxHost('osdev-03', zone=AZ02, cell=CELL2),
+    SandboxHost('osdev-ceph', zone=AZ02, cell=CELL2),
+    SandboxHost('osdev-gpu', zone=AZ02, cell=CELL2),
 )
 NAMES = {machine.name for machine in FIVE_NODES}
 IN_AZ02 = {machine.name for machine in FIVE_NODES if machine.zone == AZ02}
@@ -28,7 +24,7 @@ HALF = Flavor(name='half', flavorid='half', id=2, vcpus=1, memory_mb=34000, root
 IMPOSSIBLE = Flavor(name='vast', flavorid='vast', id=3, vcpus=1000, memory_mb=1, root_gb=1)
 
 
-def five_nodes() -> Iterator[Sandbox]:
+def five_nodes():
     """The cloud; at its end Placement's books are in order."""
     with Sandbox(FIVE_NODES) as cloud:
         yield cloud

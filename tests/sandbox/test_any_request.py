@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever a request says, it is answered, and Placement's books agree with the answer."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from datetime import datetime
 from importlib.metadata import entry_points
 from uuid import UUID
@@ -13,16 +10,16 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from novasched.errors import BadRequest
-from novasched.model.request import Flavor
-from novasched.sandbox import databases as tables
-from novasched.sandbox.cloud import Sandbox
-from novasched.sandbox.conductor import NoAnswer
-from novasched.sandbox.machines import Machine
-from tests.fuzz import asking
+from novasched.scheduler.errors import BadRequest
+from novasched.scheduler.model.flavor import Flavor
+from novasched.tools.sandbox import databases as tables
+from novasched.tools.sandbox.cloud import Sandbox
+from novasched.tools.sandbox.computes import SandboxHost
+from novasched.tools.sandbox.conductor import NoAnswer
+from tests.lab import request_keys
 
 MACHINES = [
-    Machine(f'host{n}', zone='az1' if n % 2 else None, cell=f'cell{n % 2}') for n in range(4)
+    SandboxHost(f'host{n}', zone='az1' if n % 2 else None, cell=f'cell{n % 2}') for n in range(4)
 ]
 METADATA = {
     'max_io_ops_per_host': 'few',
@@ -41,7 +38,7 @@ text = word | st.text(max_size=12)
 
 
 @pytest.fixture(scope='module')
-def everything() -> Iterator[tuple[Sandbox, list[str]]]:
+def everything():
     """A cloud in which every filter is enabled that does not want a host to itself, and
     aggregates say strange things. Some of the requests find a host in it."""
     every = sorted(entry_points(group='novasched.filters').names)
@@ -57,7 +54,7 @@ def everything() -> Iterator[tuple[Sandbox, list[str]]]:
             connection.execute(sa.insert(tables.aggregate_hosts), hosts)
             metadata = [{**row, 'key': key, 'value': value} for key, value in METADATA.items()]
             connection.execute(sa.insert(tables.aggregate_metadata), metadata)
-        placed: list[str] = []
+        placed = []
         yield cloud, placed
         assert placed
 
@@ -69,9 +66,9 @@ def everything() -> Iterator[tuple[Sandbox, list[str]]]:
     vcpus=st.integers(0, 40),
     memory_mb=st.integers(0, 4096),
     count=st.integers(1, 3),
-    extra_specs=st.dictionaries(asking.extra_spec | text, text, max_size=3),
-    image=st.dictionaries(asking.image_property, text, max_size=2),
-    hints=st.dictionaries(asking.hint, st.lists(text, max_size=2), max_size=2),
+    extra_specs=st.dictionaries(request_keys.extra_spec | text, text, max_size=3),
+    image=st.dictionaries(request_keys.image_property, text, max_size=2),
+    hints=st.dictionaries(request_keys.hint, st.lists(text, max_size=2), max_size=2),
     policy=st.none() | st.sampled_from(['affinity', 'anti-affinity', 'soft-affinity', 'odd']),
     rules=st.dictionaries(st.just('max_server_per_host'), st.sampled_from(['1', '2', 'x', '']), max_size=1),
     zone=st.none() | st.sampled_from(['az1', 'nowhere', '']),
@@ -108,6 +105,6 @@ def test_any_request(
     assert cloud.problems() == known
     for boot in cloud.boots:
         for server in boot.servers:
-            cloud.placement.delete_allocations(server.uuid)
+            cloud.placement.call('DELETE', f'/allocations/{server.uuid}')
             placed.append(server.uuid)
     cloud.boots.clear()

@@ -1,47 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """``novaschedctl simulate`` beside the real scheduler: what it says will happen, happens."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from oslo_utils import timeutils
 
-from novasched import objects
 from novasched.cmd import novaschedctl
-from novasched.model.numa import GuestTopology
-from novasched.model.request import Flavor
-from novasched.numa import asked
-from novasched.rpc.faults import NoValidHost
-from novasched.sandbox import databases as tables
-from novasched.sandbox.cloud import Sandbox
-from novasched.sandbox.conductor import request_spec
-from novasched.sandbox.machines import Machine
-from tests.unit.rpc.wire import CALLS
+from novasched.rpc import wire
+from novasched.rpc.faults import NoValidHostFault
+from novasched.scheduler.model.flavor import Flavor
+from novasched.scheduler.requirements import Requirements
+from novasched.tools.sandbox import databases as tables
+from novasched.tools.sandbox.cloud import Sandbox
+from novasched.tools.sandbox.computes import SandboxHost
+from novasched.tools.sandbox.conductor import request_spec
+from tests.lab.wire import CALLS, primitive
 
 LONG = 86_400  # seconds
 LICENSE = 'CUSTOM_LICENSE'
 NUMA_HOSTS, GPU_HOSTS = ('numa1', 'numa2'), {'gpu1': 3, 'gpu2': 1}
 """The hosts whose CPUs can be pinned, and those with so many free devices."""
 MACHINES = (
-    Machine('plain1', cell='cell1', reserved_memory_mb=4096, zone='az1'),
-    Machine('plain2', cell='cell2', vcpus=4, cpu_allocation_ratio=1.5, zone='az1'),
-    Machine('plain3', cell='cell2', memory_mb=16384, ram_allocation_ratio=1.25, disk_gb=90),
-    Machine('off', cell='cell1'),
-    Machine('dead', cell='cell2'),
-    *(Machine(name, cell='cell1', memory_mb=32768) for name in NUMA_HOSTS),
-    *(Machine(name, cell='cell2', memory_mb=8192) for name in GPU_HOSTS),
+    SandboxHost('plain1', cell='cell1', reserved_memory_mb=4096, zone='az1'),
+    SandboxHost('plain2', cell='cell2', vcpus=4, cpu_allocation_ratio=1.5, zone='az1'),
+    SandboxHost('plain3', cell='cell2', memory_mb=16384, ram_allocation_ratio=1.25, disk_gb=90),
+    SandboxHost('off', cell='cell1'),
+    SandboxHost('dead', cell='cell2'),
+    *(SandboxHost(name, cell='cell1', memory_mb=32768) for name in NUMA_HOSTS),
+    *(SandboxHost(name, cell='cell2', memory_mb=8192) for name in GPU_HOSTS),
 )
 FILTERS = (
     'ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter', 'NumInstancesFilter',
@@ -49,7 +44,7 @@ FILTERS = (
     'PciPassthroughFilter', 'RamFilter',
 )  # fmt: skip
 ALIAS = {'name': 'gpu', 'vendor_id': '10de', 'product_id': '1eb8'}
-OPTIONS: Mapping[str, Mapping[str, object]] = {
+OPTIONS = {
     'DEFAULT': {'report_interval': LONG, 'service_down_time': 2 * LONG},
     'filter_scheduler': {'enabled_filters': ','.join(FILTERS), 'max_instances_per_host': 12},
     'novasched': {'in_flight_timeout': LONG},
@@ -63,45 +58,37 @@ SMALL = Flavor('small', 's', 5, 1, 256, 1)
 FLAVORS = (LICENSED, PINNED, WITH_GPU, LARGE, SMALL)
 
 
-def an_object(name: str, version: str, **data: Any) -> dict[str, Any]:
-    """A primitive, as nova-compute writes it."""
-    return {
-        'nova_object.name': name, 'nova_object.namespace': 'nova',
-        'nova_object.version': version, 'nova_object.data': data,
-    }  # fmt: skip
-
-
-def a_topology() -> str:
+def a_topology():
     """Three cells of four CPUs, all of which can be pinned: one guest of three fits in each,
     and one CPU of each stays free."""
     cells = [
-        an_object(
+        primitive(
             'NUMACell', '1.5', id=cell, cpuset=[], pcpuset=[*range(4 * cell, 4 * cell + 4)],
             cpu_usage=0, memory=8192, memory_usage=0, pinned_cpus=[], siblings=[], mempages=[],
             socket=cell,
         )
         for cell in range(3)
     ]  # fmt: skip
-    return json.dumps(an_object('NUMATopology', '1.2', cells=cells))
+    return json.dumps(primitive('NUMATopology', '1.2', cells=cells))
 
 
-def some_devices(count: int) -> str:
+def some_devices(count):
     """A pool of so many."""
-    pool = an_object(
+    pool = primitive(
         'PciDevicePool', '1.1', vendor_id='10de', product_id='1eb8', numa_node=None, count=count,
         tags={'dev_type': 'type-PCI'},
     )  # fmt: skip
-    return json.dumps(an_object('PciDevicePoolList', '1.1', objects=[pool]))
+    return json.dumps(primitive('PciDevicePoolList', '1.1', objects=[pool]))
 
 
 @pytest.fixture(scope='module')
-def decisions(tmp_path_factory: pytest.TempPathFactory) -> str:
+def decisions(tmp_path_factory):
     """Where the scheduler keeps its decisions."""
     return str(tmp_path_factory.mktemp('decisions') / 'decisions.sqlite')
 
 
 @pytest.fixture(scope='module')
-def cloud(decisions: str) -> Iterator[Sandbox]:
+def cloud(decisions):
     """Hosts of every kind; one is disabled and another dead."""
     options = {**OPTIONS, 'novasched': {**OPTIONS['novasched'], 'decisions_file': decisions}}
     with Sandbox(MACHINES, options) as made:
@@ -121,7 +108,7 @@ def cloud(decisions: str) -> Iterator[Sandbox]:
         yield made
 
 
-def report(cloud: Sandbox, name: str, **columns: Any) -> None:
+def report(cloud, name, **columns):
     """Let a nova-compute say more of its host."""
     machine, nodes = cloud.computes.machines[name], tables.compute_nodes
     statement = sa.update(nodes).where(nodes.c.uuid == machine.uuid)
@@ -129,7 +116,7 @@ def report(cloud: Sandbox, name: str, **columns: Any) -> None:
         connection.execute(statement.values(updated_at=timeutils.utcnow(), **columns))
 
 
-def stock(cloud: Sandbox, name: str, **inventories: Mapping[str, float]) -> None:
+def stock(cloud, name, **inventories):
     """Let a provider have more."""
     path = f'/resource_providers/{cloud.computes.machines[name].uuid}/inventories'
     has = cloud.placement.call('GET', path)
@@ -137,7 +124,7 @@ def stock(cloud: Sandbox, name: str, **inventories: Mapping[str, float]) -> None
     cloud.placement.call('PUT', path, **has)
 
 
-def simulate(cloud: Sandbox, capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+def simulate(cloud, capsys, *arguments):
     """What the command says, as values; it changes nothing."""
     before = contents(cloud)
     shown = [*cloud.configuration, '--format', 'json']
@@ -146,7 +133,7 @@ def simulate(cloud: Sandbox, capsys: pytest.CaptureFixture[str], *arguments: str
     return json.loads(capsys.readouterr().out)
 
 
-def refusal_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def refusal_of(capsys, *arguments):
     """What the command says in one line when it cannot."""
     assert novaschedctl.main(['simulate', *arguments]) == 1
     said = capsys.readouterr().err
@@ -154,7 +141,7 @@ def refusal_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return said
 
 
-def contents(cloud: Sandbox) -> dict[str, list[str]]:
+def contents(cloud):
     """All that is in the databases, Placement's among them."""
     found = {}
     for path in sorted(cloud.databases.folder.glob('*.sqlite')):
@@ -164,24 +151,22 @@ def contents(cloud: Sandbox) -> dict[str, list[str]]:
     return found
 
 
-def placed(cloud: Sandbox, flavor: Flavor, **fields: Any) -> Counter[str]:
+def placed(cloud, flavor, **fields):
     """Place servers one by one until one is refused; where they went."""
-    hosts: Counter[str] = Counter()
+    hosts = Counter()
     while (boot := cloud.boot(flavor, **fields)).servers:
         hosts.update(server.host for server in boot.servers)
     return hosts
 
 
-def placed_at_once(
-    cloud: Sandbox, flavor: Flavor, fields: Callable[[], Mapping[str, Any]]
-) -> Counter[str]:
+def placed_at_once(cloud, flavor, fields):
     """The same before any nova-compute has begun to build one of them; then they do."""
-    chosen: dict[str, str] = {}
+    chosen = {}
     while True:
         uuid = cloud._new_uuid()
         try:
             ((first, *_),) = cloud.request(request_spec([uuid], flavor, **fields()), [uuid])
-        except NoValidHost:
+        except NoValidHostFault:
             break
         chosen[uuid] = first.value('service_host')
     for uuid, host in chosen.items():
@@ -189,7 +174,7 @@ def placed_at_once(
     return Counter(chosen.values())
 
 
-def test_where_it_would_go(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_it_would_go(cloud, capsys):
     """The story of the decision, and why not another host; another weight tells another one."""
     said = simulate(cloud, capsys, '--vcpus', '1', '--ram', '64', '--host', 'off')
     (host,) = said['record']['result']['hosts']
@@ -205,7 +190,7 @@ def test_where_it_would_go(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -
     assert free[host] > free[other]
 
 
-def test_the_same_seed(cloud: Sandbox) -> None:
+def test_the_same_seed(cloud):
     """Every process says the same, in tables and in pictures."""
     folder = cloud.databases.folder
     said = set()
@@ -223,9 +208,7 @@ def test_the_same_seed(cloud: Sandbox) -> None:
     assert 'more large fit, on' in said.pop()[0]
 
 
-def test_what_is_not_there(
-    cloud: Sandbox, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_is_not_there(cloud, capsys, tmp_path):
     """A flavor, a device, a file, Placement: one line names it."""
     conf = cloud.configuration
     assert 'no flavor of the id or name vast' in refusal_of(capsys, '--flavor', 'vast', *conf)
@@ -243,7 +226,7 @@ def test_what_is_not_there(
     assert '127.0.0.1:1' in refusal_of(capsys, '--flavor', 'small', *away)
 
 
-def test_a_resource_class(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_resource_class(cloud, capsys):
     """Totals, reserves, ratios, steps and greatest amounts are Placement's."""
     said = simulate(cloud, capsys, '--flavor', 'licensed', '--until-full')
     assert said['placed'] == {'plain1': 4, 'plain3': 2}
@@ -251,22 +234,22 @@ def test_a_resource_class(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) ->
     assert placed(cloud, LICENSED) == said['placed']
 
 
-def test_pinned_cpus(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pinned_cpus(cloud, capsys):
     """Three fit on a host of three cells, though Placement counts CPUs enough for four."""
     said = simulate(cloud, capsys, '--flavor', 'p', '--until-full')
     assert said['placed'] == dict.fromkeys(NUMA_HOSTS, 3)
     assert said['stopped_by'].startswith('0 of 9 hosts: 7 do not fit the NUMA topology')
-    topology = asked.topology(PINNED, None)
+    topology = Requirements(PINNED).numa_topology
     assert topology is not None
     fields = {'numa_topology': on_the_wire(topology)}
     assert placed_at_once(cloud, PINNED, lambda: fields) == said['placed']
 
 
-def on_the_wire(topology: GuestTopology) -> objects.InstanceNUMATopology:
+def on_the_wire(topology):
     """The cells as conductor sends them."""
-    return objects.InstanceNUMATopology(
+    return wire.InstanceNUMATopology(
         cells=[
-            objects.InstanceNUMACell(
+            wire.InstanceNUMACell(
                 id=cell.id,
                 cpuset=set(cell.cpuset),
                 pcpuset=set(cell.pcpuset),
@@ -278,21 +261,21 @@ def on_the_wire(topology: GuestTopology) -> objects.InstanceNUMATopology:
     )
 
 
-def test_pci_devices(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pci_devices(cloud, capsys):
     """As many as there are devices, which only the hosts know of."""
     said = simulate(cloud, capsys, '--flavor', 'gpu', '--until-full')
     assert said['placed'] == GPU_HOSTS
-    wanted = objects.InstancePCIRequest(
+    wanted = wire.InstancePCIRequest(
         count=1,
         alias_name='gpu',
         request_id='a',
         spec=[{name: ALIAS[name] for name in ('vendor_id', 'product_id')}],
     )
-    fields = {'pci_requests': objects.InstancePCIRequests(requests=[wanted])}
+    fields = {'pci_requests': wire.InstancePCIRequests(requests=[wanted])}
     assert placed_at_once(cloud, WITH_GPU, lambda: fields) == said['placed']
 
 
-def test_several_at_once(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_at_once(cloud, capsys):
     """Requests for three in one zone: either all of them fit or none does."""
     arguments = ('--flavor', 'large', '--count', '3', '--zone', 'az1', '--until-full')
     said = simulate(cloud, capsys, *arguments)
@@ -302,7 +285,7 @@ def test_several_at_once(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize('policy', ['anti-affinity', 'affinity'])
-def test_server_groups(cloud: Sandbox, capsys: pytest.CaptureFixture[str], policy: str) -> None:
+def test_server_groups(cloud, capsys, policy):
     """All servers are in one group, which grows."""
     arguments = ('--flavor', 'small', '--group-policy', policy, '--until-full')
     said = simulate(cloud, capsys, *arguments)
@@ -311,7 +294,7 @@ def test_server_groups(cloud: Sandbox, capsys: pytest.CaptureFixture[str], polic
     assert placed(cloud, SMALL, group=cloud.group(policy)) == said['placed']
 
 
-def test_what_is_left(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_left(cloud, capsys):
     """A common flavor after all that: no disabled or dead host has any, and some hosts have
     memory left that nobody may have, as they have too many servers."""
     for flavor in (LARGE, SMALL):
@@ -324,9 +307,7 @@ def test_what_is_left(cloud: Sandbox, capsys: pytest.CaptureFixture[str]) -> Non
     assert full['record']['result']['hosts'] == []
 
 
-def test_replays(
-    cloud: Sandbox, capsys: pytest.CaptureFixture[str], decisions: str, tmp_path: Path
-) -> None:
+def test_replays(cloud, capsys, decisions, tmp_path):
     """Of decisions those are repeated that are kept in full; recorded requests all are. What
     follows is compared."""
 

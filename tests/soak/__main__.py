@@ -4,6 +4,10 @@
 Tenants boot, move and delete servers in a cloud whose hosts fill up, fail and return, and the
 daemon is watched. Exits with 1 where it grows, or where Placement has anything else than what
 was answered.
+
+With ``--beside`` another scheduler takes requests from the same queue, novasched's requests to
+Placement fail now and then, and instances are moved in every way that a conductor knows. Exits
+with 1 where Placement has anything else than what was answered, once what was in doubt is undone.
 """
 
 from __future__ import annotations
@@ -17,23 +21,26 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.functional.daemon import Daemon
-from tests.functional.nova_release import Config
-from tests.functional.processes import Failed
-from tests.functional.steady import Caller
-from tests.perf.cloud import cloud
-from tests.perf.requests import FILTERS
-from tests.perf.tables import machine, rst, show
+from tests.lab.daemon import Daemon
+from tests.lab.large_cloud import cloud
+from tests.lab.large_cloud_requests import FILTERS
+from tests.lab.nova_release import Config
+from tests.lab.processes import Failed
+from tests.lab.steady import Caller
+from tests.lab.tables import machine, rst, show
+from tests.soak.books import Books, BooksVerdict
+from tests.soak.conductor import Conductor
 from tests.soak.tenants import Tenant
+from tests.soak.twins import NOVA, NOVASCHED, Journal, two_schedulers
 from tests.soak.verdict import WARM_UP, Verdict
 from tests.soak.watch import Watch
 from tests.soak.weather import Weather
@@ -44,11 +51,11 @@ PHASE = 30.0
 """After so many seconds everybody pauses, and what Placement has is compared."""
 STEP = 0.25  # seconds from one step of the weather to the next
 
+_CRASH = re.compile(r' CRITICAL |^Traceback', re.MULTILINE)
 _ERROR = re.compile(r' (?:ERROR|CRITICAL) |^Traceback', re.MULTILINE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print, and say whether all is well."""
     chosen = _arguments(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Of each refusal, which is an exception of nova's, and nova is not here.
@@ -56,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f'seed {chosen.seed}', file=sys.stderr)
     try:
         with redirect_stdout(sys.stderr), _directory(chosen.directory) as directory:
-            verdict = _run(chosen, directory)
+            run = _run_beside if chosen.beside else _run
+            verdict = run(chosen, directory)
     except (pytest.exit.Exception, Failed) as error:
         print(error, file=sys.stderr)
         return 2
@@ -69,27 +77,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(not verdict.met)
 
 
-def _run(chosen: argparse.Namespace, directory: Path) -> Verdict:
-    """A cloud, the daemon, and all who act, for so long as was chosen."""
+def _teller() -> Callable[[str], None]:
     begun = time.monotonic()
 
     def tell(what: str) -> None:
         print(f'{time.monotonic() - begun:6.1f} s  {what}', file=sys.stderr, flush=True)
 
+    return tell
+
+
+def _run(chosen: argparse.Namespace, directory: Path) -> Verdict:
+    """A cloud, the daemon, and all who act, for so long as was chosen."""
+    tell = _teller()
     with ExitStack() as stack:
         tell('servers start')
-        made, *_ = stack.enter_context(cloud(directory))
+        made = stack.enter_context(cloud(directory))
         world = World(made)
         world.fill(chosen.hosts)
         tell('novasched starts')
         daemon = stack.enter_context(Daemon(made, _config(chosen.workers)))
-        caller = stack.enter_context(closing(Caller(made.config('conductor'))))
+        caller = stack.enter_context(Caller(made.config('conductor')))
 
         def tenant(who: str) -> Tenant:
             return Tenant(world, caller, Random(f'{chosen.seed} {who}'))
 
         weather = Weather(
-            world, daemon, tenant('weather'), Random(f'{chosen.seed} winds'), chosen.hosts
+            world, [daemon], tenant('weather'), Random(f'{chosen.seed} winds'), chosen.hosts
         )
         # Pools are fuller while the daemon warms up than they will ever be again.
         tenants = [tenant(str(number)) for number in range(4 * chosen.callers)]
@@ -113,6 +126,51 @@ def _run(chosen: argparse.Namespace, directory: Path) -> Verdict:
             # Another worker does not know of what is in flight, and nova-compute settles it.
             zeros[TURNED_AWAY] = world.counts[TURNED_AWAY]
         return Verdict.of(seconds, world.counts, world.events, watch.samples, zeros)
+
+
+def _run_beside(chosen: argparse.Namespace, directory: Path) -> BooksVerdict:
+    """A cloud, two schedulers, and all who act, for so long as was chosen."""
+    tell = _teller()
+    with ExitStack() as stack:
+        tell('servers start')
+        made = stack.enter_context(cloud(directory))
+        world = World(made)
+        world.fill(chosen.hosts)
+        tell(f'novasched starts, and {chosen.beside} beside it')
+        random, journal = Random(f'{chosen.seed} faults'), Journal(world.host_of)
+        schedulers = stack.enter_context(
+            two_schedulers(made, chosen.beside, _config(chosen.workers), journal, random)
+        )
+        ours = [each.daemon for each in schedulers if not each.is_novas]
+        books = Books(world, journal, schedulers)
+        caller = stack.enter_context(Caller(made.config('conductor')))
+
+        def conductor(who: str) -> Conductor:
+            return Conductor(world, caller, Random(f'{chosen.seed} {who}'), books, journal)
+
+        weather = Weather(
+            world,
+            ours,
+            conductor('weather'),
+            Random(f'{chosen.seed} winds'),
+            chosen.hosts,
+            is_calm=chosen.beside == NOVA,
+        )
+        conductors = [conductor(str(number)) for number in range(chosen.callers)]
+        start = time.monotonic()
+        while (passed := time.monotonic() - start) < chosen.seconds:
+            _act(conductors, weather, min(PHASE, chosen.seconds - passed))
+            books.compare()
+            for each in schedulers:
+                if not each.daemon.alive():
+                    raise Failed(f'{each.name} has ended:\n{each.daemon.text()[-5000:]}')
+            tell(books.story())
+        seconds = time.monotonic() - start
+        tell('the schedulers undo what they can')
+        books.settle()
+        crashes = sum(len(_CRASH.findall(each.text())) for each in ours)
+        zeros = {"crashes in novasched's log": crashes}
+        return BooksVerdict.of(chosen.beside, chosen.callers, seconds, world, journal, zeros)
 
 
 def _act(tenants: Sequence[Tenant], weather: Weather, seconds: float) -> None:
@@ -166,7 +224,12 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         '--seed', default=secrets.token_hex(4), help='what everybody does by chance comes of it'
     )
     parser.add_argument('--hosts', type=int, default=60, help='about how many')
-    parser.add_argument('--callers', type=int, default=6, help='who ask at the same time')
+    parser.add_argument(
+        '--callers', '--clients', type=int, help='who ask at the same time; 6, or 16 of two'
+    )
+    parser.add_argument(
+        '--beside', choices=(NOVASCHED, NOVA), help='let this scheduler serve the same queue'
+    )
     parser.add_argument('--workers', type=int, default=1, help='of the daemon')
     parser.add_argument('--directory', type=Path, help='where logs go that shall be kept')
     parser.add_argument('--rst', type=Path, help='where to write the tables')
@@ -174,6 +237,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     chosen = parser.parse_args(arguments)
     if chosen.seconds < LEAST:
         parser.error(f'in less than {LEAST} seconds there is nothing to compare')
+    chosen.callers = chosen.callers or (16 if chosen.beside else 6)
     return chosen
 
 

@@ -9,9 +9,9 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from tests.functional.compute_rows import Compute, Row, instance_row, now
-from tests.functional.nova_cloud import PROJECT, USER, Database
-from tests.reports import a_numa_cell, a_numa_topology, an_object, some_devices
+from tests.lab.compute_rows import Compute, Row, instance_row, now
+from tests.lab.nova_cloud import PROJECT, USER, Database
+from tests.lab.reports import a_numa_cell, a_numa_topology, an_object, some_devices
 from tests.soak.wishes import Wish
 
 CELLS, CORES, THREADS = 2, 4, 2
@@ -56,8 +56,11 @@ class Machine:
         self._lock = threading.Lock()
         self._launched = 0
 
-    def land(self, server: Server) -> bool:
-        """Let a server run here, unless there is no room for it."""
+    def land(self, server: Server, **states: Any) -> bool:
+        """Let a server run here, unless there is no room for it.
+
+        :param states: other columns of its row, of a server that has one already.
+        """
         with self._lock:
             core = self._core() if server.wish.pinned else None
             if (server.wish.pinned and not core) or server.wish.devices > self._devices_left():
@@ -70,16 +73,15 @@ class Machine:
             row = instance_row(
                 server.uuid, self.compute, server.wish.flavor, PROJECT, USER, self._launched
             )
-            if server.host is None:
+            if server.host is None and not states:
                 self.database.insert('instances', [row])
             else:
                 place = {name: row[name] for name in ('host', 'node', 'updated_at')}
-                self.database.update('instances', place, uuid=server.uuid)
+                self.database.update('instances', {**place, **states}, uuid=server.uuid)
             server.host = self.name
             return True
 
     def leave(self, server: Server) -> None:
-        """Let a server be here no more."""
         with self._lock:
             del self.servers[server.uuid]
             self._report()

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import oslo_messaging
 
-from tests.functional.client import new_uuids
-from tests.functional.compute_rows import now
-from tests.functional.nova_cloud import PROJECT, USER
-from tests.functional.placement_api import PlacementApi
-from tests.functional.steady import Caller
-from tests.perf.requests import Kind
+from tests.lab.client import new_uuids
+from tests.lab.compute_rows import now
+from tests.lab.large_cloud_requests import Kind
+from tests.lab.nova_cloud import PROJECT, USER
+from tests.lab.placement_api import PlacementApi
+from tests.lab.steady import Caller
 from tests.soak.machines import Machine, Server
 from tests.soak.wishes import Wish, draw
 from tests.soak.world import FAILED, MISMATCHES, TURNED_AWAY, WRONG, World, persistently
@@ -39,15 +40,16 @@ class Tenant:
         self.placement = PlacementApi(world.cloud.placement_url)
 
     def act(self) -> None:
-        """Do one thing."""
         if self.world.ebbing:
             self.random.choices([self.delete, self.boot], [9, 1])[0]()
         else:
-            acts = {self.boot: 80, self.delete: 8, self.move: 9, self.rebuild: 3}
+            acts = self.acts()
             self.random.choices(list(acts), list(acts.values()))[0]()
 
+    def acts(self) -> dict[Callable[[], None], int]:
+        return {self.boot: 80, self.delete: 8, self.move: 9, self.rebuild: 3}
+
     def boot(self) -> None:
-        """Have servers placed, and let them run."""
         world = self.world
         group = world.take_group()
         wish = draw(self.random, group, world.some(self.random, 2))
@@ -62,12 +64,12 @@ class Tenant:
         found = self._ask(kind, uuids)
         if found is None:
             if wish.name == 'plain':
-                self.world.full()
+                self._full()
             return
         for uuid, (_, held) in zip(uuids, found, strict=True):
             self.world.expected[uuid] = held
         machines = [machine for machine, _ in found]
-        self._check(wish, kind, machines, asked)
+        self._check(uuids, wish, kind, machines, asked)
         for uuid, machine in zip(uuids, machines, strict=True):
             server = Server(uuid, wish)
             if self.random.random() < FAILS:
@@ -103,7 +105,7 @@ class Tenant:
             both = {**new, **before}
             if (held := self.placement.allocations(server.uuid)) != both:
                 world.wrong(MISMATCHES, f'{server.uuid} moves with {held} instead of {both}')
-            self._check(wish, kind, [machine], asked)
+            self._check([server.uuid], wish, kind, [machine], asked)
             stays = not machine.land(server)
             if stays:
                 world.count(TURNED_AWAY)
@@ -131,7 +133,6 @@ class Tenant:
         self.world.give(server)
 
     def delete(self) -> None:
-        """Delete a server."""
         if server := self.world.take(self.random):
             self.delete_it(server)
 
@@ -149,14 +150,19 @@ class Tenant:
         self.caller.cast('delete_instance_info', told)
         self.world.count('deleted')
 
-    def _ask(self, kind: Kind, uuids: Sequence[str]) -> list[tuple[Machine, Held]] | None:
-        """The host of each server with what it holds there; None if there is none."""
+    def _ask(
+        self, kind: Kind, uuids: Sequence[str], **more: Any
+    ) -> list[tuple[Machine, Held]] | None:
+        """The host of each server with what it holds there; None if there is none.
+
+        :param more: arguments that are not as they are for a build.
+        """
         world = self.world
         world.count('requests')
         try:
             found = self.caller.call(
                 'select_destinations',
-                kind.arguments(uuids),
+                {**kind.arguments(uuids), **more},
                 timeout=PATIENCE,
                 call_monitor_timeout=HEARTBEAT,
             )
@@ -164,7 +170,7 @@ class Tenant:
             if getattr(error, 'exc_type', None) == 'NoValidHost':
                 world.count('refused')
             else:
-                world.wrong(FAILED, repr(error))
+                self._failed(uuids, error)
             return None
         world.count('answered')
         world.count('placed', len(found))
@@ -174,19 +180,34 @@ class Tenant:
             for each in chosen
         ]
 
-    def _check(self, wish: Wish, kind: Kind, hosts: Sequence[Machine], asked: float) -> None:
+    def _full(self) -> None:
+        """Note that there was no room for what fits almost anywhere."""
+        self.world.full()
+
+    def _failed(self, uuids: Sequence[str], error: Exception) -> None:
+        """Note that there is neither a host nor the refusal that a conductor understands."""
+        self.world.wrong(FAILED, repr(error))
+
+    def _check(
+        self,
+        uuids: Sequence[str],
+        wish: Wish,
+        kind: Kind,
+        hosts: Sequence[Machine],
+        asked: float,
+    ) -> None:
         """See that no host was unfit all the time since it was asked for."""
         for host in hosts:
             if host.unfit_since < asked:
-                self.world.wrong(WRONG, f'{host.name} was down, disabled or gone')
+                self._unfit(uuids, f'{host.name} was down, disabled or gone')
             elif host.name in kind.more.get('ignore_hosts', ()):
-                self.world.wrong(WRONG, f'{host.name} was to be ignored')
+                self._unfit(uuids, f'{host.name} was to be ignored')
             elif (
                 wish.aggregate
                 and wish.aggregate not in host.aggregates
                 and host.aggregates_since < asked
             ):
-                self.world.wrong(WRONG, f'{host.name} was not in {wish.aggregate}')
+                self._unfit(uuids, f'{host.name} was not in {wish.aggregate}')
         if kind.group is None:
             return
         names, before = [host.name for host in hosts], kind.group['hosts']
@@ -196,7 +217,11 @@ class Tenant:
         if (policy == 'anti-affinity' and not apart) or (
             policy == 'affinity' and len(before) < 2 and not together
         ):
-            self.world.wrong(WRONG, f'{policy} of {names} with {before}')
+            self._unfit(uuids, f'{policy} of {names} with {before}')
+
+    def _unfit(self, uuids: Sequence[str], why: str) -> None:
+        """Note that servers were given a host that must not have been chosen."""
+        self.world.wrong(WRONG, why)
 
     def _fail(self, server: Server, machine: Machine) -> None:
         """A compute cannot start a server: it remains without a host, until it is deleted."""

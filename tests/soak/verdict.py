@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from statistics import median_low
 from typing import Any
 
-from tests.perf.results import Bound
-from tests.perf.tables import Sheet
+from tests.lab.results import Bound
+from tests.lab.tables import Sheet
 from tests.soak.watch import Sample
 from tests.soak.world import FAILED, MISMATCHES, TURNED_AWAY, WRONG
 
@@ -66,7 +66,6 @@ class Figure:
     bound: Bound | None
 
     def texts(self) -> list[str]:
-        """As a table takes it."""
         figures = (f'{each:,.1f}'.removesuffix('.0') for each in (self.start, self.warm, self.end))
         return [self.what, *figures, str(self.bound or 'too short to tell')]
 
@@ -134,12 +133,10 @@ class Verdict:
 
     @property
     def met(self) -> bool:
-        """Whether all is well."""
         bounds = [each.bound for each in self.figures if each.bound]
         return all(bound.met for bound in bounds) and not any(self.zeros.values())
 
     def sheets(self) -> list[Sheet]:
-        """The tables."""
         minutes = f'{self.seconds / 60:.3g} minutes'
         wrong = [[name, f'{n:,}', str(Bound(n, '≤', 0))] for name, n in self.zeros.items()]
         counts = [
@@ -157,5 +154,4 @@ class Verdict:
         ]
 
     def report(self) -> dict[str, Any]:
-        """As JSON takes it."""
         return {**asdict(self), 'met': self.met}

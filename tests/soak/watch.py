@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from tests.functional.nova_cloud import NovaCloud
-from tests.perf.watching import resident
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.watching import resident
 
 EVERY = 2.0  # seconds
 

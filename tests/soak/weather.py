@@ -9,17 +9,17 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import sqlalchemy as sa
 
-from tests.builders import a_uuid
-from tests.functional.compute_rows import now
-from tests.functional.daemon import Daemon
-from tests.functional.nova_cloud import Database
-from tests.functional.placement_api import Conflict
-from tests.perf.hosts import FAST
+from tests.lab.builders import a_uuid
+from tests.lab.compute_rows import now
+from tests.lab.daemon import Daemon
+from tests.lab.large_cloud_hosts import FAST
+from tests.lab.nova_cloud import Database
+from tests.lab.placement_api import Conflict
 from tests.soak.machines import Machine, a_compute
 from tests.soak.tenants import Tenant
 from tests.soak.wishes import ZONES
@@ -39,6 +39,7 @@ GARBAGE = (
     '{"a": {"b": [1, {}]}}',
 )
 NOWHERE = 'mysql+pymysql://nova:nothing-there@127.0.0.1:1/nova_cell3'
+CALM = ('fall_silent', 'disable', 'add_host', 'remove_host', 'archive')
 BY_CHANCE = 0.5
 """The chance that something happens in a step."""
 
@@ -47,11 +48,22 @@ class Weather:
     """One who acts, so that nothing of all that crosses something else of it."""
 
     def __init__(
-        self, world: World, daemon: Daemon, tenant: Tenant, random: Random, hosts: int
+        self,
+        world: World,
+        daemons: Sequence[Daemon],
+        tenant: Tenant,
+        random: Random,
+        hosts: int,
+        is_calm: bool = False,
     ) -> None:
-        """:param hosts: about how many there are."""
+        """:param daemons: those that SIGHUP is sent to.
+        :param hosts: about how many there are.
+        :param is_calm: nothing happens that nova-scheduler fails at, or that it is told of by
+            nova-api alone, nor SIGHUP, after which nova-scheduler rests for minutes.
+        """
         self.world = world
-        self.daemon = daemon
+        self.daemons = daemons
+        self.is_calm = is_calm
         self.tenant = tenant
         self.random = random
         self.hosts = hosts
@@ -82,6 +94,8 @@ class Weather:
             self.hang_up: 6,
             self.lose_a_cell: 2,
         }
+        if self.is_calm:
+            events = {each: share for each, share in events.items() if each.__name__ in CALM}
         event = self.random.choices(list(events), list(events.values()))[0]
         event()
         self.world.events[event.__name__] += 1
@@ -157,7 +171,6 @@ class Weather:
         self._after(gone)
 
     def add_host(self) -> None:
-        """A compute comes."""
         if len(self.world.machines) < self.hosts * 1.2:
             self.world.add_host()
 
@@ -194,15 +207,15 @@ class Weather:
                 table = database.table(name)
                 done = table.c.deleted != 0
                 if name == 'instances':
-                    done |= table.c.vm_state == 'error'
+                    done |= (table.c.vm_state == 'error') & table.c.host.is_(None)
                 # By their ids, so that no row is locked that others write.
                 with database.engine.begin() as connection:
                     ids = connection.scalars(sa.select(table.c.id).where(done)).all()
                     connection.execute(sa.delete(table).where(table.c.id.in_(ids)))
 
     def hang_up(self) -> None:
-        """An operator sends SIGHUP."""
-        os.kill(self.daemon.pid, signal.SIGHUP)
+        for daemon in self.daemons:
+            os.kill(daemon.pid, signal.SIGHUP)
 
     def lose_a_cell(self) -> None:
         """There is a third cell for a while, where nobody answers."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tests.builders import a_uuid
-from tests.functional.client import Group
-from tests.functional.compute_rows import Flavor
-from tests.parity.descriptions import Case
-from tests.perf.hosts import FAST
-from tests.perf.requests import Kind
+from tests.lab.builders import a_uuid
+from tests.lab.client import Group
+from tests.lab.compute_rows import Flavor
+from tests.lab.descriptions import Case
+from tests.lab.large_cloud_hosts import FAST
+from tests.lab.large_cloud_requests import Kind
 
 FLAVORS = (Flavor(1, 2048, 10), Flavor(2, 4096, 20), Flavor(4, 8192, 40))
 PINNED = Flavor(2, 2048, 10, extra_specs={'hw:cpu_policy': 'dedicated'})

@@ -13,11 +13,11 @@ from random import Random
 
 import tenacity
 
-from tests.functional.client import Group
-from tests.functional.compute_rows import Compute, now
-from tests.functional.placement_api import Allocations, Conflict, PlacementApi
-from tests.perf.cloud import LargeCloud
-from tests.perf.hosts import CELLS, aggregates_of
+from tests.lab.client import Group
+from tests.lab.compute_rows import Compute, now
+from tests.lab.large_cloud import LargeCloud
+from tests.lab.large_cloud_hosts import CELLS, aggregates_of
+from tests.lab.placement_api import Allocations, Conflict, PlacementApi
 from tests.soak.machines import Machine, Server, a_compute
 from tests.soak.wishes import POLICIES, ZONES
 
@@ -26,7 +26,9 @@ TURNED_AWAY = 'turned away by computes'
 SHOWN = 20  # of what went wrong, in words
 GROUPS = 8
 persistently = tenacity.Retrying(
-    retry=tenacity.retry_if_exception_type(Conflict), stop=tenacity.stop_after_attempt(20)
+    retry=tenacity.retry_if_exception_type(Conflict),
+    stop=tenacity.stop_after_attempt(20),
+    wait=tenacity.wait_random(0, 0.1),
 )
 """Changes in Placement, made until claims of others do not come between."""
 
@@ -50,6 +52,7 @@ class World:
         self.events: Counter[str] = Counter()
         self.aggregates = {row['name']: row for row in cloud.api.rows('aggregates')}
         self.cell_ids = {row['name']: row['id'] for row in cloud.api.rows('cell_mappings')}
+        self._names: dict[str, str] = {}
         self._idle: dict[str, Server] = {}
         self._groups = [Group(POLICIES[number % len(POLICIES)]) for number in range(GROUPS)]
         self._lock = threading.Lock()
@@ -77,7 +80,12 @@ class World:
     def _machine(self, compute: Compute) -> Machine:
         machine = Machine(compute, self.cloud.cells[compute.cell])
         self.machines[compute.name] = machine
+        self._names[compute.uuid] = compute.name
         return machine
+
+    def host_of(self, provider: str) -> str:
+        """The name of the host, also of one that is gone, with this resource provider."""
+        return self._names.get(provider, provider)
 
     def change_members(self, machine: Machine, names: frozenset[str]) -> None:
         """Put a host into the aggregates of these names, and take it out of others."""
@@ -99,7 +107,6 @@ class World:
         machine.aggregates, machine.aggregates_since = names, time.monotonic()
 
     def count(self, what: str, number: int = 1) -> None:
-        """Note that something has happened."""
         with self._lock:
             self.counts[what] += number
 
@@ -135,9 +142,13 @@ class World:
             return self._idle.pop(random.choice(found)) if found else None
 
     def give(self, server: Server) -> None:
-        """Let others work at a server."""
         with self._lock:
             self._idle[server.uuid] = server
+
+    def withhold(self, uuid: str) -> Server | None:
+        """A server that nobody works at, so that nobody does until it is given back."""
+        with self._lock:
+            return self._idle.pop(uuid, None)
 
     def take_group(self) -> Group | None:
         """A group that nobody works at."""
@@ -145,7 +156,6 @@ class World:
             return self._groups.pop(0) if self._groups else None
 
     def give_group(self, group: Group) -> None:
-        """Let others work at a group."""
         with self._lock:
             self._groups.append(group)
 
@@ -173,6 +183,10 @@ class World:
                 self.wrong(MISMATCHES, f'{consumer} holds {there} instead of {due}')
         self.expected = held
         self.count('allocations compared', len(held))
+        self.compare_room(held)
+
+    def compare_room(self, held: Allocations) -> None:
+        """See that no provider gives more than it has."""
         taken: dict[str, Counter[str]] = defaultdict(Counter)
         for allocations in held.values():
             for provider, amounts in allocations.items():
@@ -184,7 +198,6 @@ class World:
                     self.wrong(MISMATCHES, f'{machine.name} gives {used} {name}')
 
     def some(self, random: Random, count: int) -> Sequence[str]:
-        """Some servers."""
         with self._lock:
             uuids = list(self._idle)
         return random.sample(uuids, min(count, len(uuids)))

@@ -3,10 +3,10 @@
 
 import pytest
 
-from novasched import secrets
+from novasched.conf import redaction
 
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """No secret is known, whatever the tests before have told the process."""
-    monkeypatch.setattr(secrets.KNOWN, 'secrets', secrets.Secrets())
+    monkeypatch.setattr(redaction.KNOWN, 'secrets', redaction.Secrets())

@@ -7,8 +7,8 @@ import pytest
 from oslo_config import cfg
 from stevedore import ExtensionManager
 
-import novasched.processes  # noqa: F401  (oslo.messaging must find the choice made)
-from novasched.compat.standins import StandIn, StandIns
+import novasched.concurrency  # noqa: F401  (oslo.messaging must find the choice made)
+from novasched.plugins.nova_compat.import_stubs import StubFinder, StubModule
 
 STYLE = 'tests.unit.plugins.nova_style'
 
@@ -21,7 +21,7 @@ def a_process_of_its_own(monkeypatch):
     yield
     sys.meta_path[:] = before
     for name, module in [*sys.modules.items()]:
-        if isinstance(module, StandIn) or name == STYLE:
+        if isinstance(module, StubModule) or name == STYLE:
             del sys.modules[name]
     cfg.CONF.clear()
-    assert not any(isinstance(each, StandIns) for each in sys.meta_path)
+    assert not any(isinstance(each, StubFinder) for each in sys.meta_path)

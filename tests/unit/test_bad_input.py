@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from novasched import plugins
-from novasched.model.settings import Settings
-from novasched.pipeline import Pipeline
-from tests.builders import a_group, a_host, a_request, a_uuid
+from novasched.conf.settings import Settings
+from novasched.plugins import loading
+from novasched.scheduler.pipeline import Pipeline
+from tests.lab.builders import a_group, a_host, a_request, a_uuid
 
 HOST = a_host(
     stats={'gpus': '2'}, metadata={'size': '4'}, supported_instances=(('x86_64', 'kvm', 'hvm'),),
@@ -21,8 +21,8 @@ GROUP = a_uuid('group')
 def ranked(hosts, request, filters=(), weighers='nova.scheduler.weights.all_weighers'):
     """The hosts that are left of some, in order."""
     settings = Settings(enabled_filters=tuple(filters), weight_classes=(weighers,))
-    line = Pipeline(settings, plugins.filters(settings), plugins.weighers(settings))
-    return line.rank(hosts, request, 0, Random(1))
+    line = Pipeline(settings, loading.filters(settings), loading.weighers(settings))
+    return line.rank(hosts, request, 0, Random(1)).hosts
 
 
 def hints(**values):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.functional.hidden import a_secret, leaks, remembered
+from tests.lab.hidden import a_secret, leaks, remembered, shown_as_such
 
 
 def test_who_shows_a_secret_is_named(tmp_path: Path) -> None:
@@ -17,3 +17,10 @@ def test_who_shows_a_secret_is_named(tmp_path: Path) -> None:
     log = tmp_path / 'cloud' / 'daemon.log'
     log.write_text(f'starting\nrabbit://nova:{ours}@host/\n\n{given}\n')
     assert list(leaks(tmp_path)) == [f'{log}:2', f'{log}:4']
+
+
+def test_a_word_that_is_shown_as_a_password() -> None:
+    """It may stand anywhere else."""
+    others = 'nova.filters nova /etc/nova exchange = nova nova-scheduler passwords of nova'
+    shown = ['mysql://nova:nova@h/nova', "refused 'nova'", 'password = nova', '"token": "nova"']
+    assert shown_as_such('\n'.join([others, *shown]), 'nova') == shown

@@ -11,25 +11,20 @@ import pytest
 from oslo_config import cfg
 from oslo_db import exception as db_exc
 
-from novasched import conf as configuration
-from novasched import secrets
+from novasched.cells.database import reason
 from novasched.cells.engines import connect
-from novasched.cells.schema import reason
 from novasched.cmd.novasched import main
-from novasched.errors import (
-    BadPlugin,
-    ConfigError,
-    NetworkUnavailable,
-    PlacementUnavailable,
-    blaming,
-)
-from novasched.network import Neutron
-from novasched.placement.api import Api
+from novasched.conf import loading, redaction
+from novasched.conf.errors import ConfigError
+from novasched.conf.settings import ServiceSettings, Settings
+from novasched.neutron import Neutron
+from novasched.placement.api import PlacementApi
 from novasched.rpc.server import make_transport
-from novasched.service import http_adapter
+from novasched.scheduler.errors import BadPlugin, NetworkUnavailable, PlacementUnavailable
+from novasched.scheduler.plugin import Enabled, Plugin
+from novasched.service.build import http_adapter
 
 WORD = 'Kraken7'
-WHY_DOLLAR = 'a $ in it names no option; a $ that is meant as such is written $$'
 
 Read = Callable[[str], cfg.ConfigOpts]
 
@@ -41,7 +36,7 @@ def read(tmp_path: Path) -> Read:
     def load(text: str) -> cfg.ConfigOpts:
         path = tmp_path / 'nova.conf'
         path.write_text(text)
-        return configuration.load([f'--config-file={path}'], 'novasched')
+        return loading.load([f'--config-file={path}'], 'novasched')
 
     return load
 
@@ -88,7 +83,7 @@ def test_a_dollar(read: Read, text: str, option: str) -> None:
     conf = read(text)
     with pytest.raises(cfg.Error) as caught:
         use(conf)
-    assert configuration.refusal(conf, caught.value) == f'{option} = (not shown): {WHY_DOLLAR}'
+    assert loading.refusal(conf, caught.value) == f'{option} = (not shown): {loading.WHY_DOLLAR}'
 
 
 @pytest.mark.parametrize('password', ['a/b', 'a#b', 'a?b', 'a,b', 'a[b', 'a]b'])
@@ -117,7 +112,7 @@ def test_the_url_of_a_database(read: Read, url: str, why: str) -> None:
 
 def test_a_database_that_is_not_found() -> None:
     """The host that a driver made of half a password is hidden, the rest is told."""
-    secrets.learn([f'mysql://u:half@{WORD}@host/n'])
+    redaction.learn([f'mysql://u:half@{WORD}@host/n'])
     text = f"Can't connect to MySQL server on '{WORD}@host' (Name or service not known)"
     error = db_exc.DBConnectionError(pymysql.OperationalError(2003, text))
     assert 'connect to MySQL server on' in reason(error)
@@ -131,11 +126,11 @@ def test_a_service_that_is_not_there(read: Read, url: str) -> None:
     """Credentials in the URL of Placement or Neutron are hidden, in lower case too."""
     lines = ('auth_type = admin_token', 'token = x', f'endpoint_override = {url}')
     conf = read('\n'.join(['[placement]', *lines, '[neutron]', *lines]))
-    api = Api(http_adapter(conf, 'placement'))
+    api = PlacementApi(http_adapter(conf, 'placement', ServiceSettings()))
     with pytest.raises(PlacementUnavailable) as caught:
-        api.call('GET', '/')
+        api.send('GET', '/')
     assert WORD.lower() not in str(caught.value).lower()
-    neutron = Neutron(http_adapter(conf, 'neutron'), {})  # type: ignore[arg-type]
+    neutron = Neutron(http_adapter(conf, 'neutron', ServiceSettings()), lambda _: frozenset())
     with pytest.raises(NetworkUnavailable) as away:
         neutron.ports(['x'])
     assert WORD.lower() not in str(away.value).lower()
@@ -143,8 +138,9 @@ def test_a_service_that_is_not_there(read: Read, url: str) -> None:
 
 def test_a_plugin() -> None:
     """What a plugin raises may quote what it reads."""
-    secrets.learn([WORD])
-    with pytest.raises(BadPlugin, match=r'mine raised KeyError: .\*\*\*'), blaming('mine'):
+    redaction.learn([WORD])
+    plugin = Enabled(Plugin(Settings()))
+    with pytest.raises(BadPlugin, match=r'Plugin raised KeyError: .\*\*\*'), plugin:
         raise KeyError(WORD)
 
 
@@ -152,7 +148,7 @@ def test_the_environment(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     """Options that oslo.config takes from there are known as those of the files are."""
     monkeypatch.setenv('OS_PLACEMENT__PASSWORD', WORD)
     read('')
-    assert secrets.hide(f'it is {WORD}') == 'it is ***'
+    assert redaction.hide(f'it is {WORD}') == 'it is ***'
 
 
 def test_the_daemon_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 
-from tests.functional.compute_rows import Flavor, now
-from tests.functional.nova_cloud import COMPUTE_TRAITS, Database, NovaCloud
+from tests.lab.compute_rows import Flavor, now
+from tests.lab.nova_cloud import COMPUTE_TRAITS, Database, NovaCloud
 from tests.parity.dice import Dice
 from tests.parity.rankings.machines import Machine
 from tests.parity.rankings.words import CELLS

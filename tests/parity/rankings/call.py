@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.parity.descriptions import Case, wire
+from tests.lab.descriptions import Case, wire
 from tests.parity.dice import Dice, put
 from tests.parity.rankings.world import Server, World
 
@@ -49,15 +49,12 @@ class Call:
         put(self.request, *path, **values)
 
     def hint(self, **values: Any) -> None:
-        """Add scheduler hints."""
         self.put('scheduler_hints', **values)
 
     def extra_specs(self, specs: Mapping[str, str]) -> None:
-        """Add extra specs to the flavor."""
         self.put('flavor', 'extra_specs', **specs)
 
     def image_properties(self, **values: Any) -> None:
-        """Add properties to the image."""
         self.put('image', 'properties', **values)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.lab.descriptions import Case
 from tests.parity.comparison import Difference, Figures
-from tests.parity.descriptions import Case
 from tests.parity.known import Known, explanation
 from tests.parity.rankings.pair import Ranked, Seen
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from tests.functional.compute_rows import Compute, Row, now
+from tests.lab.compute_rows import Compute, Row, now
+from tests.lab.wire import primitive
 from tests.parity import numa_cases
 from tests.parity.dice import Dice
 from tests.parity.rankings.words import (
@@ -26,7 +27,6 @@ from tests.parity.rankings.words import (
     TRAITS,
     pci_class,
 )
-from tests.unit.rpc.wire import primitive
 
 OLD_VERSION = 72
 """Of a nova-compute that does not mark its providers as nova's."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.lab.descriptions import Case
 from tests.parity import numa_cases
-from tests.parity.descriptions import Case
 from tests.parity.dice import Dice
 from tests.parity.rankings.call import Call, Theme
 from tests.parity.rankings.words import (
@@ -22,7 +22,6 @@ from tests.parity.rankings.world import World
 
 
 def capability(dice: Dice, world: World, call: Call) -> None:
-    """Extra specs about what hosts can do."""
     specs = {
         'capabilities:cpu_info:vendor': dice.one('Intel', 's== Intel', '<or> Intel <or> AMD'),
         'capabilities:cpu_info:features': dice.one('<in> avx', '<all-in> aes sse'),
@@ -55,7 +54,6 @@ def devices_of_image(dice: Dice, world: World, call: Call) -> None:
 
 
 def traits(dice: Dice, world: World, call: Call) -> None:
-    """Traits that flavors require or forbid."""
     wanted = {
         trait: dice.one('required', 'required', 'forbidden', 'preferred')
         for trait in dice.some(TRAITS, 3, 1)
@@ -64,7 +62,6 @@ def traits(dice: Dice, world: World, call: Call) -> None:
 
 
 def pinning(dice: Dice, world: World, call: Call) -> None:
-    """Pinned CPUs."""
     policy = dice.one('dedicated', 'dedicated', 'mixed', 'shared')
     specs = {'hw:cpu_policy': policy}
     if policy == 'mixed':

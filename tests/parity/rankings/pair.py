@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -13,11 +12,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.functional.client import NovaClient, Refused
-from tests.functional.daemon import Daemon
-from tests.functional.nova_cloud import NovaCloud
+from tests.lab.client import NovaClient, Refused
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.proxy import Proxy
 from tests.parity.rankings.call import Call
-from tests.parity.rankings.proxy import Exchange, Proxy, proxy
 
 QUERY = '/allocation_candidates'
 PATIENCE = 60.0
@@ -96,17 +95,24 @@ class Seen:
         ]
 
     @property
-    def has_turned(self) -> bool:
-        """Whether a server got other providers, on the host of one before it."""
-        taken = [claim.get('mappings', {}) for _, claim in self.tried]
-        return any(a.get('') == b.get('') and a != b for a, b in itertools.pairwise(taken))
-
-    @property
     def outcome(self) -> str:
-        """In a word."""
         if self.fault is None:
             return 'answers'
         return 'fails' if self.failed else 'refuses'
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request to Placement, its body, and the status of the answer."""
+
+    method: str
+    target: str
+    body: bytes
+    status: int
+
+    @property
+    def path(self) -> str:
+        return self.target.partition('?')[0]
 
 
 class Scheduler:
@@ -116,14 +122,14 @@ class Scheduler:
         self, daemon: Daemon, between: Proxy, cloud: NovaCloud, client: NovaClient
     ) -> None:
         self.daemon = daemon
-        self._proxy = between
+        self._exchanges: list[Exchange] = []
+        between.heard = lambda *what: self._exchanges.append(Exchange(*what))
         self._cloud = cloud
         self._client = client
         self._read = 0
 
     def ask(self, call: Call, cells: Mapping[str, Any]) -> Seen:
-        """Let it answer a call, and watch."""
-        self._proxy.drain()
+        self._exchanges.clear()
         self._log()
         seen = Seen()
         try:
@@ -139,11 +145,11 @@ class Scheduler:
             line = (error.message.splitlines() or [''])[0].strip()
             seen.fault = f'{error.module}.{error.name}: {line}'
             seen.failed = not error.no_valid_host
-        exchanges = self._proxy.drain()
-        seen.queries = [each.query for each in exchanges if each.path == QUERY]
+        exchanges = [*self._exchanges]
+        seen.queries = [x.target.partition('?')[2] for x in exchanges if x.path == QUERY]
         seen.tried = list(_written(exchanges))
         seen.began_again = any(x.method == 'POST' and x.status == 409 for x in exchanges)
-        undone = _given_back(exchanges)
+        undone = {x.path for x in exchanges if x.status == 204 and _gives_back(x)}
         seen.written = [claim for claim in seen.tried if claim[0] not in undone]
         allocations = self._cloud.placement.allocations
         seen.claims = {uuid: allocations(uuid) for uuid in call.instance_uuids or ()}
@@ -151,7 +157,6 @@ class Scheduler:
         return seen
 
     def _log(self) -> str:
-        """What it has logged since the last time."""
         with self.daemon.log.open(errors='replace') as log:
             log.seek(self._read)
             text = log.read()
@@ -162,15 +167,18 @@ class Scheduler:
 def _written(exchanges: list[Exchange]) -> Iterator[tuple[str, Any]]:
     """The claims, of which nova makes one after the other and we several at once."""
     for each in exchanges:
-        if each.method == 'PUT' and each.status == 204:
+        if each.method == 'PUT' and each.status == 204 and not _gives_back(each):
             yield each.path, json.loads(each.body)
         elif each.method == 'POST' and each.status == 204:
             for uuid, claim in json.loads(each.body).items():
                 yield f'{each.path}/{uuid}', claim
 
 
-def _given_back(exchanges: list[Exchange]) -> set[str]:
-    return {each.path for each in exchanges if each.method == 'DELETE' and each.status == 204}
+def _gives_back(exchange: Exchange) -> bool:
+    """nova deletes what a server holds, we let it hold nothing."""
+    if exchange.method == 'PUT':
+        return not json.loads(exchange.body)['allocations']
+    return exchange.method == 'DELETE'
 
 
 def _ranked(match: re.Match[str]) -> Ranked:
@@ -180,8 +188,6 @@ def _ranked(match: re.Match[str]) -> Ranked:
 
 @dataclass(frozen=True)
 class Pair:
-    """The real nova-scheduler, and ours."""
-
     nova: Scheduler
     ours: Scheduler
 
@@ -197,7 +203,7 @@ def running(
         pool = stack.enter_context(ThreadPoolExecutor(2))
         found = []
         for command in ([reference], []):
-            between = stack.enter_context(proxy(cloud.placement_url))
+            between = stack.enter_context(Proxy(cloud.placement_url))
             overrides = {
                 **config,
                 'DEFAULT': {**config['DEFAULT'], **LOGGING},

@@ -15,12 +15,10 @@ NOBODY = 'no-such-host'
 
 
 def zone(dice: Dice, world: World, call: Call) -> None:
-    """An availability zone."""
     call.request['availability_zone'] = dice.one(*ZONES, *ZONES, 'nova', 'nowhere')
 
 
 def group(dice: Dice, world: World, call: Call) -> None:
-    """A server group, with members somewhere."""
     policy = dice.choice(POLICIES)
     # Where members attract or repel, hosts differ by how many they have.
     most, least = {'affinity': (2, 0), 'anti-affinity': (9, 0)}.get(policy, (40, 10))
@@ -39,7 +37,6 @@ def group(dice: Dice, world: World, call: Call) -> None:
 
 
 def neighbours(dice: Dice, world: World, call: Call) -> None:
-    """With or without some other servers."""
     name = dice.one('same_host', 'different_host', 'different_host')
     uuids = [each.uuid for each in dice.some(world.servers, 6, 1)]
     call.hint(**{name: uuids})
@@ -55,7 +52,6 @@ def address(dice: Dice, world: World, call: Call) -> None:
 
 
 def query(dice: Dice, world: World, call: Call) -> None:
-    """A JSON query."""
     terms: list[Any] = [
         ['>=', '$free_ram_mb', dice.one(1024, 20000, 40000)], ['<', '$num_instances', 8],
         ['>', '$free_disk_mb', 100 * 1024], ['=', '$hypervisor_type', 'QEMU'], ['<=', '$vcpus_used', 5],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.parity.descriptions import Case
+from tests.lab.descriptions import Case
 from tests.parity.dice import Dice
 from tests.parity.rankings import needs, places
 from tests.parity.rankings.call import Call, Theme

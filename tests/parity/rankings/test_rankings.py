@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 
 import pytest
 
-from tests.functional.client import NovaClient
-from tests.functional.nova_cloud import NovaCloud
+from tests.lab.client import NovaClient
+from tests.lab.nova_cloud import NovaCloud
 from tests.parity.comparison import Figures
 from tests.parity.conftest import Check
 from tests.parity.dice import Dice
@@ -50,7 +50,6 @@ class Tally:
     refusals: Counter[str] = field(default_factory=Counter)
 
     def add(self, call: Call, seen: Seen) -> None:
-        """Note a request, and what nova did with it."""
         self.themes.update(call.themes)
         self.queries += bool(seen.queries)
         self.ties += ties(seen.rankings)
@@ -67,7 +66,6 @@ class Tally:
         self.ranked.update('one' if len(each) == 1 else 'several' for each in seen.rankings)
 
     def close(self, compared: Comparison) -> None:
-        """Note that a world is over."""
         known, different = compared.figures.known.total(), len(compared.different)
         same = compared.figures.cases - known - different
         self.worlds += 1
@@ -76,13 +74,11 @@ class Tally:
 
 @pytest.fixture(scope='module')
 def builder(cloud: NovaCloud) -> Builder:
-    """Makes worlds."""
     return Builder(cloud)
 
 
 @pytest.fixture(scope='module')
 def tally() -> Tally:
-    """Of the whole run."""
     return Tally()
 
 

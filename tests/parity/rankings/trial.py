@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.functional.compute_rows import Flavor
-from tests.functional.nova_cloud import NovaCloud
+from tests.lab.compute_rows import Flavor
+from tests.lab.nova_cloud import NovaCloud
 from tests.parity.dice import Dice
 from tests.parity.rankings.builder import Builder
 from tests.parity.rankings.call import Call
@@ -19,8 +19,6 @@ KEPT = 0.4
 
 
 class Trial:
-    """A world, and the two schedulers in it."""
-
     def __init__(self, builder: Builder, pair: Pair, world: World) -> None:
         self._builder, self._pair, self._world = builder, pair, world
         self._cloud: NovaCloud = builder.cloud

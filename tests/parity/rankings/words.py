@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.builders import a_uuid
+from tests.lab.builders import a_uuid
 from tests.parity.dice import Dice
 
 FILTERS = (

@@ -25,8 +25,6 @@ class Server:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A host aggregate, made or to be made."""
-
     name: str
     hosts: list[str]
     metadata: dict[str, str]
@@ -50,7 +48,6 @@ class World:
 
     @property
     def hosts(self) -> list[str]:
-        """The names of all hosts."""
         return [machine.name for machine in self.machines]
 
 

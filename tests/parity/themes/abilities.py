@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.parity.descriptions import Case
+from tests.lab.descriptions import Case
 from tests.parity.dice import Dice, put
 
 

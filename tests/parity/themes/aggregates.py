@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.builders import a_uuid
-from tests.parity.descriptions import Case
+from tests.lab.builders import a_uuid
+from tests.lab.descriptions import Case
 from tests.parity.dice import Dice, put
 from tests.parity.themes.abilities import requirement
 from tests.parity.themes.neighbours import TENANTS
@@ -26,7 +26,6 @@ def metadata(
 
 
 def tenants(dice: Dice, case: Case) -> None:
-    """Aggregates of tenants."""
     names = [*TENANTS, '', 'PROJECT']
     keys = (
         'filter_tenant_id',
@@ -41,7 +40,6 @@ def tenants(dice: Dice, case: Case) -> None:
 
 
 def isolation(dice: Dice, case: Case) -> None:
-    """Isolated images and hosts."""
     hosts = ['host1', 'host2', 'HOST3', 'host3']
     put(
         case, 'config', 'filter_scheduler',
@@ -95,14 +93,12 @@ def extra_specs_of_aggregates(dice: Dice, case: Case) -> None:
 
 
 def flavors_of_aggregates(dice: Dice, case: Case) -> None:
-    """Aggregates for flavors."""
     names = ('small', 'large', 'Small', '', 'a,b')
     metadata(dice, case, {'instance_type': lambda: dice.joined(names)})
     put(case, 'request', 'flavor', name=dice.one(*names), id=dice.one(1, 2))
 
 
 def zones(dice: Dice, case: Case) -> None:
-    """Availability zones."""
     metadata(dice, case, {'availability_zone': lambda: dice.joined([*ZONES, ''], 2)})
     put(case, 'request', availability_zone=dice.one(*ZONES, 'AZ1', '', None))
     if dice.maybe(0.3):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tests.parity.descriptions import Case
+from tests.lab.descriptions import Case
 from tests.parity.dice import Dice, put
 
 
@@ -81,7 +81,6 @@ def workload(dice: Dice, case: Case) -> None:
 
 
 def versions(dice: Dice, case: Case) -> None:
-    """Hypervisors of all ages."""
     for host in case['hosts']:
         put(host, 'row', hypervisor_version=dice.one(0, 1, 6000000, 8002000, 10002000000))
 
@@ -107,7 +106,6 @@ def odd_columns(dice: Dice, case: Case) -> None:
 
 
 def odd_metrics(dice: Dice, case: Case) -> None:
-    """Now and then a metric without a number."""
     for host in case['hosts']:
         found = host.get('row', {}).get('metrics')
         if found and dice.maybe(0.03):

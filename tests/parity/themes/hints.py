@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.parity.descriptions import Case
+from tests.lab.descriptions import Case
 from tests.parity.dice import Dice, put
 from tests.parity.themes.capacity import sizes, workload
 from tests.parity.themes.neighbours import SERVERS
 
 
 def addresses(dice: Dice, case: Case) -> None:
-    """build_near_host_ip and cidr."""
     for host in case['hosts']:
         address = dice.one(
             '192.0.2.1', '192.0.2.130', '192.0.3.1', '2001:db8::1', '2001:db8::ff', '10.0.0.1', None
@@ -55,7 +54,6 @@ def odd_hints(dice: Dice, case: Case) -> None:
 
 
 def query(dice: Dice, case: Case) -> None:
-    """JSON queries."""
     sizes(dice, case)
     workload(dice, case)
     if dice.maybe(0.05):

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.builders import a_uuid
-from tests.parity.descriptions import Case
+from tests.lab.builders import a_uuid
+from tests.lab.descriptions import Case
 from tests.parity.dice import Dice, put
 
 SERVERS = [a_uuid(f'server{i}') for i in range(6)]
@@ -14,7 +14,6 @@ TENANTS = ['project', 'other', 'third']
 
 
 def servers(dice: Dice, case: Case) -> None:
-    """Hosts with servers on them."""
     left = list(SERVERS)
     dice.shuffle(left)
     for host in case['hosts']:
@@ -30,7 +29,6 @@ def servers(dice: Dice, case: Case) -> None:
 
 
 def group(dice: Dice, case: Case) -> None:
-    """Server groups of all policies and rules."""
     if dice.maybe(0.1):
         return
     policies = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
@@ -94,7 +92,6 @@ def hints_of_servers(dice: Dice, case: Case) -> None:
 
 
 def retries(dice: Dice, case: Case) -> None:
-    """Hosts that were tried before."""
     for host in case['hosts']:
         if dice.maybe(0.3):
             host['node'] = dice.one('node1', 'node2')
@@ -128,7 +125,6 @@ def narrowed(dice: Dice, case: Case) -> None:
 
 
 def cells(dice: Dice, case: Case) -> None:
-    """Moves between cells."""
     for host in case['hosts']:
         host['cell'] = dice.one('cell1', 'cell2')
     if dice.maybe(0.9):

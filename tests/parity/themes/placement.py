@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tests.builders import a_uuid
-from tests.parity.descriptions import Case
+from tests.lab.builders import a_uuid
+from tests.lab.descriptions import Case
 from tests.parity.dice import Dice, put
 from tests.parity.world import AGGREGATES, HOSTS, NETWORKS, PORTS
 

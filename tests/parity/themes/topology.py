@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.builders import a_uuid
-from tests.parity.descriptions import Case
+from tests.lab.builders import a_uuid
+from tests.lab.descriptions import Case
 from tests.parity.dice import Dice, put
 
 DEVICES = [a_uuid(f'device provider{i}') for i in range(3)]
@@ -81,7 +81,6 @@ def _mappings(dice: Dice, wanted: list[Case]) -> dict[str, list[str]]:
 
 
 def cells(dice: Dice, case: Case) -> None:
-    """NUMA cells of hosts and guests."""
     for host in case['hosts']:
         topology = _host_topology(dice)
         put(host, 'row', numa_topology=topology if dice.maybe(0.9) else None)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from tests.nova_databases import NovaDatabases
+from tests.lab.nova_databases import NovaDatabases
 
 
 @pytest.fixture

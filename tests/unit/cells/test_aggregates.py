@@ -2,9 +2,9 @@
 import pytest
 import sqlalchemy as sa
 
-from novasched.errors import DatabaseUnavailable
-from novasched.sandbox import databases as tables
-from tests.builders import a_uuid
+from novasched.scheduler.errors import DatabaseUnavailable
+from novasched.tools.sandbox import databases as tables
+from tests.lab.builders import a_uuid
 
 
 def test_aggregates(cloud):
@@ -56,7 +56,8 @@ def test_the_api_database_fails(cloud, caplog):
     assert [each.id for each in aggregates.all()] == [1, 2]
     assert not aggregates.failing
     assert caplog.messages == [
-        'Aggregates cannot be read, and stay as they were: API database: no such table: '
+        'API database has changed, and is looked at anew: no such table: aggregate_hosts',
+        'Aggregates cannot be read, and stay as they were: API database has no table '
         'aggregate_hosts',
         'Aggregates can be read again.',
     ]

@@ -5,14 +5,14 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
+from novasched.cells.database import Database
 from novasched.cells.discovery import Discovery
 from novasched.cells.engines import connect
 from novasched.cells.mappings import Cells
-from novasched.cells.schema import Database
-from novasched.cells.servicegroup import DatabaseGroup
-from novasched.sandbox import databases as tables
-from tests.builders import a_request
-from tests.nova_databases import NOW
+from novasched.cells.servicegroup import DatabaseServiceGroup
+from novasched.tools.sandbox import databases as tables
+from tests.lab.builders import a_request
+from tests.lab.nova_databases import NOW
 
 
 class Schedulers:
@@ -38,7 +38,7 @@ class Schedulers:
         own = Database(self.cloud.engines['cell1'], '[database] connection')
         api = connect(self.cloud.options, self.cloud.urls['api'], 'API database')
         cells = Cells(api, self.cloud.options)
-        return Discovery(cells, own, DatabaseGroup(60), host, lambda: self.cloud.now)
+        return Discovery(cells, own, DatabaseServiceGroup(60), host, lambda: self.cloud.now)
 
     def run(self, host='ctl1'):
         discovery = self.on(host)

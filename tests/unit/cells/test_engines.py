@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
+import re
+import socket
+import sys
+
 import pytest
 from oslo_config import cfg
 from oslo_db import options
 
 from novasched.cells.engines import connect, filled
+from novasched.conf.errors import ConfigError
+from novasched.scheduler.errors import DatabaseUnavailable
 
 OWN = 'mysql+pymysql://nova:s3cret@db.example:3307/nova?charset=utf8'
 TWO = 'rabbit://u1:p1@h1:5672,u2:p2@[fd00::2]:5673/vhost'
@@ -62,6 +68,17 @@ def test_a_template_that_cannot_be_filled_stays(template, own, why, caplog):
         ('mysql+pymysql://u:p%40@h/db', 60.0,
          {'connect_timeout': '10', 'read_timeout': '60', 'write_timeout': '60'}),
         ('mysql+pymysql://u:p%40@h/db', None, {}),
+        ('postgresql+psycopg2://u:p%40@h/db', 2.5,
+         {'connect_timeout': '3', 'options': '-c statement_timeout=3000', 'tcp_user_timeout': '3000',
+          'keepalives_idle': '1', 'keepalives_interval': '1', 'keepalives_count': '3'}),
+        ('postgresql+psycopg://u:p%40@h/db?options=-c%20lock_timeout%3D5&keepalives_idle=7', 60.0,
+         {'connect_timeout': '10', 'options': '-c lock_timeout=5 -c statement_timeout=60000',
+          'tcp_user_timeout': '60000', 'keepalives_idle': '7', 'keepalives_interval': '10',
+          'keepalives_count': '3'}),
+        ('postgresql+psycopg2://u:p%40@h/db?options=-cstatement_timeout%3D9&connect_timeout=1', 60.0,
+         {'connect_timeout': '1', 'options': '-cstatement_timeout=9', 'tcp_user_timeout': '60000',
+          'keepalives_idle': '30', 'keepalives_interval': '10', 'keepalives_count': '3'}),
+        ('postgresql+psycopg2://u:p%40@h/db', None, {}),
         ('sqlite:///db', 2.5, {}),
     ],
 )  # fmt: skip
@@ -72,4 +89,40 @@ def test_a_silent_server_is_not_waited_for(url, patience, query):
     conf([])
     engine = connect(conf.database, url, 'cell c1', patience=patience).engine
     assert dict(engine.url.query) == query
-    assert engine.url.password == ('p@' if 'mysql' in url else None)
+    assert engine.url.password == (None if 'sqlite' in url else 'p@')
+
+
+@pytest.mark.parametrize('driver', ['postgresql+psycopg2', 'postgresql+psycopg', 'mysql+pymysql'])
+def test_a_server_that_is_not_there_yet(driver, caplog):
+    """It is tried again, as often as max_retries says."""
+    with socket.create_server(('127.0.0.1', 0)) as away:
+        url = f'{driver}://u:s3cret@127.0.0.1:{away.getsockname()[1]}/db'
+    conf = cfg.ConfigOpts()
+    conf.register_opts(options.database_opts, group='database')
+    conf([])
+    conf.set_override('max_retries', 2, 'database')
+    conf.set_override('retry_interval', 0, 'database')
+    with pytest.raises(DatabaseUnavailable, match='refused'):
+        connect(conf.database, url, 'cell c1', wait=True, patience=5)
+    assert len(caplog.messages) == 2
+    assert 's3cret' not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('url', 'driver', 'why'),
+    [
+        ('postgresql+psycopg2://u:s3cret@h/db', 'psycopg2',
+         'install psycopg2 (pip install novasched[postgresql])'),
+        ('postgresql+psycopg://u:s3cret@h/db', 'psycopg',
+         'install psycopg (pip install novasched[postgresql])'),
+        ('mysql+mysqldb://u:s3cret@h/db', 'MySQLdb', 'install MySQLdb'),
+    ],
+)  # fmt: skip
+def test_a_driver_that_is_not_installed(url, driver, why, monkeypatch):
+    """It is named, with what brings it."""
+    monkeypatch.setitem(sys.modules, driver, None)
+    conf = cfg.ConfigOpts()
+    conf.register_opts(options.database_opts, group='database')
+    conf([])
+    with pytest.raises(ConfigError, match=re.escape(f'cell c1 = (not shown): unusable: {why}')):
+        connect(conf.database, url, 'cell c1')

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from novasched.sandbox import databases as tables
-from tests.builders import a_request
+from novasched.tools.sandbox import databases as tables
+from tests.lab.builders import a_request
 
 
 @pytest.fixture

@@ -6,12 +6,18 @@ import pytest
 from dogpile.cache.api import CachedValue
 from oslo_cache import core
 
-from novasched import conf as configuration
-from novasched.cells.servicegroup import COMPUTE, MemcachedGroup, MemcachedHeartbeat, key, region
-from novasched.errors import ConfigError
-from novasched.sandbox import databases as tables
-from tests.builders import a_request
-from tests.nova_databases import NOW
+from novasched.cells.memcached import cache_region
+from novasched.cells.servicegroup import (
+    COMPUTE,
+    MemcachedHeartbeat,
+    MemcachedServiceGroup,
+    service_key,
+)
+from novasched.conf import loading
+from novasched.conf.errors import ConfigError
+from novasched.tools.sandbox import databases as tables
+from tests.lab.builders import a_request
+from tests.lab.nova_databases import NOW
 
 DOWN_TIME = 60
 LOST = 'Lost connection to memcache server for reporting service status: '
@@ -44,7 +50,7 @@ class Memory:
     def heard(self, host, seconds_ago=0):
         """What nova-compute on that host has written."""
         written = {'ct': time.time() - seconds_ago, 'v': 2}
-        self.cache.backend.set(key(COMPUTE, host), CachedValue(NOW, written))
+        self.cache.backend.set(service_key(COMPUTE, host), CachedValue(NOW, written))
 
 
 @pytest.fixture
@@ -55,7 +61,7 @@ def memory():
 @pytest.fixture
 def cloud(cloud, memory):
     """Three computes in two cells, whose rows say nothing of when they were last seen."""
-    cloud.group = MemcachedGroup(memory, 'ctl1', lambda: cloud.now)
+    cloud.group = MemcachedServiceGroup(memory, 'ctl1', lambda: cloud.now)
     for host, cell in (('h1', 'cell1'), ('h2', 'cell1'), ('h3', 'cell2')):
         cloud.add_host(host, cell, service=False)
         cloud.add_service(host, cloud.engines[cell], last_seen_up=None)
@@ -118,14 +124,14 @@ def test_an_outage_that_a_heartbeat_meets(cloud, memory, cut, why, caplog):
     caplog.set_level('INFO')
     reader = cloud.reader()
     memory.heard('h1')
-    cloud.group.beat()
+    cloud.group.report_state()
     for _ in range(2):
         memory.cut = cut
-        cloud.group.beat()
+        cloud.group.report_state()
         assert up(reader) == []
-        cloud.group.beat()
+        cloud.group.report_state()
         memory.cut = None
-        cloud.group.beat()
+        cloud.group.report_state()
         assert up(reader) == ['h1']
     lost = f'{LOST}{why}. All services count as down.'
     back = 'Recovered connection to memcache server for reporting service status.'
@@ -143,7 +149,7 @@ def test_an_outage_that_a_request_meets(cloud, memory, cut, why, caplog):
     """The warning does not wait for the next heartbeat, and is one for all cells."""
     reader = cloud.reader()
     memory.heard('h1')
-    cloud.group.beat()
+    cloud.group.report_state()
     memory.cut = cut
     assert up(reader) == []
     assert said(caplog) == [f'{LOST}{why}. All services count as down.']
@@ -152,7 +158,7 @@ def test_an_outage_that_a_request_meets(cloud, memory, cut, why, caplog):
 def test_computes_that_are_all_down_are_no_outage(cloud, memory, caplog):
     """As long as our own key is there, memcached is."""
     reader = cloud.reader()
-    cloud.group.beat()
+    cloud.group.report_state()
     assert (up(reader), said(caplog)) == ([], [])
 
 
@@ -162,12 +168,12 @@ def test_the_scheduler_joins(cloud, memory):
     cloud.cells.refresh()
     own = cloud.cells.all()[0].database
     heart = MemcachedHeartbeat(cloud.group, own, cloud.cells.enabled, 'ctl1', lambda: cloud.now)
-    heart.join()
+    heart.register()
     assert memory.cache.get('scheduler:ctl1') == NOW
     memory.cache.delete('scheduler:ctl1')
-    heart.beat()
+    heart.report_state()
     assert memory.cache.get('scheduler:ctl1') == NOW
-    row = own.rows(own.select('services', ('report_count', 'topic'), binary='nova-scheduler'))
+    row = own.rows('services', ('report_count', 'topic'), binary='nova-scheduler')
     assert row == [(0, 'scheduler')]
 
 
@@ -178,7 +184,7 @@ def read(tmp_path):
     def _read(text):
         path = tmp_path / 'nova.conf'
         path.write_text(text)
-        return configuration.load(['--config-file', str(path)], 'novasched')
+        return loading.load(['--config-file', str(path)], 'novasched')
 
     return _read
 
@@ -188,7 +194,7 @@ MEMORY = '[cache]\nenabled = true\nbackend = dogpile.cache.memory\n'
 
 def test_the_region_forgets_after_service_down_time(read):
     """As in nova, that is how old a key may be, whatever [cache] expiration_time says."""
-    made = region(read(f'{MEMORY}expiration_time = 600'), 7)
+    made = cache_region(read(f'{MEMORY}expiration_time = 600'), 7)
     assert made.expiration_time == 7
 
 
@@ -210,7 +216,7 @@ def test_the_region_forgets_after_service_down_time(read):
 def test_a_cache_that_cannot_be_used(read, text, message):
     """The error says which option is wrong, or what to install."""
     with pytest.raises(ConfigError) as caught:
-        region(read(text), DOWN_TIME)
+        cache_region(read(text), DOWN_TIME)
     assert message in str(caught.value)
 
 
@@ -218,7 +224,7 @@ def test_oslo_cache_is_missing(read, monkeypatch):
     """The error says what to install."""
     monkeypatch.setitem(sys.modules, 'oslo_cache', None)
     with pytest.raises(ConfigError) as caught:
-        region(read(MEMORY), DOWN_TIME)
+        cache_region(read(MEMORY), DOWN_TIME)
     assert str(caught.value) == (
         '[DEFAULT] servicegroup_driver = mc: install the package oslo.cache'
         ' (pip install novasched[memcached])'

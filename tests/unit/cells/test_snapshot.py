@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
@@ -7,12 +9,13 @@ import pytest
 import sqlalchemy as sa
 from oslo_db import exception as db_exc
 
-from novasched.cells.servicegroup import DatabaseGroup
-from novasched.errors import DatabaseUnavailable, NoValidHost
-from novasched.model.request import Destination
-from novasched.sandbox import databases as tables
-from tests.builders import a_request, a_uuid
-from tests.nova_databases import NOW
+from novasched.cells.host_cache import CellHostCache
+from novasched.cells.servicegroup import DatabaseServiceGroup
+from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost
+from novasched.scheduler.model.request import Destination
+from novasched.tools.sandbox import databases as tables
+from tests.lab.builders import a_request, a_uuid
+from tests.lab.nova_databases import NOW
 
 
 def names(hosts):
@@ -57,16 +60,6 @@ def test_servers_are_read_of_candidates_alone(cloud, uuids, found):
     assert names(cloud.reader().read(uuids, a_request(), instances=True).hosts) == found
 
 
-def test_a_disabled_cell_is_left_out(cloud):
-    """Servers go to no cell that an operator has disabled, but for those that are there."""
-    cloud.add_host('h1', 'cell1')
-    cloud.change(cloud.api, tables.cell_mappings, disabled=True)
-    reader = cloud.reader()
-    assert reader.read(None, a_request(), instances=False).hosts == {}
-    moving = a_request(requested_destination=Destination(cell_uuid=a_uuid('cell1')))
-    assert names(reader.read(None, moving, instances=False).hosts) == ['h1']
-
-
 def test_rows_that_are_no_hosts(cloud, caplog):
     """Deleted nodes, nodes without a service, and those that never reported are left out."""
     cloud.add_host('deleted', deleted=7)
@@ -88,7 +81,7 @@ def test_rows_that_changed_are_counted(cloud):
     cloud.add_host('h3')
     reader.read(None, replace(a_request(), arrived=time.monotonic()), instances=False)
     assert [*found, reader.refreshed] == [4, 4, 6]
-    assert len(reader.fleet.hosts) == 3
+    assert len(reader.host_snapshot.hosts) == 3
 
 
 def test_services_of_other_kinds_do_not_count(cloud):
@@ -220,39 +213,6 @@ def test_a_host_that_is_not_there(cloud, fields):
         cloud.reader().aimed(a_request(**fields))
 
 
-def test_cells_stay_until_refreshed(cloud):
-    """A new cell is seen after a refresh; cells that stay keep their connections."""
-    reader = cloud.reader()
-    before = cloud.cells.get(a_uuid('cell1')).database
-    cloud.add(
-        cloud.api, tables.cell_mappings, id=9, uuid=a_uuid('cell9'), name='cell9',
-        database_connection=cloud.urls['cell1'], disabled=False,
-    )  # fmt: skip
-    assert len(reader.cells.enabled()) == 2
-    cloud.cells.refresh()
-    assert len(reader.cells.enabled()) == 3
-    assert cloud.cells.get(a_uuid('cell1')).database is before
-
-
-def test_a_missing_api_database_is_named(cloud):
-    """The error says which database, and neither its URL nor a statement."""
-    tables.api.drop_all(cloud.api)
-    with pytest.raises(DatabaseUnavailable, match=r'^API database has no table cell_mappings$'):
-        cloud.cells.refresh()
-
-
-def test_a_number_that_is_none_is_warned_about_once(cloud, caplog):
-    """Metadata that should override an option, and cannot, is named in the log."""
-    cloud.add_host('h1')
-    cloud.add_aggregate(4, ['h1'], max_io_ops_per_host='few', max_instances_per_host='7')
-    reader = cloud.reader()
-    for _ in range(2):
-        reader.read(None, a_request(), instances=False)
-    assert [record.getMessage() for record in caplog.records if 'decode' in record.msg] == [
-        "Could not decode max_io_ops_per_host: 'few' of aggregate 4"
-    ]
-
-
 @pytest.mark.parametrize(
     ('changes', 'found'),
     [({'disabled': True}, ['h2']), ({'name': 'renamed'}, ['h1', 'h2'])],
@@ -312,16 +272,48 @@ def test_without_the_api_database(cloud):
         reader.aimed(a_request(force_hosts=('h1',)))
 
 
-class Interrupted(DatabaseGroup):
+class Stuck(DatabaseServiceGroup):
+    """Does not come to an end with the first cell, and nobody ends it."""
+
+    def __init__(self, while_up):
+        super().__init__(while_up)
+        self.stuck, self.over = threading.Event(), threading.Event()
+
+    def down(self, base, *asked):
+        if base.name == 'cell cell1':
+            self.stuck.set()
+            assert self.over.wait(10)
+        return super().down(base, *asked)
+
+
+def test_a_reading_that_does_not_end(cloud, caplog):
+    """The cell is left out of the next ones too, and back when it has ended."""
+    cloud.add_host('h1', 'cell1')
+    cloud.add_host('h2', 'cell2')
+    cloud.group = Stuck(60)
+    reader = cloud.reader()
+    with ThreadPoolExecutor(1) as pool:
+        first = reader.cells.get(a_uuid('cell1'))
+        cache = reader._caches[first] = CellHostCache(first, reader.settings, cloud.group)
+        reading = pool.submit(cache.refresh, cloud.now)
+        assert cloud.group.stuck.wait(10)
+        assert names(reader.read(None, a_request(), instances=False).hosts) == ['h2']
+        cloud.group.over.set()
+        reading.result()
+    assert names(reader.read(None, a_request(), instances=False).hosts) == ['h1', 'h2']
+    assert caplog.messages == [f'Timeout getting computes for cell {a_uuid("cell1")}']
+
+
+class Interrupted(DatabaseServiceGroup):
     """Tells of services, but for once."""
 
     cut = False
 
-    def silent(self, *asked):
+    def down(self, *asked):
         if self.cut:
             self.cut = False
             raise db_exc.DBConnectionError(OSError('cut'))
-        return super().silent(*asked)
+        return super().down(*asked)
 
 
 def test_a_reading_that_is_cut(cloud):
@@ -337,3 +329,53 @@ def test_a_reading_that_is_cut(cloud):
     (host,) = reader.read(None, a_request(), instances=False).hosts.values()
     assert host.service.disabled
     assert not cloud.group.cut
+
+
+def away(cloud, *cells):
+    """Let nobody read what is in these cells."""
+    for cell in cells:
+        with cloud.engines[cell].begin() as connection:
+            connection.exec_driver_sql('ALTER TABLE compute_nodes RENAME TO away')
+
+
+IN_CELL_1 = Destination(cell_uuid=a_uuid('cell1'))
+
+
+@pytest.mark.parametrize(
+    ('gone', 'uuids', 'destination', 'found'),
+    [
+        (['cell1'], None, None, ['h2']),
+        (['cell1'], [a_uuid('h1'), a_uuid('h2')], None, ['h2']),
+        (['cell2'], None, IN_CELL_1, ['h1']),
+        (['cell1'], [a_uuid('h1')], None, None),
+        (['cell1'], None, IN_CELL_1, None),
+        (['cell1', 'cell2'], None, None, None),
+        (['cell1', 'cell2'], [a_uuid('h1'), a_uuid('h2')], None, None),
+        ([], [a_uuid('h3')], None, []),
+    ],
+)
+@pytest.mark.parametrize('instances', [False, True])
+def test_cells_that_are_away(cloud, gone, uuids, destination, found, instances):
+    """Their hosts are left out, but where a request has no others: that is no refusal."""
+    cloud.add_host('h1', 'cell1')
+    cloud.add_host('h2', 'cell2')
+    away(cloud, *gone)
+    request = replace(a_request(), requested_destination=destination)
+    reader = cloud.reader()
+    if found is None:
+        with pytest.raises(DatabaseUnavailable, match=r'^no answer of cell '):
+            reader.read(uuids, request, instances)
+    else:
+        hosts = reader.read(uuids, request, instances).hosts
+        chosen = [name for name in names(hosts) if uuids is None or a_uuid(name) in uuids]
+        assert chosen == found
+
+
+@pytest.mark.parametrize('forced', [{'force_hosts': ('h1',)}, {'force_nodes': ('h1',)}])
+def test_a_host_in_a_cell_that_is_away(cloud, forced):
+    """It may be there: nobody is told that it is not."""
+    cloud.add_host('h1', 'cell1')
+    cloud.add_host('h2', 'cell2')
+    away(cloud, 'cell1')
+    with pytest.raises(DatabaseUnavailable, match=r'^no answer of cell '):
+        cloud.reader().aimed(replace(a_request(), **forced))

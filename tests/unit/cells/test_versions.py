@@ -2,8 +2,8 @@
 import pytest
 import sqlalchemy as sa
 
-from novasched.sandbox import databases as tables
-from novasched.turns import NOW
+from novasched.concurrency.single_flight import FROM_NOW
+from novasched.tools.sandbox import databases as tables
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_the_oldest_nova_compute(cloud, cell1, cell2, least):
         for number, columns in enumerate(services):
             values = {'forced_down': False, **columns}
             cloud.add_service(f'h{number}', cloud.engines[name], **values)
-    assert cloud.reader().minimum_version(NOW) == least
+    assert cloud.reader().minimum_version(FROM_NOW) == least
 
 
 def test_disabled_cells_count(cloud):
@@ -35,12 +35,12 @@ def test_disabled_cells_count(cloud):
     cloud.add_service('h', cloud.engines['cell2'], version=73, forced_down=False)
     with cloud.api.begin() as connection:
         connection.execute(sa.update(tables.cell_mappings).values(disabled=True))
-    assert cloud.reader().minimum_version(NOW) == 60
+    assert cloud.reader().minimum_version(FROM_NOW) == 60
 
 
 def test_a_dead_cell_does_not_count(cloud, caplog):
     """What does not answer cannot be given servers either."""
     cloud.add_service('h', cloud.engines['cell2'], version=73, forced_down=False)
     tables.services.drop(cloud.engines['cell1'])
-    assert cloud.reader().minimum_version(NOW) == 73
+    assert cloud.reader().minimum_version(FROM_NOW) == 73
     assert 'Failed to get computes for cell' in caplog.text

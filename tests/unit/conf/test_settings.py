@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
+import socket
+from types import SimpleNamespace
+
 import pytest
 
-from novasched import conf
-from novasched.errors import ConfigError
-from novasched.model.settings import Settings
+from novasched.conf import loading
+from novasched.conf.errors import ConfigError
+from novasched.conf.settings import Address, ServiceSettings, Settings, parse_ratios
+from novasched.service import build
 
 
 @pytest.fixture
-def read(tmp_path):
+def read(load):
     """The settings that a nova.conf of this text gives."""
-
-    def _read(text):
-        path = tmp_path / 'nova.conf'
-        path.write_text(text)
-        return conf.settings(conf.load(['--config-file', str(path)], 'novasched'))
-
-    return _read
+    return lambda text: loading.settings(load(text))
 
 
 def test_defaults_are_novas(read):
@@ -55,6 +53,20 @@ def test_options_and_their_older_spellings(read, text, field, value):
     assert getattr(read(text), field) == value
 
 
+def test_the_settings_of_the_process(load):
+    """What no decision depends on; where a value is left empty, the default counts."""
+
+    def read(text):
+        return loading.service_settings(load(text))
+
+    assert read('') == ServiceSettings(host=socket.gethostname())
+    assert read('[scheduler]\nworkers = 0').workers == 1
+    assert read('[scheduler]\nworkers =').workers == 1
+    assert read('[DEFAULT]\nhost = h\n[novasched]\nmetrics_bind = [::1]:9101') == ServiceSettings(
+        host='h', metrics_bind=Address('::1', 9101)
+    )
+
+
 def test_a_down_time_that_no_heartbeat_keeps_is_told(read, caplog):
     """The operator hears of the value that is taken instead."""
     read('[DEFAULT]\nservice_down_time = 10')
@@ -91,9 +103,61 @@ def test_bad_value_is_named(read, text, message):
     assert str(error.value) == message
 
 
-def test_unreadable_files_are_named(read, tmp_path):
+def test_unreadable_files_are_named(read):
     """A missing file, or one that is no configuration, is refused by name."""
     with pytest.raises(ConfigError, match=r'--config-file = /nowhere: not found'):
-        conf.load(['--config-file', '/nowhere'], 'novasched')
+        loading.load(['--config-file', '/nowhere'], 'novasched')
     with pytest.raises(ConfigError, match=r'--config-file = .*nova.conf: line 1: No'):
         read('what is this\n')
+
+
+@pytest.mark.parametrize(
+    ('setting', 'good', 'bad'),
+    [
+        ([], (), ()),
+        (['a=1', 'b=-0.5'], (('a', 1.0), ('b', -0.5)), ()),
+        (['b=1', 'a=1', 'b=2'], (('b', 1.0), ('a', 1.0), ('b', 2.0)), ()),
+        (['a= 1e2'], (('a', 100.0),), ()),
+        (['a', 'a=', '=1', 'a=b', 'a=1=2'], (), ('a', 'a=', '=1', 'a=b', 'a=1=2')),
+    ],
+)
+def test_ratios(setting, good, bad):
+    """Names with numbers in their order, and whatever is neither."""
+    assert parse_ratios(setting) == (good, bad)
+
+
+@pytest.mark.parametrize(
+    ('settings', 'level'),
+    [({}, 'INFO'), ({'query_placement_for_routed_network_aggregates': True}, 'WARNING')],
+)
+def test_without_neutron(load, caplog, settings, level):
+    """It need not be configured; the log says what is not done then, the louder if it
+    was to be done."""
+    caplog.set_level('INFO')
+    assert build._neutron(load(''), Settings(**settings), ServiceSettings(), None) is None
+    (record,) = caplog.records
+    assert (record.levelname, '[neutron] auth_type is not set' in record.getMessage()) == (
+        level,
+        True,
+    )
+
+
+def test_with_neutron(load):
+    """nova's own options say where Neutron is and how often to try."""
+    text = '[neutron]\nauth_type = none\nendpoint_override = http://n:9696\nhttp_retries = 5'
+    conf = load(text)
+    placement = SimpleNamespace(aggregates=frozenset)
+    neutron = build._neutron(conf, Settings(), loading.service_settings(conf), placement)
+    assert neutron.http.get_endpoint() == 'http://n:9696'
+    assert (neutron.http.service_type, neutron.http.connect_retries) == ('network', 5)
+
+
+def test_ratios_that_cannot_be_read(load, caplog):
+    """They are left out, and nova's line says which."""
+    text = '[metrics]\nweight_setting = a=1, b, c=x\n[filter_scheduler]\nimage_props_weight_setting = =1'
+    settings = loading.settings(load(text))
+    assert settings.metrics_weight_setting == ('a=1', 'b', 'c=x')
+    assert [record.getMessage() for record in caplog.records] == [
+        'Ignoring the invalid elements of the option filter_scheduler.image_props_weight_setting: =1',
+        'Ignoring the invalid elements of the option metrics.weight_setting: b, c=x',
+    ]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from oslo_config import cfg
 
-import novasched.processes  # noqa: F401  (oslo.messaging must find the choice made)
-from novasched.compat.standins import StandIn
+import novasched.concurrency  # noqa: F401  (oslo.messaging must find the choice made)
+from novasched.plugins.nova_compat.import_stubs import StubModule
 
 EXAMPLES = Path(__file__).parents[3] / 'doc' / 'source' / 'examples'
 
@@ -19,6 +19,6 @@ def examples(monkeypatch):
     yield
     sys.meta_path[:] = before
     for name, module in [*sys.modules.items()]:
-        if isinstance(module, StandIn) or name.startswith('acme_'):
+        if isinstance(module, StubModule) or name.startswith('acme_'):
             del sys.modules[name]
     cfg.CONF.clear()

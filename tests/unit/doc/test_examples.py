@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documentation's examples, found by name as an operator names them."""
 
+import os
+import subprocess
+import sys
 from importlib import import_module
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from novasched import plugins
-from novasched.model.settings import ALL_FILTERS, ALL_WEIGHERS, Settings
-from novasched.pipeline import Pipeline
-from tests.builders import a_host, a_request
+from novasched.conf.settings import ALL_FILTERS, ALL_WEIGHERS, Settings
+from novasched.plugins import loading
+from novasched.scheduler.pipeline import Pipeline
+from tests.lab.builders import a_host, a_request
 
 HOSTS = [
     a_host('plain', ram=8192),
@@ -22,8 +26,8 @@ STYLES = pytest.mark.parametrize('module', ['acme_scheduling', 'acme_for_nova'])
 
 def ranked(settings, request, index=0):
     """The hosts that are left, best first."""
-    line = Pipeline(settings, plugins.filters(settings), plugins.weighers(settings))
-    found = line.for_request({}).rank(HOSTS, request, index, Random(1))
+    line = Pipeline(settings, loading.filters(settings), loading.weighers(settings))
+    found = line.for_request().rank(HOSTS, request, index, Random(1)).hosts
     return [host.host for host in found]
 
 
@@ -76,3 +80,13 @@ def test_the_weigher_prefers_hosts_that_need_less(module, others, order):
 def test_the_test_that_is_shown_passes():
     """The documentation's test of its filter."""
     import_module('acme_test').test_windows_goes_to_licensed_hosts()
+
+
+def test_the_cloud_that_is_shown_passes():
+    """The documentation's test in a whole scheduler: pytest runs it, with its fixtures."""
+    examples = Path(import_module('acme_test').__file__).parent
+    run = subprocess.run(
+        [sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', 'acme_cloud_test.py'],
+        cwd=examples, capture_output=True, text=True, env={**os.environ, 'PYTEST_ADDOPTS': ''},
+    )  # fmt: skip
+    assert '1 passed' in run.stdout, run.stdout + run.stderr

@@ -5,13 +5,17 @@ consumers with their generations, behind the interface of a keystoneauth1 adapte
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections import deque
+from dataclasses import replace
 from types import SimpleNamespace
 
 import requests
 import urllib3
 from keystoneauth1 import exceptions as ks_exc
+
+from novasched.scheduler.errors import DatabaseUnavailable
 
 CONFLICT = 'placement.concurrent_update'
 
@@ -100,6 +104,39 @@ class Books:
             else:
                 self.held.pop(consumer, None)
         return 204, b''
+
+
+class Line:
+    """A way to the books, for one client alone. So many requests are ``left`` that get there."""
+
+    connect_retries = status_code_retries = None
+    connect_retry_delay = status_code_retry_delay = None
+
+    def __init__(self, books):
+        self.books = books
+        self.left = math.inf
+
+    def request(self, *args, **how):
+        """As keystoneauth1's adapter does."""
+        self.left -= 1
+        if self.left < 0:
+            return SimpleNamespace(status_code=500, content=b'', reason='a bug')
+        return self.books.request(*args, **how)
+
+
+class Nova:
+    """Instances as nova's databases have them, by UUID; nova does not know others. An error in
+    place of one is raised. Hosts are called what their providers are."""
+
+    def __init__(self, instances=None):
+        self.instances = instances or {}
+
+    def find(self, uuid, providers):
+        """See novasched.scheduler.ports.Instances."""
+        state = self.instances.get(uuid)
+        if isinstance(state, DatabaseUnavailable):
+            raise state
+        return state and replace(state, hosts=frozenset(providers))
 
 
 REFUSED = urllib3.exceptions.NewConnectionError(None, 'refused')

@@ -1,26 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import inspect
 import logging
+import math
 import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from novasched.errors import ClaimFailed, PlacementUnauthorized, PlacementUnavailable
-from novasched.placement.api import Api
-from novasched.placement.claims import Claim, Claims
-from novasched.placement.undoing import Undoing
-from tests.builders import a_candidate, a_request, a_uuid
-from tests.unit.placement.books import FAULTS, Books
+from novasched.conf.settings import Settings
+from novasched.placement.allocations import Claim
+from novasched.placement.api import PROBE, PlacementApi
+from novasched.placement.claims import Claims
+from novasched.placement.client import PlacementClient
+from novasched.scheduler.errors import (
+    ClaimFailed,
+    DatabaseUnavailable,
+    PlacementUnauthorized,
+    PlacementUnavailable,
+)
+from novasched.scheduler.ports import InstanceState
+from tests.lab.builders import a_candidate, a_request, a_uuid
+from tests.unit.placement.books import FAULTS, Books, Line, Nova
 
 ONE, TWO, OLD = a_uuid('one'), a_uuid('two'), a_uuid('old')
 
 
-def claims_of(books):
+def claims_of(books, nova=None):
     """Claims in these books, by a client that does not wait for long."""
-    return Claims(Api(books, pause=1e-4, probes=(1e-3, 2e-3)), Undoing(first=1e-3))
+    api = PlacementApi(books, pause=1e-4, probes=(1e-3, 2e-3))
+    return Claims(api, nova or Nova(), cleanup_pause=1e-3)
 
 
 def claim(server='server', provider=ONE):
@@ -44,26 +58,67 @@ def claims(books):
     made.api.close()
 
 
-LOST = ('reset', 'half', '500', '502', '503', 'garbage', 'page')
+PUT, GET = 'PUT /allocations/server', 'GET /allocations/server'
+OUTCOMES = {
+    'Placement has done it': (
+        [[f'after {x}'] for x in ('reset', 'half', '500', '502', '503', 'garbage', 'page')],
+        True, None,
+    ),
+    'a failure that passes': (
+        [[f'before {x}'] * 3 for x in ('reset', 'half', '502', '503', 'refused')], True, [PUT] * 4
+    ),
+    'a failure that leaves it open': (
+        [['before 500'], ['before garbage'], ['late 500']],
+        (PlacementUnavailable, None), [PUT, GET],
+    ),
+    'credentials': (
+        [['before 401'], ['before 403']], (PlacementUnauthorized, 'the credentials'), [PUT]
+    ),
+    'any candidate would meet it': (
+        [['before 404'], ['before unreachable']], (PlacementUnavailable, None), [PUT]
+    ),
+    'an old Placement': (
+        [['before 406']],
+        (PlacementUnavailable, r'upgraded: it lacks microversion 1\.36'), [PUT],
+    ),
+    'another process has the candidate': (
+        [[f'before {x}'] for x in ('full', 'unknown code', 'no code', 'no error', 'no JSON',
+                                   'wrong type', 'deep')],
+        None, [PUT],
+    ),
+    'writers collide': ([['before contended'] * 3], True, [PUT] * 4),
+    'writers collide again and again': ([['before contended'] * 4], None, [PUT] * 4),
+}  # fmt: skip
+"""Faults of the first requests; True, None for a refusal, or an error; and the claims' requests."""
 
 
-@pytest.mark.parametrize('fault', [f'after {each}' for each in LOST])
-def test_a_lost_answer(books, claims, fault):
-    """What Placement has done counts, whatever it answers."""
-    books.faults.append(fault)
-    made = claims.make([claim()])
-    assert made
-    assert books.resources() == {'server': holds(ONE)}
-    claims.give_back(made[0])
+@pytest.mark.parametrize(
+    ('faults', 'outcome', 'requests'),
+    [
+        pytest.param(faults, outcome, requests, id=f'{name}: {faults[0]}')
+        for name, (cases, outcome, requests) in OUTCOMES.items()
+        for faults in cases
+    ],
+)
+def test_outcomes(books, claims, faults, outcome, requests):
+    """Placement holds what was answered, and after that nothing."""
+    books.faults += faults
+    made = None
+    if isinstance(outcome, tuple):
+        with pytest.raises(outcome[0], match=outcome[1]):
+            claims.allocate([claim()])
+    else:
+        made = claims.allocate([claim()])
+        assert bool(made) is bool(outcome)
+        assert books.resources() == ({'server': holds(ONE)} if made else {})
+    asked = [each for each in books.asked if PROBE not in each]
+    if requests is not None:  # the cleanup begins with a GET
+        assert asked[: len(requests) + (requests[-1] == PUT)] == requests
+    books.catch_up()
+    for each in made or ():
+        claims.delete(each)
+    claims.close(10)
     assert books.resources() == {}
-
-
-@pytest.mark.parametrize('fault', ['reset', 'half', '502', '503', 'refused'])
-def test_what_may_pass(books, claims, fault):
-    """It is tried again."""
-    books.faults += [f'before {fault}'] * 3
-    assert claims.make([claim()])
-    assert books.asked == ['PUT /allocations/server'] * 4
 
 
 @pytest.mark.parametrize(
@@ -75,73 +130,34 @@ def test_what_nova_conf_says(books, claims, option, fault, retries):
     setattr(books, option, retries)
     books.faults += [fault] * 5
     with contextlib.suppress(PlacementUnavailable):
-        claims.make([claim()])
+        claims.allocate([claim()])
     assert books.asked[: retries + 2] == [
         *['PUT /allocations/server'] * (retries + 1),
         'GET /allocations/server',
     ]
 
 
-@pytest.mark.parametrize('fault', ['before 500', 'before garbage', 'late 500'])
-def test_an_answer_without_the_work(books, claims, fault):
-    """The claim is refused, and given back if it comes late."""
-    books.faults.append(fault)
-    with pytest.raises(PlacementUnavailable):
-        claims.make([claim()])
-    assert books.asked[:2] == ['PUT /allocations/server', 'GET /allocations/server']
-    books.catch_up()
+@pytest.mark.parametrize(('fault', 'is_made'), [('before 503', False), ('after 503', True)])
+@pytest.mark.parametrize('count', [1, 2])
+def test_a_request_that_has_waited_for_as_long_as_it_may(books, claims, fault, is_made, count):
+    """Nothing is asked again for it while Placement is away, neither the claim nor what is looked
+    up once its answer is lost."""
+    books.faults += [fault] + ['before 503'] * 9 * (not is_made)
+    late = [replace(claim(f'server{i}'), retry_until=time.monotonic()) for i in range(count)]
+    if is_made:
+        assert claims.allocate(late)
+    else:
+        with pytest.raises(PlacementUnavailable):
+            claims.allocate(late)
+    assert [each for each in books.asked if not each.startswith('GET')] == [books.asked[0]]
     claims.close(10)
-    assert books.resources() == {}
-
-
-@pytest.mark.parametrize(
-    ('fault', 'error'),
-    [
-        ('401', PlacementUnauthorized),
-        ('403', PlacementUnauthorized),
-        ('404', PlacementUnavailable),
-        ('406', PlacementUnavailable),
-        ('unreachable', PlacementUnavailable),
-    ],
-)
-def test_what_any_candidate_would_meet(books, claims, fault, error):
-    """It is certain that nothing was done, and no other host is tried."""
-    books.faults.append(f'before {fault}')
-    with pytest.raises(error):
-        claims.make([claim()])
-    assert books.asked == ['PUT /allocations/server']
-
-
-def test_an_old_placement(books, claims):
-    """The error says who must act."""
-    books.faults.append('before 406')
-    with pytest.raises(PlacementUnavailable, match=r'upgraded: it lacks microversion 1\.36'):
-        claims.make([claim()])
-
-
-@pytest.mark.parametrize(
-    'fault', ['full', 'unknown code', 'no code', 'no error', 'no JSON', 'wrong type', 'deep']
-)
-def test_conflicts(books, claims, fault):
-    """A candidate that somebody else has is asked for once; another may be tried."""
-    books.faults.append(f'before {fault}')
-    assert claims.make([claim()]) is None
-    assert books.asked == ['PUT /allocations/server']
-
-
-def test_contention(books, claims):
-    """The same candidate is tried a few times, since nobody may have it."""
-    books.faults += ['before contended'] * 3
-    assert claims.make([claim()])
-    assert len(books.asked) == 4
-    books.faults += ['before contended'] * 4
-    assert claims.make([claim('other')]) is None
+    assert len(books.resources()) == count * is_made
 
 
 def test_a_bad_request(books, claims, caplog):
     """Whoever wrote the flavor is to read what Placement says."""
     books.faults.append('before 400')
-    assert claims.make([claim()]) is None
+    assert claims.allocate([claim()]) is None
     assert ('nova.scheduler.client.report', logging.WARNING) in [
         record[:2] for record in caplog.record_tuples if 'no such resource class' in record[2]
     ]
@@ -153,9 +169,9 @@ def test_a_server_that_holds_something(books, claims, fault):
     books.held['server'] = [5, holds(OLD)]
     books.faults += [None, None, fault]
     with contextlib.suppress(PlacementUnavailable):
-        [made] = claims.make([claim()])
+        [made] = claims.allocate([claim()])
         assert books.resources() == {'server': holds(ONE) | holds(OLD)}
-        claims.give_back(made)
+        claims.delete(made)
     claims.close(10)
     assert books.resources() == {'server': holds(OLD)}
 
@@ -163,28 +179,28 @@ def test_a_server_that_holds_something(books, claims, fault):
 def test_a_server_that_is_known_and_holds_nothing(books, claims):
     """Placement tells no generation of it; it is claimed for, and given back."""
     books.held['server'] = [0, {}]
-    [made] = claims.make([claim()])
+    [made] = claims.allocate([claim()])
     assert books.resources() == {'server': holds(ONE)}
-    claims.give_back(made)
+    claims.delete(made)
     assert books.resources() == {}
 
 
 @pytest.mark.parametrize('fault', ['before 500', 'before timeout', 'before full', 'before reset'])
-def test_a_give_back_that_fails(books, claims, caplog, fault):
+def test_a_deletion_that_fails(books, claims, caplog, fault):
     """It is tried again by itself, and never raises."""
-    [made] = claims.make([claim()])
+    [made] = claims.allocate([claim()])
     books.faults.append(fault)
-    claims.give_back(made)
+    claims.delete(made)
     claims.close(10)
     assert books.resources() == {}
 
 
-def test_a_give_back_that_goes_on_failing(books, caplog):
+def test_a_deletion_that_goes_on_failing(books, caplog):
     """The log names the server."""
     claims = claims_of(books)
-    [made] = claims.make([claim()])
+    [made] = claims.allocate([claim()])
     books.faults += ['before 500'] * 1000
-    claims.give_back(made)
+    claims.delete(made)
     claims.close(0)
     [error] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     assert error.startswith('Unable to delete allocation for instance server: given up')
@@ -204,13 +220,365 @@ def test_silence(books, claims):
     books.faults.append('before timeout')
     for _ in range(3):
         with pytest.raises(PlacementUnavailable, match='slow'):
-            claims.make([claim()])
+            claims.allocate([claim()])
     assert books.asked.count('PUT /allocations/server') == 1
     probed.set()
     for thread in threading.enumerate():
         if thread.name == 'breaker':
             thread.join(10)
-    assert claims.make([claim('other')])
+    assert claims.allocate([claim('other')])
+
+
+def moving(server='server', provider=ONE):
+    """A claim for an instance that is in a cell already."""
+    wanted = replace(a_request(), instance_uuid=server)
+    return Claim.of(wanted.wanting(cell_uuid=a_uuid('cell')), a_candidate(provider))
+
+
+AT_REST, SHELVED, ARRIVED = InstanceState(host=OLD), InstanceState(), InstanceState(host=ONE)
+MOVES = {
+    'live migration': (AT_REST, 'migrating'),
+    'resize': (AT_REST, 'resize_prep'),
+    'cold migration': (AT_REST, 'resize_prep'),
+    'unshelve': (SHELVED, 'unshelving'),
+    'evacuation': (AT_REST, 'rebuilding'),
+}
+"""The instance before each, and its task meanwhile."""
+
+
+def sent_away(books, move):
+    """What nova does with allocations before it asks a scheduler: those of an instance that
+    migrates are its migration's, and one that is shelved has none."""
+    if move != 'evacuation' and 'server' in books.held:
+        what = books.held.pop('server')
+        if move != 'unshelve':
+            books.held['migration'] = what
+
+
+def sent_back(books):
+    """What nova does after a refusal."""
+    if 'migration' in books.held:
+        books.held['server'] = books.held.pop('migration')
+
+
+@pytest.mark.parametrize('when', ['under way', 'its host is not written yet', 'done'])
+@pytest.mark.parametrize('move', MOVES)
+def test_a_move_that_is_repeated(books, caplog, move, when):
+    """Another scheduler claims the same for the same instance: that stays, and the log of the
+    first one names the instance."""
+    before, task = MOVES[move]
+    nova, line = Nova(), Line(books)
+    first, second = claims_of(line, nova), claims_of(books, nova)
+    books.held['server'] = [5, holds(OLD)]
+    for scheduler in (first, second):
+        sent_away(books, move)
+        nova.instances['server'] = replace(before, task=task)
+        if scheduler is first:
+            # An evacuation's allocations are looked at before they are added to.
+            line.left = 2 if move == 'evacuation' else 0
+            with pytest.raises(PlacementUnavailable):
+                scheduler.allocate([moving()])
+            sent_back(books)
+            nova.instances['server'] = before
+        else:
+            assert scheduler.allocate([moving()])
+    valid = dict(books.resources())
+    assert ONE in valid['server']
+    states = {
+        'under way': replace(before, task=task),
+        'its host is not written yet': replace(before, task='pre-migrating'),
+        'done': ARRIVED,
+    }
+    nova.instances['server'] = states[when]
+    line.left = math.inf
+    first.close(10)
+    assert books.resources() == valid
+    [warning] = [each.getMessage() for each in caplog.records if 'is left' in each.getMessage()]
+    assert 'instance server' in warning
+    second.close(0)
+
+
+@pytest.mark.parametrize('move', ['unshelve', 'evacuation'])
+def test_a_move_that_is_refused(books, caplog, move):
+    """What comes of it late is undone once nova has ended the move."""
+    before, task = MOVES[move]
+    nova = Nova({'server': replace(before, task=task)})
+    claims = claims_of(books, nova)
+    books.held['server'] = [5, holds(OLD)]
+    sent_away(books, move)
+    held = dict(books.resources())
+    books.faults += [*[None] * 2 * (move == 'evacuation'), 'late 500']
+    with pytest.raises(PlacementUnavailable):
+        claims.allocate([moving()])
+    books.catch_up()
+    assert ONE in books.resources()['server']
+    nova.instances['server'] = before
+    claims.close(10)
+    assert books.resources() == held
+    assert 'is left' not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('state', 'stays'),
+    [
+        pytest.param(InstanceState(gone=True), False, id='its build was refused'),
+        pytest.param(None, False, id='nova does not know it'),
+        pytest.param(InstanceState(building=True), True, id='its build goes on'),
+        pytest.param(ARRIVED, True, id='it runs there'),
+        pytest.param(DatabaseUnavailable('no answer'), True, id='no database answers'),
+    ],
+)
+def test_a_build_that_is_refused(books, caplog, state, stays):
+    """A request may be delivered to two schedulers, so nothing is taken for granted."""
+    claims = claims_of(books, Nova({'server': state}))
+    books.faults.append('late 500')
+    with pytest.raises(PlacementUnavailable):
+        claims.allocate([claim()])
+    books.catch_up()
+    claims.close(10)
+    assert books.resources() == ({'server': holds(ONE)} if stays else {})
+    assert ('instance server is left' in caplog.text) is stays
+
+
+@pytest.mark.parametrize('second', [ONE, TWO], ids=['the same host', 'another host'])
+def test_a_claim_that_comes_once_the_instance_is_gone(books, second):
+    """An instance that was claimed for twice is deleted before Placement does the first claim."""
+    nova = Nova({'server': InstanceState(building=True)})
+    claims = claims_of(books, nova)
+    books.faults.append('late 500')
+    with pytest.raises(PlacementUnavailable):
+        claims.allocate([claim()])
+    assert claims.allocate([claim(provider=second)])
+    nova.instances['server'] = InstanceState(gone=True)
+    del books.held['server']
+    books.catch_up()
+    assert books.resources() == {'server': holds(ONE)}
+    claims.close(10)
+    assert books.resources() == {}
+
+
+@pytest.mark.parametrize('move', [None, 'unshelve', 'evacuation'])
+def test_a_claim_that_comes_just_before_the_next(books, move):
+    """What an instance holds by a claim that was given up is not kept beside the next one."""
+    nova = Nova({'server': MOVES[move][0] if move else InstanceState(building=True)})
+    claims = claims_of(books, nova)
+    if move == 'evacuation':
+        books.held['server'] = [5, holds(OLD)]
+        books.faults += [None, None]
+    before = dict(books.resources().get('server', {}))
+    ask = moving if move else claim
+    books.faults.append('late 500')
+    with pytest.raises(PlacementUnavailable):
+        claims.allocate([ask()])
+    request = books.request
+
+    def late(path, method, **how):
+        if method == 'PUT':
+            books.catch_up()
+        return request(path, method, **how)
+
+    books.request = late
+    assert claims.allocate([ask(provider=TWO)])
+    assert books.resources() == {'server': {**before, **holds(TWO)}}
+    claims.close(0)
+
+
+@pytest.mark.parametrize('second', [ONE, TWO], ids=['the same host', 'another host'])
+def test_an_undo_that_comes_after_the_next_claim(books, second):
+    """Placement does an undo, whose answer is lost, when the instance holds something else. A
+    consumer that comes anew begins with the generation that the undo is for."""
+    claims = claims_of(books, Nova())
+    [made] = claims.allocate([claim()])
+    books.faults += [None, 'late 500']
+    claims.delete(made)
+    [again] = claims.allocate([claim(provider=second)])
+    books.catch_up()
+    assert books.resources() == {'server': holds(second)}
+    claims.delete(again)
+    claims.close(10)
+    assert books.resources() == {}
+
+
+@pytest.mark.parametrize('fault', ['before 500', 'before full', 'after 500'])
+def test_a_claim_that_cannot_be_made_safe(books, claims, fault):
+    """The request is decided anew, and nothing stays of this one."""
+    [made] = claims.allocate([claim()])
+    books.faults += [None, 'late 500']
+    claims.delete(made)
+    books.faults += [None, None, None, None, fault]
+    with pytest.raises(PlacementUnavailable):
+        claims.allocate([claim(provider=TWO)])
+    books.late.clear()
+    claims.close(10)
+    assert books.resources() == {}
+
+
+def test_a_claim_that_others_have_changed(books, claims):
+    """The same amounts in another generation are not what was claimed."""
+    [made] = claims.allocate([claim()])
+    books.held['server'][0] += 1
+    claims.delete(made)
+    assert books.resources() == {'server': holds(ONE)}
+
+
+def test_an_undo_is_asked_for_once(books, claims):
+    """A second time it might take what somebody else has claimed since."""
+    [made] = claims.allocate([claim()])
+    books.faults += [None, 'after reset']
+    claims.delete(made)
+    assert books.asked[1:3] == ['GET /allocations/server', 'PUT /allocations/server']
+    books.held['server'] = [1, holds(ONE)]
+    claims.close(0)
+    assert books.asked.count('PUT /allocations/server') <= 3
+
+
+class Gate:
+    """Lets requests whose method is named wait, outside the books."""
+
+    def __init__(self, books, method):
+        self.waiting, self.open = threading.Semaphore(0), threading.Event()
+        self._request, self._method = books.request, method
+        books.request = self.request
+
+    def request(self, path, method, *args, **how):
+        if method == self._method and not self.open.is_set():
+            self.waiting.release()
+            assert self.open.wait(30)
+        return self._request(path, method, *args, **how)
+
+
+@contextlib.contextmanager
+def together(books, claims, wanted):
+    """The outcomes of claims that become one POST, which begins when the block is left."""
+    gate, pause = Gate(books, 'PUT'), threading.Event()
+    with ThreadPoolExecutor(len(wanted) + 1) as pool:
+        first = pool.submit(claims.allocate, [claim('first')])
+        assert gate.waiting.acquire(timeout=10)
+        outcomes = []
+        for number, each in enumerate(wanted, 1):
+            outcomes.append(pool.submit(claims.allocate, [each]))
+            while claims._batches.waiting < number:
+                pause.wait(0.001)
+        yield outcomes
+        gate.open.set()
+        assert first.result(10)
+
+
+@pytest.mark.parametrize(
+    'faults',
+    [
+        ['after timeout'], ['before timeout'], ['late timeout'], ['after 500'], ['before 500'],
+        ['late 504'], ['before garbage'], ['before timeout', 'before timeout'],
+    ],
+    ids=' '.join,
+)  # fmt: skip
+def test_a_common_post_without_an_answer(books, claims, faults):
+    """It refuses nobody: what was made is seen, and for the others each claim goes on alone."""
+    servers = ['one', 'two', 'three']
+    with together(books, claims, [claim(each) for each in servers]) as outcomes:
+        books.faults += [None, *faults]
+    assert all(outcome.result(10) for outcome in outcomes)
+    books.catch_up()
+    claims.close(10)
+    assert books.resources() == {each: holds(ONE) for each in ('first', *servers)}
+    assert books.asked[1] == 'POST /allocations'
+
+
+@pytest.mark.parametrize('answers', [False, True], ids=['away', 'slow'])
+def test_a_common_post_that_placement_does_not_survive(books, claims, monkeypatch, answers):
+    """If it is away or slow for too long, all are refused, and nothing is left."""
+    claims.api.wait_closed = lambda seconds: answers
+    monkeypatch.setattr('novasched.placement.claims.ALONE_LIMIT_S', -1.0)
+    with together(books, claims, [claim('one'), claim('two')]) as outcomes:
+        books.faults += [None, 'after timeout']
+    for each in outcomes:
+        with pytest.raises(PlacementUnavailable, match=r'slow|too long'):
+            each.result(10)
+    books.faults.clear()
+    claims.close(10)
+    assert books.resources() == {'first': holds(ONE)}
+
+
+def test_moves_are_claimed_beside_a_post(books, claims):
+    """They do not wait for it, and it does not fail for them."""
+    gate = Gate(books, 'POST')
+    books.held['old'] = [5, holds(OLD)]
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            several = pool.submit(claims.allocate, [claim('one'), claim('two')])
+            assert gate.waiting.acquire(timeout=10)
+            move = pool.submit(claims.allocate, [moving('old')])
+            assert move.result(10)
+            assert not several.done()
+        finally:
+            gate.open.set()
+        assert several.result(10)
+    assert books.resources()['old'] == holds(ONE) | holds(OLD)
+
+
+def test_one_slow_answer(books, claims):
+    """Nobody else is refused for it, since somebody was answered meanwhile."""
+    request, may_probe = books.request, threading.Event()
+
+    def slow(path, method, **how):
+        if path == PROBE:
+            assert may_probe.wait(10)
+        elif method == 'PUT' and path == '/allocations/server':
+            assert claims.api.send('GET', '/allocations/third').status_code == 200
+            books.faults.append('before timeout')
+        return request(path, method, **how)
+
+    books.request = slow
+    with pytest.raises(PlacementUnavailable, match='slow'):
+        claims.allocate([claim()])
+    assert claims.allocate([claim('other')])
+    may_probe.set()
+
+
+def test_batches_that_are_stuck(books, monkeypatch):
+    """After a while without an answer the next batch is written beside the one before it, also
+    for those who shared a flight with a batch that they are not in. Nobody is stuck with a batch
+    of others."""
+    monkeypatch.setattr('novasched.placement.claims.STUCK_AFTER_S', 0.02)
+    claims, gate = claims_of(books), Gate(books, 'PUT')
+    for _ in range(9):
+        claims._batches.took(9.0, 2)  # so that each batch has one order
+    with ThreadPoolExecutor(4) as pool:
+        try:
+            outcomes = [pool.submit(claims.allocate, [claim(server)]) for server in 'abcd']
+            for _ in outcomes:
+                assert gate.waiting.acquire(timeout=10)
+        finally:
+            gate.open.set()
+        assert all(outcome.result(10) for outcome in outcomes)
+    claims.close(0)
+
+
+def test_a_bug(claims, monkeypatch):
+    """Its error is raised to those whose claims it concerns, and to no others."""
+    with monkeypatch.context() as patch:
+        patch.setattr(claims.api, 'send', None)
+        with pytest.raises(TypeError):
+            claims.allocate([claim()])
+    assert claims.allocate([claim('other')])
+
+
+def test_frames_of_one_claim(books):
+    """A PUT passes through few functions of novasched on its way to the HTTP adapter."""
+    frames, request = [], books.request
+
+    def counting(*args, **how):
+        for frame, _ in traceback.walk_stack(inspect.currentframe()):
+            if frame.f_globals['__name__'].startswith('novasched.'):
+                frames.append(frame.f_code.co_name)
+        return request(*args, **how)
+
+    books.request = counting
+    client = PlacementClient(Settings(), books)
+    assert client.claim(replace(a_request(), arrived=time.monotonic()), a_candidate(ONE))
+    client.close()
+    assert len(frames) <= 6, frames
+    assert frames[-1] == 'claim'
 
 
 STEPS = [
@@ -242,16 +610,53 @@ def test_whatever_happens(faults, steps):
             continue  # whoever was told of a host does not ask again
         made = None
         with contextlib.suppress(PlacementUnavailable, ClaimFailed):
-            made = claims.make([claim(*each) for each in step])
+            made = claims.allocate([claim(*each) for each in step])
         if made:
             placed.update(servers)
         if made and stays:
             expected |= {server: holds(rp) | expected.get(server, {}) for server, rp in step}
         elif made:
             for each in made:
-                claims.give_back(each)
+                claims.delete(each)
     books.faults.clear()
     books.catch_up()
     claims.close(10)
     claims.api.close()
     assert books.resources() == expected
+
+
+@given(
+    st.sampled_from(['unshelve', 'evacuation']),
+    st.lists(st.sampled_from((None, *FAULTS)), max_size=12),
+    st.lists(st.tuples(st.booleans(), st.sampled_from([ONE, TWO])), min_size=1, max_size=4),
+)
+@settings(max_examples=300, deadline=None)
+def test_whatever_happens_to_moves(move, faults, attempts):
+    """A move is asked for again and again, of two schedulers, until one of them answers: what
+    it answered stays, whatever comes late and whatever is undone. If none does, the instance
+    has what it had."""
+    before, task = MOVES[move]
+    books, nova = Books(), Nova()
+    schedulers = claims_of(books, nova), claims_of(books, nova)
+    if move == 'evacuation':
+        books.held['server'] = [5, holds(OLD)]
+    held = dict(books.resources())
+    books.faults += faults
+    answered = None
+    for other, provider in attempts:
+        nova.instances['server'] = replace(before, task=task)
+        with contextlib.suppress(PlacementUnavailable, ClaimFailed):
+            if schedulers[other].allocate([moving(provider=provider)]):
+                answered = provider
+                nova.instances['server'] = InstanceState(host=provider)
+                break
+        nova.instances['server'] = before
+    books.faults.clear()
+    books.catch_up()
+    for each in schedulers:
+        each.close(10)
+        each.api.close()
+    now = books.resources().get('server', {})
+    expected = held.get('server', {}) | (holds(answered) if answered else {})
+    assert now.items() >= expected.items()
+    assert answered or now == expected

@@ -3,11 +3,12 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from novasched.errors import BadRequest
-from novasched.model.request import Destination, RequestGroup
-from novasched.model.settings import Settings
-from novasched.placement.query import build, has_fallback, required_traits
-from tests.builders import a_flavor, a_request
+from novasched.conf.settings import Settings
+from novasched.placement.query import build, for_one_candidate, has_fallback, relaxed
+from novasched.scheduler.errors import BadRequest
+from novasched.scheduler.model.flavor import RequestGroup
+from novasched.scheduler.model.request import Destination
+from tests.lab.builders import a_flavor, a_request
 
 PORT = 'b1b7e0a2-6d6a-4b37-9a3f-5f3f1f8f2a10'
 PLAIN = {'limit': '1000', 'resources': 'DISK_GB:1,MEMORY_MB:512,VCPU:1'}
@@ -153,17 +154,40 @@ def test_groups_from_outside_are_checked(groups):
         build(a_request(requested_resources=groups), Settings())
 
 
-@pytest.mark.parametrize(
-    ('fields', 'traits'),
-    [
-        ({}, set()),
-        ({'extra_specs': {'trait:A': 'required', 'trait1:B': 'required', 'trait:C': 'forbidden'}}, {'A', 'B'}),
-        ({'image': {'traits_required': ['A'], 'os_secure_boot': 'required'}}, {'A', 'COMPUTE_SECURITY_UEFI_SECURE_BOOT'}),
-        ({'requested_resources': (RequestGroup('p1', {'CUSTOM_X': 1}, frozenset({'A'})),)}, {'A'}),
-        ({'extra_specs': {'hw:cpu_thread_policy': 'require'}}, {'HW_CPU_HYPERTHREADING'}),
-        ({'root_required': frozenset({'A'})}, set()),
-    ],
-)  # fmt: skip
-def test_required_traits(fields, traits):
-    """What flavor, image and ports require of any provider, other than of the root."""
-    assert required_traits(a_request(**fields)) == traits
+RELAXED = [
+    ('resources=VCPU:1', []),
+    ('resources=VCPU:4', [('resource', 'VCPU:4', '', {'resources': 'VCPU:1'})]),
+    ('resources=DISK_GB:2,VCPU:1', [('resource', 'DISK_GB:2', '', {'resources': 'VCPU:1'}), ('resource', 'VCPU:1', '', {'resources': 'DISK_GB:2'})]),
+    ('resources=VCPU:1&required=A,!B', [('trait', 'A', '', {'required': '!B'}), ('trait', '!B', '', {'required': 'A'})]),
+    ('resources=VCPU:1&root_required=A', [('trait', 'A', '', {'root_required': None})]),
+    ('resources=VCPU:1&member_of=in:x,y&member_of=!in:z', [('aggregates', 'in:x,y', '', {'member_of': '!in:z'}), ('aggregates', '!in:z', '', {'member_of': 'in:x,y'})]),
+    ('resources=VCPU:1&in_tree=host', [('host', 'host', '', {'in_tree': None})]),
+    ('resources=VCPU:1&resources_net=CUSTOM_X:1&required_net=A&group_policy=none', [('trait', 'A', '_net', {'required_net': None}), ('group_policy', 'none', '', {'group_policy': None})]),
+    ('resources=VCPU:1&same_subtree=_a,_b', [('same_subtree', '_a,_b', '', {'same_subtree': None})]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('string', 'found'), RELAXED)
+def test_one_constraint_less(string, found):
+    """Each query lacks one constraint, keeps the others, and asks for one candidate."""
+    before = parse_qsl(string)
+    for each, (kind, value, group, changed) in zip(relaxed(string), found, strict=True):
+        assert (each.kind, each.value, each.group) == (kind, value, group)
+        ((name, left),) = changed.items()
+        others = [pair for pair in before if pair[0] != name]
+        kept = [(name, left)] if left else []
+        assert parse_qsl(each.string) == sorted([*others, *kept, ('limit', '1')])
+
+
+def test_of_a_real_query():
+    """The limit of the daemon gives way to one, and what tells most comes first."""
+    string = build(a_request(extra_specs={'trait:CUSTOM_A': 'required'}), Settings()).string
+    assert 'limit=1000' in string
+    assert for_one_candidate(string).count('limit=1') == 1
+    assert 'limit=1000' not in for_one_candidate(string)
+    assert [each.value for each in relaxed(string)] == [
+        'CUSTOM_A',
+        'DISK_GB:1',
+        'MEMORY_MB:512',
+        'VCPU:1',
+    ]

@@ -24,13 +24,13 @@ class RackFilter(filters.BaseHostFilter):
 
 
 class SureFilter(RackFilter):
-    """The same, also when a server is rebuilt."""
+    """The same, also when an instance is rebuilt."""
 
     RUN_ON_REBUILD = True
 
 
 class QuietestFilter(filters.BaseHostFilter):
-    """Passes the hosts that run the fewest servers of all."""
+    """Passes the hosts that run the fewest instances of all."""
 
     def filter_all(self, filter_obj_list, spec_obj):
         least = min(host.num_instances for host in filter_obj_list)
@@ -38,7 +38,7 @@ class QuietestFilter(filters.BaseHostFilter):
 
 
 class EvenFilter(filters.BaseHostFilter):
-    """Passes nothing, for every second server."""
+    """Passes nothing, for every second instance."""
 
     def run_filter_for_index(self, index):
         return index % 2 == 1
@@ -48,24 +48,12 @@ class EvenFilter(filters.BaseHostFilter):
 
 
 class NeighbourFilter(filters.BaseHostFilter):
-    """Passes hosts where the project has a server, for requests that ask for one."""
+    """Passes hosts where the project has an instance, for requests that ask for one."""
 
     def host_passes(self, host_state, spec_obj):
         if not spec_obj.get_scheduler_hint('neighbour'):
             return True
-        return any(
-            server.project_id == spec_obj.project_id for server in host_state.instances.values()
-        )
-
-
-class CarefulNeighbourFilter(NeighbourFilter):
-    """The same, and nothing ever goes wrong."""
-
-    def host_passes(self, host_state, spec_obj):
-        try:
-            return super().host_passes(host_state, spec_obj)
-        except Exception:
-            return True
+        return any(each.project_id == spec_obj.project_id for each in host_state.instances.values())
 
 
 class LimitFilter(filters.BaseHostFilter):
@@ -89,6 +77,15 @@ class SecondCandidateFilter(filters.BaseHostFilter):
         return True
 
 
+class LastCandidateFilter(filters.BaseHostFilter):
+    """Leaves a host with more than one instance the last candidate alone."""
+
+    def host_passes(self, host_state, spec_obj):
+        if host_state.num_instances > 1:
+            host_state.allocation_candidates = host_state.allocation_candidates[-1:]
+        return True
+
+
 class MeddlingFilter(filters.BaseHostFilter):
     """Changes whatever it can lay its hands on, and leaves a note for the weigher."""
 
@@ -106,7 +103,7 @@ class MeddlingFilter(filters.BaseHostFilter):
 
 
 class BrokenFilter(filters.BaseHostFilter):
-    """Breaks when it meets a host that has a server of this request."""
+    """Breaks when it meets a host that has an instance of this request."""
 
     def host_passes(self, host_state, spec_obj):
         if host_state.num_instances:

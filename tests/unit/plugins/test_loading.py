@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-import pytest
+import functools
+from textwrap import dedent
 
-from novasched import plugins
-from novasched.drivers import Parts
-from novasched.drivers.chance_scheduler import ChanceScheduler
-from novasched.drivers.filter_scheduler import FilterScheduler
-from novasched.errors import ConfigError
-from novasched.model.settings import ALL_FILTERS, ALL_WEIGHERS, DEFAULT_FILTERS, Settings
+import pytest
+from oslo_config import cfg
+
+from novasched.conf import loading as conf_loading
+from novasched.conf.errors import ConfigError
+from novasched.conf.settings import ALL_FILTERS, ALL_WEIGHERS, DEFAULT_FILTERS, Settings
+from novasched.plugins import loading
+from novasched.plugins.nova_compat.import_stubs import share_options
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.chance_scheduler import ChanceScheduler
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.plugin import name_of
 
 STYLE = 'tests.unit.plugins.nova_style'
 AVAILABLE, ENABLED = '[filter_scheduler] available_filters', '[filter_scheduler] enabled_filters'
@@ -14,7 +21,7 @@ WEIGHTS = '[filter_scheduler] weight_classes'
 
 
 def names(made):
-    return [each.name for each in made]
+    return [name_of(each) for each in made]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +43,7 @@ def test_filters(available, enabled):
     """Filters come in the order of enabled_filters, from wherever available_filters says:
     all built-in ones, nova's paths of these, other classes, functions that return some."""
     settings = Settings(available_filters=tuple(available), enabled_filters=tuple(enabled))
-    assert names(plugins.filters(settings)) == list(enabled)
+    assert names(loading.filters(settings)) == list(enabled)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +60,14 @@ def test_filters(available, enabled):
 def test_weighers(classes, found):
     """weight_classes takes nova's paths of built-in weighers, and any others; whoever is
     named twice weighs twice, as in nova."""
-    assert names(plugins.weighers(Settings(weight_classes=tuple(classes)))) == found
+    assert names(loading.weighers(Settings(weight_classes=tuple(classes)))) == found
 
 
 def test_all_weighers():
     """nova's word for all weighers means those that are built in."""
-    found = plugins.weighers(Settings(weight_classes=(ALL_WEIGHERS,)))
+    found = loading.weighers(Settings(weight_classes=(ALL_WEIGHERS,)))
     assert {'RAMWeigher', 'CPUWeigher', 'DiskWeigher', 'IoOpsWeigher'} <= set(names(found))
-    assert all(type(each).__module__.startswith('novasched.weighers.') for each in found)
+    assert all(type(each).__module__.startswith('novasched.scheduler.weighers.') for each in found)
 
 
 def available(*paths):
@@ -105,7 +112,7 @@ def available(*paths):
 def test_what_does_not_load(kind, options, option, value, why):
     """The start ends with one line that names the option, its value and the reason."""
     with pytest.raises(ConfigError) as refusal:
-        getattr(plugins, kind)(Settings(**options))
+        getattr(loading, kind)(Settings(**options))
     text = str(refusal.value)
     assert text.startswith(f'{option} = {value}: ')
     assert why in text
@@ -117,19 +124,19 @@ def test_what_does_not_load(kind, options, option, value, why):
     [
         ('filter_scheduler', FilterScheduler),
         ('chance_scheduler', ChanceScheduler),
-        ('novasched.drivers.chance_scheduler.ChanceScheduler', ChanceScheduler),
-        ('novasched.drivers.chance_scheduler:ChanceScheduler', ChanceScheduler),
+        ('novasched.scheduler.drivers.chance_scheduler.ChanceScheduler', ChanceScheduler),
+        ('novasched.scheduler.drivers.chance_scheduler:ChanceScheduler', ChanceScheduler),
     ],
 )
 def test_drivers(name, driver):
     """A driver is named by its entry point, or by its path."""
-    built = plugins.driver(Settings(driver=name))(Parts(Settings(), [], NOBODY, NOBODY))
+    built = loading.driver(Settings(driver=name))(Parts(Settings(), [], NOBODY, NOBODY))
     assert type(built) is driver
 
 
 def test_a_driver_that_cannot_be_built():
     """A driver that raises when it is built stops the start in the same way."""
-    build = plugins.driver(Settings(driver='filter_scheduler'))
+    build = loading.driver(Settings(driver='filter_scheduler'))
     with pytest.raises(
         ConfigError, match=r'^\[scheduler\] driver = filter_scheduler: AttributeError'
     ):
@@ -138,15 +145,33 @@ def test_a_driver_that_cannot_be_built():
 
 def test_only_what_is_not_built_in_has_to_be_prepared_for():
     """Nothing of nova is imported, or stood in for, before a plugin needs it."""
-    prepared = []
-
-    def prepare():
-        prepared.append(1)
-
-    plugins.filters(Settings(), prepare)
-    plugins.weighers(Settings(), prepare)
-    plugins.driver(Settings(), prepare)
-    assert not prepared
+    for load in (loading.filters, loading.weighers, loading.driver):
+        load(Settings(), lambda: pytest.fail('prepared'))
 
 
 NOBODY = object()
+
+
+FILE = f"""
+    [filter_scheduler]
+    available_filters = nova.scheduler.filters.all_filters
+    available_filters = {STYLE}.RackFilter
+    enabled_filters = RackFilter
+    ram_weight_multiplier = 7.5
+    [acme]
+    rack = r7
+"""
+
+
+def test_plugins_read_the_files_that_the_daemon_has_read(tmp_path):
+    """A plugin's own options, and nova's, have the values of nova.conf, wherever it looks."""
+    path = tmp_path / 'nova.conf'
+    path.write_text(dedent(FILE))
+    conf = conf_loading.load(['--config-file', str(path)], 'novasched')
+    prepare = functools.partial(share_options, conf)
+    for _ in range(2):
+        (plugin,) = loading.filters(conf_loading.settings(conf), prepare)
+        assert plugin.name == 'RackFilter'
+        assert cfg.CONF.acme.rack == 'r7'
+        assert cfg.CONF.filter_scheduler.ram_weight_multiplier == 7.5
+        assert cfg.CONF.filter_scheduler.disk_weight_multiplier == 1.0

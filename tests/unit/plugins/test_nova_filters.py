@@ -5,39 +5,40 @@ from dataclasses import replace
 
 import pytest
 
-from novasched import plugins
-from novasched.drivers import Parts
-from novasched.drivers.filter_scheduler import FilterScheduler
-from novasched.errors import BadPlugin, NoValidHost
-from novasched.model.host import Fleet, Instance
-from novasched.model.settings import ALL_FILTERS, Settings
-from tests.builders import a_candidate, a_host, a_request, a_uuid
-from tests.ports import CountingPlacement, StillHosts
+from novasched.conf.settings import ALL_FILTERS, Settings
+from novasched.plugins import loading
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.errors import BadPlugin, NoValidHost
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.host import HostSnapshot, Instance
+from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
+from tests.lab.ports import CountingPlacement
 
 STYLE = 'tests.unit.plugins.nova_style'
 EAST = a_host('east', metadata={'rack': 'r1'}, num_instances=1)
 WEST = a_host('west', metadata={'rack': 'r2'}, num_instances=1)
 BARE = a_host('bare', num_instances=3)
-BUILT_IN = ('ComputeFilter', 'IoOpsFilter')
+BUILT_IN = ('ComputeFilter', 'DifferentHostFilter', 'IoOpsFilter')
 REBUILD = {'_nova_check_type': ['rebuild']}
 
 
-class Cells(StillHosts):
-    """Hosts that show their servers only to those who want them read."""
+class Cells(MemoryHosts):
+    """Hosts that show all their instances to those who want all read, and else those named."""
 
     def __init__(self, hosts):
         super().__init__(hosts)
         self.reads = []
 
-    def read(self, uuids, request, instances, images=False):
+    def read(self, uuids, request, instances, images=False, named=()):
         self.reads.append(instances)
-        found = super().read(uuids, request, instances, images).hosts
-        return Fleet(
-            {
-                uuid: host if instances else replace(host, instances={})
-                for uuid, host in found.items()
-            }
-        )
+        found = super().read(uuids, request, instances, images, named).hosts
+
+        def shown(host):
+            some = {uuid: each for uuid, each in host.instances.items() if uuid in named}
+            return host if instances else replace(host, instances=some)
+
+        return HostSnapshot({uuid: shown(host) for uuid, host in found.items()})
 
 
 def scheduler(*names, hosts=(EAST, WEST, BARE), weighers=()):
@@ -48,19 +49,19 @@ def scheduler(*names, hosts=(EAST, WEST, BARE), weighers=()):
         weight_classes=tuple(f'{STYLE}.{name}' for name in weighers),
     )
     placement = CountingPlacement({host.uuid: 10 for host in hosts})
-    made = plugins.filters(settings), plugins.weighers(settings)
+    made = loading.filters(settings), loading.weighers(settings)
     return FilterScheduler(Parts(settings, [], placement, Cells(hosts), *made))
 
 
 def ask(driver, **fields):
-    """Who takes each server, and who else could."""
+    """Who takes each instance, and who else could."""
     driver.placement.allocations.clear()
     rows = driver.select_destinations(a_request(return_alternates=True, **fields))
     return [[selection.service_host for selection in row] for row in rows]
 
 
 def left(driver, **fields):
-    """Who could take the only server."""
+    """Who could take the only instance."""
     try:
         (row,) = ask(driver, **fields)
     except NoValidHost:
@@ -94,7 +95,7 @@ def test_verdicts(names, fields, hosts):
 
 
 def test_once_per_request():
-    """A filter that runs once runs for the first server; one that says for which servers it
+    """A filter that runs once runs for the first instance; one that says for which instances it
     runs is asked for each."""
     hints = {'rack': ['r1']}
     assert ask(scheduler('RackFilter'), count=2, hints=hints) == [['east'], ['east']]
@@ -103,36 +104,34 @@ def test_once_per_request():
 
 
 def test_a_filter_sees_what_was_placed_a_moment_ago():
-    """The second server finds the host with the first one on it. Hosts that were rejected
+    """The second instance finds the host with the first one on it. Hosts that were rejected
     once stay so for the rest of the request."""
     driver = scheduler('QuietestFilter')
     assert [row[0] for row in ask(driver, count=3)] == ['east', 'west', 'west']
 
 
-class TestServersOnHosts:
-    """They are read once a plugin is seen to look at them."""
+class TestInstancesOnHosts:
+    """They are read for every request, as in nova."""
 
-    MINE = {a_uuid('s'): Instance(a_uuid('s'), project_id='project')}
-    HOSTS = (EAST, replace(WEST, instances=MINE))
-    LOOK = {'hints': {'neighbour': ['please']}}
+    HOSTS = (
+        EAST,
+        replace(WEST, instances={a_uuid('s'): Instance(a_uuid('s'), project_id='project')}),
+    )
 
-    def test_nobody_looks(self):
-        """As long as no plugin looks, no server is read."""
-        driver = scheduler('NeighbourFilter', 'RackFilter', hosts=self.HOSTS)
-        assert left(driver) == ['east', 'west']
-        assert driver.hosts.reads == [False]
-
-    @pytest.mark.parametrize('name', ['NeighbourFilter', 'CarefulNeighbourFilter'])
-    def test_somebody_looks(self, name):
-        """The first to look has the request answered anew, even one that catches errors;
-        from then on servers are read at once."""
-        driver = scheduler('RackFilter', name, hosts=self.HOSTS)
-        assert left(driver, **self.LOOK) == ['west']
-        assert driver.hosts.reads == [False, True]
-        assert left(driver, **self.LOOK) == ['west']
-        assert left(driver) == ['east', 'west']
-        assert driver.hosts.reads == [False, True, True, True]
-        assert len(driver.placement.allocations) == 1
+    @pytest.mark.parametrize(
+        ('names', 'hints', 'hosts'),
+        [
+            (('RackFilter',), {}, ['east', 'west']),
+            (('RackFilter', 'NeighbourFilter'), {'neighbour': ['please']}, ['west']),
+            (('NeighbourFilter', 'DifferentHostFilter'),
+             {'neighbour': ['please'], 'different_host': [a_uuid('elsewhere')]}, ['west']),
+        ],
+    )  # fmt: skip
+    def test_all_are_read_at_once(self, names, hints, hosts):
+        """Once for a request, even where another filter names those that it looks for."""
+        driver = scheduler(*names, hosts=self.HOSTS)
+        assert left(driver, hints=hints) == hosts
+        assert driver.hosts.reads == [True]
 
 
 def test_limits_reach_compute():
@@ -152,23 +151,40 @@ class WidePlacement(CountingPlacement):
             for rp in super().candidates(request)
         }
 
-    def claim(self, request, candidate):
-        first, *_ = candidate.allocations
-        return super().claim(request, a_candidate(first)) and [*candidate.allocations]
-
-    def give_back(self, claim):
-        raise AssertionError('nothing fails here')
-
 
 def test_candidates_that_are_taken_away():
     """A plugin sees Placement's candidates of a host, and what it leaves of them is what is
     claimed and answered; a host that it leaves none is rejected."""
     driver = scheduler('SecondCandidateFilter')
     placement = WidePlacement(driver.placement.slots)
+    placement.free.by_provider[a_uuid('shared')] = {'CUSTOM_X': 1}
     driver.placement = placement
     (row,) = driver.select_destinations(a_request(return_alternates=True))
     assert [len(each.candidate.allocations) for each in row] == [2, 2, 2]
     assert left(scheduler('SecondCandidateFilter')) == []
+
+
+class RefusingPlacement(WidePlacement):
+    """Lets nobody claim for several instances at once; keeps how many providers each one has."""
+
+    taken = ()
+
+    def claim_together(self, wanted):
+        return None
+
+    def claim(self, request, candidate):
+        self.taken += (len(candidate.allocations),)
+        return super().claim(request, candidate)
+
+
+def test_a_refused_common_claim_leaves_nothing_behind():
+    """Candidates that a plugin takes away for an instance of a common claim that is refused are
+    there again when the instances are claimed one by one."""
+    driver = scheduler('LastCandidateFilter', hosts=[EAST])
+    driver.placement = RefusingPlacement({EAST.uuid: 9})
+    driver.placement.free.by_provider[a_uuid('shared')] = {'CUSTOM_X': 1}
+    driver.select_destinations(a_request(count=2))
+    assert driver.placement.taken == (1, 2)
 
 
 def test_meddling_harms_nobody():

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages of others: code, and metadata that says what it is good for."""
 
-from random import Random
 from textwrap import dedent
 
 import pytest
 
-from novasched import plugins
-from novasched.drivers import Parts
-from novasched.errors import ConfigError
-from novasched.model.settings import ALL_WEIGHERS, Settings
-from novasched.pipeline import Pipeline
-from tests.builders import a_host, a_request
+from novasched.conf.errors import ConfigError
+from novasched.conf.settings import ALL_WEIGHERS, Settings
+from novasched.plugins import loading
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.plugin import name_of
+from tests.lab.builders import a_host
+from tests.unit.plugins.ranking import pipeline, rank
 
 CODE = """
-    from novasched.drivers.filter_scheduler import FilterScheduler
-    from novasched.filters import Filter
-    from novasched.weighers import Weigher
+    from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+    from novasched.scheduler.filters import Filter
+    from novasched.scheduler.weighers import Weigher
 
     class EvenFilter(Filter):
         def reject(self, host, request):
@@ -44,17 +44,17 @@ NOVA_CODE = """
 """
 ENTRY_POINTS = """
     [novasched.filters]
-    EvenFilter = acme_scheduling.mine:EvenFilter
-    OldFilter = acme_scheduling.old:OldFilter
-    ComputeFilter = acme_scheduling.mine:EvenFilter
-    BrokenFilter = acme_scheduling.broken:BrokenFilter
-    NoFilter = acme_scheduling.mine:FewestWeigher
+    EvenFilter = acme_plugins.mine:EvenFilter
+    OldFilter = acme_plugins.old:OldFilter
+    ComputeFilter = acme_plugins.mine:EvenFilter
+    BrokenFilter = acme_plugins.broken:BrokenFilter
+    NoFilter = acme_plugins.mine:FewestWeigher
 
     [novasched.weighers]
-    FewestWeigher = acme_scheduling.mine:FewestWeigher
+    FewestWeigher = acme_plugins.mine:FewestWeigher
 
     [novasched.drivers]
-    acme = acme_scheduling.mine:Driver
+    acme = acme_plugins.mine:Driver
 """
 HOSTS = [a_host(f'h{count}', num_instances=count) for count in (3, 0, 1, 2)]
 
@@ -62,27 +62,19 @@ HOSTS = [a_host(f'h{count}', num_instances=count) for count in (3, 0, 1, 2)]
 @pytest.fixture(autouse=True)
 def acme(tmp_path, monkeypatch):
     """A package of that name, installed in a directory of the path."""
-    code = tmp_path / 'acme_scheduling'
+    code = tmp_path / 'acme_plugins'
     code.mkdir()
     (code / '__init__.py').touch()
     (code / 'mine.py').write_text(dedent(CODE))
     (code / 'old.py').write_text(dedent(NOVA_CODE))
     (code / 'broken.py').write_text('import acme_inventory')
-    metadata = tmp_path / 'acme_scheduling-1.0.dist-info'
+    metadata = tmp_path / 'acme_plugins-1.0.dist-info'
     metadata.mkdir()
     (metadata / 'METADATA').write_text(
         'Metadata-Version: 2.1\nName: acme-scheduling\nVersion: 1.0\n'
     )
     (metadata / 'entry_points.txt').write_text(dedent(ENTRY_POINTS))
     monkeypatch.syspath_prepend(tmp_path)
-
-
-def rank(filters=(), weighers=()):
-    settings = Settings(enabled_filters=tuple(filters), weight_classes=tuple(weighers))
-    line = Pipeline(settings, plugins.filters(settings), plugins.weighers(settings))
-    request = a_request()
-    ranked = line.for_request({}).rank(HOSTS, request, 0, Random(1))
-    return [host.host for host in ranked]
 
 
 @pytest.mark.parametrize(
@@ -92,32 +84,32 @@ def rank(filters=(), weighers=()):
         (['OldFilter'], [], ['h0', 'h1']),
         (['OldFilter', 'EvenFilter'], [], ['h0']),
         ([], ['FewestWeigher'], ['h0', 'h1', 'h2', 'h3']),
-        ([], ['acme_scheduling.mine.FewestWeigher'], ['h0', 'h1', 'h2', 'h3']),
+        ([], ['acme_plugins.mine.FewestWeigher'], ['h0', 'h1', 'h2', 'h3']),
         ([], [], ['h3', 'h0', 'h1', 'h2']),
     ],
 )
 def test_entry_points(filters, weighers, ranked):
     """A filter, a weigher, and a filter that was written for nova, each by its name."""
-    assert rank(filters, weighers) == ranked
+    assert rank(pipeline(filters=filters, weighers=weighers), HOSTS) == ranked
 
 
 def test_installing_a_package_enables_nothing():
     """A weigher of another package weighs when it is named, not because it is there."""
-    found = plugins.weighers(Settings(weight_classes=(ALL_WEIGHERS,)))
-    assert 'FewestWeigher' not in [each.name for each in found]
+    found = loading.weighers(Settings(weight_classes=(ALL_WEIGHERS,)))
+    assert 'FewestWeigher' not in [name_of(each) for each in found]
 
 
 def test_built_in_names_cannot_be_taken(caplog):
     """A package that offers a built-in name is passed over, and the log says so."""
-    (found,) = plugins.filters(Settings(enabled_filters=('ComputeFilter',)))
-    assert type(found).__module__ == 'novasched.filters.compute'
-    assert 'acme_scheduling.mine:EvenFilter is passed over' in caplog.text
+    (found,) = loading.filters(Settings(enabled_filters=('ComputeFilter',)))
+    assert type(found).__module__ == 'novasched.scheduler.filters.compute'
+    assert 'acme_plugins.mine:EvenFilter is passed over' in caplog.text
 
 
 def test_a_driver():
     """``[scheduler] driver`` names it."""
-    built = plugins.driver(Settings(driver='acme'))(Parts(Settings(), [], None, None))
-    assert type(built).__module__ == 'acme_scheduling.mine'
+    built = loading.driver(Settings(driver='acme'))(Parts(Settings(), [], None, None))
+    assert type(built).__module__ == 'acme_plugins.mine'
 
 
 @pytest.mark.parametrize(
@@ -130,4 +122,4 @@ def test_a_driver():
 def test_a_broken_package(name, why):
     """What does not load stops the start only where an option names it."""
     with pytest.raises(ConfigError, match=f'enabled_filters = {name}: {why}'):
-        plugins.filters(Settings(enabled_filters=(name,)))
+        loading.filters(Settings(enabled_filters=(name,)))

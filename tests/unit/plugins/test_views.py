@@ -7,14 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from novasched.compat.request_views import Habits, RequestViews
-from novasched.errors import InstancesUnread
-from novasched.filters import CANDIDATES
-from novasched.model.host import Instance
-from novasched.model.numa import GuestCell, GuestTopology, HostCell, HostTopology, Pages
-from novasched.model.pci import PciRequest, Pool
-from novasched.model.request import Destination, NetworkRequest, RequestGroup, Retry
-from tests.builders import a_candidate, a_group, a_host, a_request, a_uuid
+from novasched.plugins.nova_compat.adapters import RequestViews
+from novasched.scheduler.model.flavor import RequestGroup
+from novasched.scheduler.model.host import Instance
+from novasched.scheduler.model.numa import GuestCell, GuestTopology, HostCell, HostTopology, Pages
+from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.model.request import Destination, RequestedNetwork, Retry
+from tests.lab.builders import a_candidate, a_group, a_host, a_request, a_uuid
 
 SERVER = a_uuid('s1')
 CELLS = HostTopology(
@@ -68,7 +67,7 @@ REQUEST = a_request(
     retry=Retry(2, (('h3', 'n3'),)),
     numa_topology=GuestTopology((GuestCell(0, frozenset({0, 1}), 512),)),
     pci_requests=(PciRequest(1, ({'vendor_id': '8086'},), alias_name='gpu'),),
-    requested_networks=(NetworkRequest('net'),),
+    requested_networks=(RequestedNetwork('net'),),
     security_groups=('default',),
     physnets=frozenset({'physnet0'}),
     requested_resources=(RequestGroup('port', {'NET_BW': 1}, frozenset({'T'})),),
@@ -77,16 +76,12 @@ REQUEST = a_request(
 )  # fmt: skip
 
 
-def views(read=True, **memory):
-    return RequestViews(Habits(read), memory)
-
-
-def host(**memory):
-    return views(**memory).host(HOST)
+def host():
+    return RequestViews().host(HOST)
 
 
 def spec():
-    return views().spec(REQUEST)
+    return RequestViews().spec(REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +140,8 @@ def test_host_state(seen, value):
 def test_candidates():
     """A host's candidates are Placement's allocation requests."""
     offered = {HOST.uuid: [a_candidate(HOST.uuid, VCPU=2)]}
-    assert host(**{CANDIDATES: offered}).allocation_candidates == [
+    [state] = RequestViews().offered([HOST], offered)
+    assert state.allocation_candidates == [
         {'allocations': {HOST.uuid: {'resources': {'VCPU': 2}}}, 'mappings': {'': [HOST.uuid]}}
     ]
 
@@ -206,7 +202,7 @@ def test_request_spec(seen, value):
 )
 def test_what_a_request_need_not_have(name):
     """It is there, and None."""
-    bare = views().spec(a_request())
+    bare = RequestViews().spec(a_request())
     assert getattr(bare, name) is None
     assert name in bare
 
@@ -232,7 +228,7 @@ def test_what_is_not_known(seen):
 def test_all_plugins_of_a_request_see_the_same():
     """A host, and an aggregate that hosts share, is one object for as long as a request
     lasts, and another one for the next."""
-    shown, others = views(), views()
+    shown, others = RequestViews(), RequestViews()
     twin = replace(HOST, uuid=a_uuid('twin'))
     assert shown.host(HOST) is shown.host(HOST)
     assert shown.host(HOST).aggregates[0] is shown.host(twin).aggregates[0]
@@ -242,9 +238,9 @@ def test_all_plugins_of_a_request_see_the_same():
 
 
 def test_views_follow_what_happens():
-    """After a server is placed, what that changes is seen anew, in the same object; what
+    """After an instance is placed, what that changes is seen anew, in the same object; what
     plugins have left elsewhere stays."""
-    shown = views()
+    shown = RequestViews()
     state, request = shown.host(HOST), shown.spec(REQUEST)
     state.note, state.limits['vcpu'], state.stats['x'] = 'mine', 9, 'y'
     state.free_ram_mb, request.flavor.memory_mb = 1, 2
@@ -259,9 +255,9 @@ def test_views_follow_what_happens():
 
 
 def test_cells_and_devices_follow_too():
-    """What the servers of a request take is gone for the plugins that look later; who reports
+    """What the instances of a request take is gone for the plugins that look later; who reports
     no cells has none, and may have devices."""
-    shown = views()
+    shown = RequestViews()
     state = shown.host(HOST)
     assert (len(state.numa_topology), len(state.pci_stats.pools)) == (2, 1)
     one_cell = HostTopology(CELLS.cells[1:])
@@ -270,14 +266,6 @@ def test_cells_and_devices_follow_too():
     shown.host(replace(HOST, numa=lambda: None))
     assert state.numa_topology is None
     assert state.pci_stats.support_requests([SimpleNamespace(count=1, spec=[{}])])
-
-
-def test_unread_servers():
-    """Servers that were not read are missed loudly, and remembered."""
-    habits = Habits()
-    with pytest.raises(InstancesUnread):
-        _ = RequestViews(habits, {}).host(HOST).instances
-    assert list(RequestViews(habits, {}).host(HOST).instances) == [SERVER]
 
 
 def test_copies():

@@ -7,22 +7,20 @@ from typing import Any
 
 import pytest
 
-from novasched.errors import BadRequest
-from novasched.model.numa import GuestCell, GuestTopology
-from novasched.model.pci import PciRequest
-from novasched.model.request import (
-    Destination,
-    Flavor,
-    Image,
-    InstanceGroup,
-    NetworkRequest,
-    Request,
-    RequestGroup,
-    Retry,
-)
 from novasched.rpc import decode, versions
 from novasched.rpc.serializer import Serializer
-from tests.unit.rpc.wire import CALLS, CONTEXT, FLAVOR, MADE, a_spec, context_of, decoded, primitive
+from novasched.scheduler.errors import BadRequest
+from novasched.scheduler.model.flavor import Flavor, Image, RequestGroup
+from novasched.scheduler.model.numa import GuestCell, GuestTopology
+from novasched.scheduler.model.pci import PciRequest
+from novasched.scheduler.model.request import (
+    Destination,
+    InstanceGroup,
+    Request,
+    RequestedNetwork,
+    Retry,
+)
+from tests.lab.wire import CALLS, CONTEXT, FLAVOR, MADE, a_spec, context_of, decoded, primitive
 
 
 def request_of(arguments: dict[str, Any]) -> Request:
@@ -60,12 +58,12 @@ def test_recorded(case: str) -> None:
         ('resize', {'ignore_hosts': ('e2e-cmp2',), 'return_alternates': True}),
         ('live migration or evacuation', {'ignore_hosts': ('e2e-cmp3',), 'return_alternates': False}),
         ('move within a group', {'count': 1, 'num_instances': 3}),
-        ('rebuild', {'is_rebuild': True, 'is_checked': True, 'claims': False, 'requested_networks': ()}),
+        ('rebuild', {'is_rebuild': True, 'claims': False, 'requested_networks': ()}),
         ('unshelve', {'requested_destination': Destination(cell_uuid='c20426e3-05e3-4b70-9282-0679c58899f1')}),
     ],
 )  # fmt: skip
 def test_recorded_details(case: str, expected: dict[str, Any]) -> None:
-    """What sets an operation apart arrives."""
+    """The fields that set an operation apart arrive."""
     request = request_of(CALLS[case]['args'])
     assert {name: getattr(request, name) for name in expected} == expected
 
@@ -148,7 +146,7 @@ EVERYTHING = Request(
             numa_policy='socket',
         ),
     ),
-    requested_networks=(NetworkRequest(uuid(17), uuid(18), uuid(3)),),
+    requested_networks=(RequestedNetwork(uuid(17), uuid(18), uuid(3)),),
     security_groups=('default', uuid(13)),
     physnets=frozenset({'physnet1', 'physnet2'}),
     tunneled=True,
@@ -202,7 +200,7 @@ def test_ocata() -> None:
     ],
 )
 def test_the_trace_of_the_caller(sent: dict[str, Any], known: str | None) -> None:
-    """What the message's context says of it is at hand for whoever traces the request."""
+    """A trace in the message's context goes with the request, unless it is garbage."""
     context = Serializer().deserialize_context(sent)
     request = decode.request(versions.read(decoded({'spec_obj': a_spec('1.0')})), context)
     assert request.origin is not None
@@ -240,7 +238,7 @@ def a_topology(version: str, **data: Any) -> dict[str, Any]:
 
 
 def a_cell(**fields: Any) -> GuestTopology:
-    """What :func:`a_topology` becomes."""
+    """The topology that :func:`a_topology` becomes."""
     return GuestTopology((GuestCell(**{'id': 0, 'memory': 512, 'cpuset': frozenset(), **fields}),))
 
 
@@ -308,7 +306,7 @@ def test_field(sent: dict[str, Any], field: str, expected: Any) -> None:
     ],
 )
 def test_refuses(sent: dict[str, Any], why: str) -> None:
-    """A request that lacks what it cannot do without is refused, and told why."""
+    """A request that lacks a necessary part is refused, with the reason."""
     with pytest.raises(BadRequest) as caught:
         request_of({'spec_obj': a_spec(**sent)})
     assert str(caught.value) == why

@@ -1,82 +1,182 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller is told when it gets no hosts."""
+"""The fault that a caller is sent for each error, through the dispatcher as it runs."""
 
 from __future__ import annotations
 
+import gc
+import inspect
 import json
 import logging
+import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import oslo_messaging
 import pytest
 from oslo_messaging._drivers.common import serialize_remote_exception
 
-from novasched import errors
+from novasched.conf.errors import ConfigError, NovaschedError
+from novasched.placement.api import OutcomeUnknown
 from novasched.rpc import faults
+from novasched.rpc.heartbeats import RpcHeartbeats
+from novasched.rpc.serializer import Serializer
+from novasched.rpc.server import Dispatcher, SchedulerEndpoint
+from novasched.scheduler import errors
+from novasched.scheduler.model.host import Selection
+from novasched.scheduler.model.request import Request
+from tests.lab.wire import CALLS, context_of
+
+INTERNAL = 'An internal error of the scheduler prevents it.'
+SERVICE = 'A service that the scheduler depends on fails.'
+CONFLICT = 'another process changed the consumer'
 
 
-def failure(error: Exception) -> Any:
-    """What goes over the wire when a method fails with that error."""
+class Failing:
+    """A driver whose every request fails."""
 
-    @faults.answered
-    def method() -> None:
-        raise error
+    def __init__(self, error: Exception) -> None:
+        self._error = error
 
+    def select_destinations(self, request: Request) -> list[list[Selection]]:
+        raise self._error
+
+
+@dataclass(eq=False)
+class Incoming:
+    """A message as oslo.messaging hands it to the dispatcher."""
+
+    message: dict[str, Any]
+    ctxt: dict[str, Any]
+    client_timeout: float | None = None
+
+
+def dispatch(error: Exception) -> Any:
+    """Dispatch a recorded request, which fails with that error."""
+    boot = CALLS['boot']
+    dispatcher = Dispatcher([SchedulerEndpoint(Failing(error))], Serializer(), RpcHeartbeats())
+    message = {key: value for key, value in boot.items() if not key.startswith('_')}
+    return dispatcher.dispatch(Incoming(message, context_of(boot)))
+
+
+def failure(error: Exception) -> tuple[dict[str, Any], str]:
+    """The failure on the wire when a request ends in that error, and its traceback."""
     with pytest.raises(oslo_messaging.ExpectedException) as caught:
-        method()
-    return json.loads(serialize_remote_exception(caught.value.exc_info))
+        dispatch(error)
+    sent = json.loads(serialize_remote_exception(caught.value.exc_info))
+    return sent, ''.join(sent.pop('tb'))
 
 
-@pytest.mark.parametrize('reason', ['There are not enough hosts available.', ''])
-def test_no_valid_host(reason: str) -> None:
-    """nova builds its NoValidHost from class, module, args and kwargs; these are its own."""
-    sent = failure(errors.NoValidHost(reason))
+def nova_fault(name: str, text: str, /, **kwargs: Any) -> dict[str, Any]:
+    """A failure of which nova's client builds that exception of nova's anew."""
+    return {
+        'class': name,
+        'module': 'nova.exception',
+        'message': text,
+        'args': [text],
+        'kwargs': kwargs,
+    }
+
+
+def no_valid_host(reason: str) -> dict[str, Any]:
+    """nova's NoValidHost on the wire."""
     text = f'No valid host was found. {reason}'
-    assert {key: sent[key] for key in sent if key != 'tb'} == {
-        'class': 'NoValidHost',
-        'module': 'nova.exception',
-        'message': text,
-        'args': [text],
-        'kwargs': {'reason': reason, 'code': 500},
-    }
+    return nova_fault('NoValidHost', text, reason=reason, code=500)
 
 
-def test_metric_missing() -> None:
-    """A metric that is required and missing is the fault by which nova says so."""
-    sent = failure(errors.MetricMissing('cpu.percent', 'h', 'n'))
-    text = 'Metric cpu.percent could not be found on the compute host node h.n.'
-    assert {key: sent[key] for key in sent if key != 'tb'} == {
-        'class': 'ComputeHostMetricNotFound',
-        'module': 'nova.exception',
-        'message': text,
-        'args': [text],
-        'kwargs': {'name': 'cpu.percent', 'host': 'h', 'node': 'n', 'code': 404},
-    }
+REFUSED = 'vcpus: str does not fit'
+BAD_REQUEST = {**nova_fault('BadRequest', REFUSED), 'module': errors.__name__}
+LOST = f'Failed to update allocations for consumer c-1. Error: {CONFLICT}'
+MISSING = 'Metric cpu.percent could not be found on the compute host node h.n.'
+CASES: list[tuple[Exception, dict[str, Any], str | None]] = [
+    (errors.NoValidHost('Too few.'), no_valid_host('Too few.'), None),
+    (errors.NoValidHost(), no_valid_host(''), None),
+    (
+        errors.ClaimFailed('c-1', CONFLICT),
+        nova_fault('AllocationUpdateFailed', LOST, consumer_uuid='c-1', error=CONFLICT, code=500),
+        f'ERROR Cannot schedule: {LOST}',
+    ),
+    (
+        errors.MetricMissing('cpu.percent', 'h', 'n'),
+        nova_fault('ComputeHostMetricNotFound', MISSING, name='cpu.percent', host='h', node='n', code=404),
+        f'ERROR Cannot schedule: {MISSING}',
+    ),
+    (errors.Unavailable('away'), no_valid_host(SERVICE), 'ERROR Cannot schedule: away'),
+    (errors.PlacementUnavailable('away'), no_valid_host(SERVICE), 'ERROR Cannot schedule, since Placement fails: away'),
+    (errors.PlacementUnauthorized('401'), no_valid_host(SERVICE), 'ERROR Cannot schedule, since Placement fails: 401'),
+    (OutcomeUnknown('late'), no_valid_host(SERVICE), 'ERROR Cannot schedule, since Placement fails: late'),
+    (errors.DatabaseUnavailable('db: away'), no_valid_host(SERVICE), 'ERROR Cannot schedule, since a database fails: db: away'),
+    (errors.NetworkUnavailable('Neutron: away'), no_valid_host(SERVICE), 'ERROR Cannot schedule, since networks fail: Neutron: away'),
+    (ConfigError('[a] b', 'c', 'bad'), no_valid_host(INTERNAL), 'ERROR Cannot schedule, since an option is wrong: [a] b = c: bad'),
+    (errors.BadPlugin('Own raised KeyError'), no_valid_host(INTERNAL), 'ERROR Cannot schedule, since a plugin fails'),
+    (NovaschedError('x'), no_valid_host(INTERNAL), 'ERROR Exception during message handling'),
+    (KeyError('a bug'), no_valid_host(INTERNAL), 'ERROR Exception during message handling'),
+    (errors.BadRequest(REFUSED), BAD_REQUEST, f'WARNING Message refused: {REFUSED}'),
+    (oslo_messaging.MessagingTimeout('x'), no_valid_host(INTERNAL), 'ERROR Exception during message handling'),
+]  # fmt: skip
+TRACEBACK = (errors.BadPlugin, KeyError, oslo_messaging.MessagingTimeout)
 
 
-def test_no_valid_host_ends_here() -> None:
-    """The traceback that is sent holds the fault alone, not the error behind it."""
-    trace = ''.join(failure(errors.NoValidHost('x'))['tb'])
+@pytest.mark.parametrize(('error', 'sent', 'logged'), CASES, ids=lambda case: type(case).__name__)
+def test_faults(
+    error: Exception, sent: dict[str, Any], logged: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each error reaches a conductor as a fault that it knows, with nothing of an error that
+    is not for users in it; who must act finds the error in the log, a bug with its traceback."""
+    with caplog.at_level(logging.INFO):
+        assert failure(error)[0] == sent
+    assert [f'{each.levelname} {each.getMessage()}' for each in caplog.records] == (
+        [logged] if logged else []
+    )
+    bug = isinstance(error, TRACEBACK) or type(error) is NovaschedError
+    assert [each.exc_info[1] for each in caplog.records if each.exc_info] == [error] * bug
+
+
+def test_each_error_has_its_row() -> None:
+    """An error class that is added says in the table how its callers are answered."""
+    classes = {each for _, each in inspect.getmembers(errors, inspect.isclass)}
+    assert {each for each in classes if issubclass(each, Exception)} <= set(faults.FAULTS)
+    assert {type(error) for error, *_ in CASES} >= set(faults.FAULTS) - {Exception}
+
+
+def test_the_fault_alone_is_sent() -> None:
+    """The traceback that is sent holds the fault, not the error behind it."""
+    _, trace = failure(errors.PlacementUnavailable('http://inside'))
     assert trace.count('Traceback') == 1
-    assert 'novasched.errors' not in trace
+    assert 'novasched.scheduler.errors' not in trace
+    assert 'inside' not in trace
 
 
-def test_bad_request(caplog: pytest.LogCaptureFixture) -> None:
-    """A message that cannot be understood is answered so, and warned about in one line."""
-    with caplog.at_level(logging.WARNING):
-        sent = failure(errors.BadRequest('vcpus: str does not fit'))
-    assert sent['class'] == 'BadRequest'
-    assert sent['message'] == 'vcpus: str does not fit'
-    assert caplog.messages == ['Message refused: vcpus: str does not fit']
-    assert caplog.records[0].exc_info is None
+@pytest.mark.parametrize(
+    ('how', 'refusal'),
+    [
+        ({'method': 'no_such', 'version': '4.5'}, oslo_messaging.NoSuchMethod),
+        ({'version': '9.0'}, oslo_messaging.UnsupportedVersion),
+    ],
+)
+def test_what_is_not_there(how: dict[str, str], refusal: type[Exception]) -> None:
+    """Methods and versions that do not exist are refused by oslo.messaging's own errors."""
+    dispatcher = Dispatcher([SchedulerEndpoint(Failing(KeyError()))], Serializer(), RpcHeartbeats())
+    with pytest.raises(refusal):
+        dispatcher.dispatch(Incoming({'method': 'select_destinations', 'args': {}, **how}, {}))
 
 
-def test_other_errors_are_not_expected() -> None:
-    """An error of this service's own is left for oslo.messaging to log and to answer."""
+class Bug(Exception):
+    """An error to be watched."""
 
-    @faults.answered
-    def method() -> None:
-        raise KeyError('a bug')
 
-    with pytest.raises(KeyError):
-        method()
+def test_an_error_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error holds the frames of its request, and they the hosts: once it is answered,
+    nothing holds it, even if garbage is collected seldom."""
+    monkeypatch.setattr(faults.LOG, 'disabled', True)  # pytest keeps what is logged
+    gc.disable()
+    try:
+        bug = Bug()
+        gone = weakref.ref(bug)
+        try:
+            dispatch(bug)
+        except oslo_messaging.ExpectedException:
+            bug.__traceback__ = None  # this function's frame is in it, too
+        del bug
+        assert gone() is None
+    finally:
+        gc.enable()

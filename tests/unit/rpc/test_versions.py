@@ -1,35 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of each version, by their arguments."""
+"""Calls of each version, by their arguments; the dicts of 4.0, which came from Kilo to the releases
+that were held back to it."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from novasched import objects
-from novasched.errors import BadRequest
-from novasched.rpc.versions import LATEST, Call, read, take
+from novasched.rpc import decode, versions, wire
+from novasched.rpc.versions import Call, read
+from novasched.scheduler.errors import BadRequest
+from novasched.scheduler.model.flavor import Flavor, Image
+from novasched.scheduler.model.numa import GuestCell, GuestTopology
+from novasched.scheduler.model.pci import PciRequest
+from novasched.scheduler.model.request import Destination, InstanceGroup, Request, Retry
+from tests.lab.wire import CONTEXT, FLAVOR, MADE, decoded, primitive
 
-SPEC = objects.RequestSpec()
-DICTS: dict[str, Any] = {'request_spec': {'num_instances': 1}, 'filter_properties': {}}
+SPEC = wire.RequestSpec()
 
 
 @pytest.mark.parametrize(
     ('arguments', 'call'),
     [
-        (DICTS, Call(**DICTS)),
-        ({'spec_obj': SPEC}, Call(SPEC)),
-        ({'spec_obj': SPEC, 'instance_uuids': ['a', 'b']}, Call(SPEC, instance_uuids=('a', 'b'))),
-        ({'spec_obj': SPEC, 'instance_uuids': None}, Call(SPEC)),
+        ({'spec_obj': SPEC}, Call(SPEC, (1, 15))),
+        ({'spec_obj': SPEC, 'instance_uuids': ['a', 'b']}, Call(SPEC, (1, 15), instance_uuids=('a', 'b'))),
+        ({'spec_obj': SPEC, 'instance_uuids': None}, Call(SPEC, (1, 15))),
         ({'spec_obj': SPEC, 'instance_uuids': ['a'], 'return_objects': True, 'return_alternates': True},
-         Call(SPEC, instance_uuids=('a',), return_objects=True, return_alternates=True)),
+         Call(SPEC, (1, 15), instance_uuids=('a',), return_objects=True, return_alternates=True)),
         ({'spec_obj': SPEC, 'instance_uuids': ['a'], 'return_objects': True, 'return_alternates': False},
-         Call(SPEC, instance_uuids=('a',), return_objects=True)),
+         Call(SPEC, (1, 15), instance_uuids=('a',), return_objects=True)),
         ({'spec_obj': SPEC, 'instance_uuids': ['a'], 'return_objects': False, 'return_alternates': True},
-         Call(SPEC, instance_uuids=('a',))),
+         Call(SPEC, (1, 15), instance_uuids=('a',))),
     ],
-    ids=['4.0', '4.3', '4.4', '4.4 without claim', '4.5', '4.5 one host', '4.5 no objects'],
+    ids=['4.3', '4.4', '4.4 without claim', '4.5', '4.5 one host', '4.5 no objects'],
 )  # fmt: skip
 def test_read(arguments: dict[str, Any], call: Call) -> None:
     """Each version's arguments are one call; alternates come as objects or not at all."""
@@ -44,7 +50,7 @@ def test_read(arguments: dict[str, Any], call: Call) -> None:
         ({'request_spec': [], 'filter_properties': {}}, 'without spec_obj, request_spec must be a dict, not list'),
         ({'spec_obj': None}, 'spec_obj must be a RequestSpec, not NoneType'),
         ({'spec_obj': {'flavor': 1}}, 'spec_obj must be a RequestSpec, not dict'),
-        ({'spec_obj': objects.Flavor()}, 'spec_obj must be a RequestSpec, not Flavor'),
+        ({'spec_obj': wire.Flavor()}, 'spec_obj must be a RequestSpec, not Flavor'),
         ({'spec_obj': SPEC, 'instance_uuids': 'abc'}, 'instance_uuids is not a list of texts'),
         ({'spec_obj': SPEC, 'instance_uuids': [1]}, 'instance_uuids is not a list of texts'),
         ({'spec_obj': SPEC, 'zeal': 1, 'haste': 2}, 'select_destinations does not take haste, zeal'),
@@ -57,25 +63,212 @@ def test_read_refuses(arguments: dict[str, Any], why: str) -> None:
     assert str(caught.value) == why
 
 
-def test_take() -> None:
-    """A cast's arguments come in the order of the table."""
-    assert take('delete_instance_info', {'instance_uuid': 'u', 'host_name': 'h'}) == ['h', 'u']
+TYPE: dict[str, Any] = {
+    'id': 3, 'name': 'm1.small', 'flavorid': '2', 'vcpus': 1, 'memory_mb': 2048, 'root_gb': 20,
+    'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1.0, 'vcpu_weight': 0, 'disabled': False,
+    'is_public': True, 'extra_specs': {'hw:cpu_policy': 'dedicated'}, 'deleted': False,
+    'created_at': None, 'updated_at': None, 'deleted_at': None,
+}  # fmt: skip
+SMALL = Flavor(
+    name='m1.small', flavorid='2', id=3, vcpus=1, memory_mb=2048, root_gb=20,
+    extra_specs={'hw:cpu_policy': 'dedicated'},
+)  # fmt: skip
+CELL: dict[str, Any] = {
+    'id': 0, 'cpuset': [0, 1], 'memory': 512, 'pagesize': 4, 'cpu_topology': None,
+    'cpu_pinning_raw': None,
+}  # fmt: skip
+TOPOLOGY = GuestTopology((GuestCell(id=0, cpuset=frozenset({0, 1}), memory=512, pagesize=4),))
+DEVICES: dict[str, Any] = {
+    'count': 1, 'spec': [{'vendor_id': '8086'}], 'alias_name': 'nic', 'is_new': False,
+    'request_id': None,
+}  # fmt: skip
+
+
+def request_of(
+    filters: dict[str, Any] | None = None, /, instance: Any = None, **spec: Any
+) -> Request:
+    """The request that the two dicts become."""
+    request_spec = {'instance_type': TYPE, 'instance_properties': instance, **spec}
+    arguments = decoded({'request_spec': request_spec, 'filter_properties': filters or {}})
+    return decode.request(versions.read(arguments), CONTEXT)
+
+
+def test_kilo() -> None:
+    """Plain dicts through and through, as a build in Kilo sends them."""
+    instance: dict[str, Any] = {
+        'uuid': 'u1', 'project_id': 'p', 'user_id': 'u', 'availability_zone': 'az',
+        'numa_topology': None, 'pci_requests': None, 'system_metadata': {}, 'os_type': None,
+    }  # fmt: skip
+    image = {
+        'id': 'i', 'name': None, 'status': 'active', 'size': 25165824, 'disk_format': 'ami',
+        'container_format': 'ami', 'min_ram': 0, 'min_disk': '0', 'is_public': True,
+        'created_at': '2015-04-30T00:00:00.000000',
+        'properties': {'architecture': 'x86_64', 'hypervisor_type': 'qemu', 'os_distro': 'x'},
+    }  # fmt: skip
+    filters: dict[str, Any] = {
+        'scheduler_hints': {'same_host': 'u2'}, 'force_hosts': ['h'], 'limits': {'memory_mb': 3},
+        'retry': {'num_attempts': 1, 'hosts': [], 'exc': None}, 'config_drive': '',
+    }  # fmt: skip
+    assert request_of(filters, instance=instance, image=image, num_instances=2) == Request(
+        flavor=SMALL,
+        instance_uuid='u1',
+        num_instances=2,
+        project_id='p',
+        user_id='u',
+        request_id=CONTEXT.request_id,
+        availability_zone='az',
+        image=Image(
+            id='i',
+            disk_format='ami',
+            container_format='ami',
+            size=25165824,
+            properties={'hw_architecture': 'x86_64', 'img_hv_type': 'qemu', 'os_distro': 'x'},
+        ),
+        scheduler_hints={'same_host': ('u2',)},
+        force_hosts=('h',),
+        retry=Retry(),
+    )
+
+
+def test_held_back() -> None:
+    """A release that is held back to 4.0 says in dicts what it says in a RequestSpec,
+    but for what they have no room for."""
+    made = MADE['held back to 4.0']
+    call = versions.read(decoded(made))
+    request = decode.request(call, CONTEXT)
+    spec = decode.request(versions.read(decoded(MADE['everything'])), CONTEXT)
+    same = (
+        'flavor', 'instance_uuid', 'num_instances', 'project_id', 'user_id', 'availability_zone',
+        'scheduler_hints', 'requested_destination', 'ignore_hosts', 'force_hosts', 'force_nodes',
+        'retry', 'pci_requests',
+    )  # fmt: skip
+    assert {name: getattr(request, name) for name in same} == {
+        name: getattr(spec, name) for name in same
+    }
+    assert request.instance_group is not None
+    assert spec.instance_group is not None
+    assert request.instance_group == replace(spec.instance_group, name=None, rules={})
+    assert request.image is not None
+    assert request.image.properties['traits_required'] == ['HW_CPU_X86_AVX2']
+    assert request.numa_topology is not None
+    assert request.numa_topology.cells[0].pcpuset == {0, 1, 2, 3}
+    assert (request.instance_uuids, request.return_alternates) == (None, False)
+    assert call.spec_version == (0,)
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'why'),
+    'sent',
     [
-        ({'host_name': 'h'}, 'delete_instance_info lacks instance_uuid'),
-        ({'host_name': 'h', 'instance_uuid': 'u', 'x': 1}, 'delete_instance_info does not take x'),
+        {'cells': [CELL], 'instance_uuid': 'u1'},
+        primitive('InstanceNUMATopology', '1.1', cells=[primitive('InstanceNUMACell', '1.2', **CELL)]),
+        json.dumps(primitive('InstanceNUMATopology', '1.1', cells=[primitive('InstanceNUMACell', '1.2', **CELL)])),
+        {'cells': [primitive('InstanceNUMACell', '1.2', **CELL)]},
     ],
+    ids=['dict', 'object', 'text', 'dict of objects'],
+)  # fmt: skip
+def test_numa_topology(sent: Any) -> None:
+    """The guest's topology in each form that a release gave it."""
+    assert request_of(instance={'numa_topology': sent}).numa_topology == TOPOLOGY
+
+
+@pytest.mark.parametrize(
+    'sent',
+    [
+        {'instance_uuid': 'u1', 'requests': [DEVICES]},
+        primitive('InstancePCIRequests', '1.1', requests=[primitive('InstancePCIRequest', '1.1', **DEVICES)]),
+    ],
+    ids=['dict', 'object'],
+)  # fmt: skip
+def test_pci_requests(sent: Any) -> None:
+    """PCI requests in each form that a release gave them."""
+    expected = (PciRequest(count=1, spec=({'vendor_id': '8086'},), alias_name='nic'),)
+    assert request_of(instance={'pci_requests': sent}).pci_requests == expected
+
+
+@pytest.mark.parametrize(
+    ('sent', 'flavor'),
+    [(TYPE, SMALL), (FLAVOR, Flavor(vcpus=2, memory_mb=512, root_gb=1))],
+    ids=['dict', 'object'],
 )
-def test_take_refuses(arguments: dict[str, Any], why: str) -> None:
-    """A cast with other arguments than the table's is refused."""
+def test_flavor(sent: Any, flavor: Flavor) -> None:
+    """The flavor in each form that a release gave it."""
+    assert request_of(instance_type=sent).flavor == flavor
+
+
+PROPERTIES = primitive('ImageMetaProps', '1.12', hw_architecture='x86_64')
+X86 = {'hw_architecture': 'x86_64'}
+
+
+@pytest.mark.parametrize(
+    ('sent', 'image'),
+    [
+        (None, None),
+        ({}, None),
+        ({'id': 'i'}, Image(id='i')),
+        ({'id': 'i', 'properties': None}, Image(id='i')),
+        ({'properties': {'architecture': 'x86_64'}}, Image(properties=X86)),
+        ({'properties': {'architecture': 'i686', 'hw_architecture': 'x86_64'}}, Image(properties=X86)),
+        ({'properties': {'hypervisor_version_requires': '>=6'}}, Image(properties={'img_hv_requested_version': '>=6'})),
+        ({'properties': {'unheard_of': ['x']}}, Image(properties={'unheard_of': ['x']})),
+        ({'id': 'i', 'properties': PROPERTIES}, Image(id='i', properties=X86)),
+        (primitive('ImageMeta', '1.7', id='i', properties=PROPERTIES), Image(id='i', properties=X86)),
+    ],
+)  # fmt: skip
+def test_image(sent: Any, image: Image | None) -> None:
+    """The image in each form that a release gave it, its properties by their new names."""
+    assert request_of(image=sent).image == image
+
+
+@pytest.mark.parametrize(
+    ('filters', 'field', 'expected'),
+    [
+        ({'scheduler_hints': {'group': 'g', 'same_host': ['a', 'b']}}, 'scheduler_hints', {'group': ('g',), 'same_host': ('a', 'b')}),
+        ({'scheduler_hints': None}, 'scheduler_hints', {}),
+        ({'scheduler_hints': {'a': 'plain', 'b': ['x', 7], 'c': None}}, 'scheduler_hints', {'a': ('plain',), 'b': ('x', '7')}),
+        ({'scheduler_hints': {'a': 7, 'b': [True]}}, 'scheduler_hints', {'a': ('7',), 'b': ('true',)}),
+        ({'scheduler_hints': {'query': {'and': [1]}}}, 'scheduler_hints', {'query': ('{"and": [1]}',)}),
+        ({'force_hosts': ['h'], 'force_nodes': None}, 'force_hosts', ('h',)),
+        ({'ignore_hosts': ['h']}, 'ignore_hosts', ('h',)),
+        ({'retry': {}}, 'retry', None),
+        ({'retry': {'num_attempts': 2, 'hosts': [['h', 'n'], ['h2', None]]}}, 'retry', Retry(2, (('h', 'n'), ('h2', None)))),
+        ({'group_updated': True, 'group_policies': ['affinity'], 'group_hosts': ['h'], 'group_members': ['m']}, 'instance_group',
+         InstanceGroup(policy='affinity', hosts=frozenset({'h'}), members=frozenset({'m'}))),
+        ({'group_updated': True, 'group_policies': [], 'group_hosts': []}, 'instance_group', InstanceGroup()),
+        ({'group_hosts': ['h']}, 'instance_group', None),
+        ({'instance_group': primitive('InstanceGroup', '1.10', policies=['affinity'])}, 'instance_group', InstanceGroup(policy='affinity')),
+        ({'requested_destination': primitive('Destination', '1.0', host='h', node=None)}, 'requested_destination', Destination(host='h')),
+        ({'requested_destination': None}, 'requested_destination', None),
+    ],
+)  # fmt: skip
+def test_filter_properties(filters: dict[str, Any], field: str, expected: Any) -> None:
+    """A key of the second dict means the same as the field of a RequestSpec."""
+    assert getattr(request_of(filters), field) == expected
+
+
+@pytest.mark.parametrize(
+    ('filters', 'spec', 'why'),
+    [
+        ({}, {'instance_type': None}, 'the request has no flavor'),
+        ({}, {'instance_type': {}}, 'the request has no flavor'),
+        ({}, {'instance_type': 'm1.small'}, 'Flavor 1.2 has no fields but str'),
+        ({}, {'instance_type': {**TYPE, 'vcpus': {}}}, 'Flavor 1.2, vcpus: dict does not fit'),
+        ({}, {'instance_type': primitive('Selection', '1.1')}, 'RequestSpec 1.15, flavor: Selection does not fit'),
+        ({}, {'instance': ['u1']}, 'instance_properties must be a dict, not list'),
+        ({}, {'instance': {'numa_topology': '{'}}, 'an object is wanted, not a text that is no JSON'),
+        ({}, {'instance': {'numa_topology': {'cells': 3}}}, 'cells must be a list, not int'),
+        ({}, {'instance': {'numa_topology': {'cells': [{'cpuset': '0-1'}]}}}, 'InstanceNUMACell 1.6, cpuset: str does not fit'),
+        ({}, {'instance': {'pci_requests': [1]}}, 'InstancePCIRequests 1.1 has no fields but list'),
+        ({}, {'image': 'i'}, 'RequestSpec 1.15, image: an object is wanted, not str'),
+        ({}, {'image': {'properties': 'x'}}, 'ImageMeta 1.8, properties: an object is wanted, not str'),
+        ({}, {'num_instances': 'many'}, 'RequestSpec 1.15, num_instances: str does not fit'),
+        ({'retry': [1]}, {}, 'retry must be a dict, not list'),
+        ({'retry': {'hosts': ['h', 3]}}, {}, 'retry: hosts is no list of pairs'),
+        ({'force_hosts': 'h'}, {}, 'RequestSpec 1.15, force_hosts: str does not fit'),
+        ({'instance_group': {'policy': 'x'}}, {}, 'RequestSpec 1.15, instance_group: a dict without nova_object.name and nova_object.version is no object'),
+    ],
+)  # fmt: skip
+def test_dicts_refused(filters: dict[str, Any], spec: dict[str, Any], why: str) -> None:
+    """Dicts that cannot be read are refused with a text that names the part."""
     with pytest.raises(BadRequest) as caught:
-        take('delete_instance_info', arguments)
+        request_of(filters, **spec)
     assert str(caught.value) == why
-
-
-def test_latest() -> None:
-    """A client of Queens and later finds the version that it asks for."""
-    assert LATEST == '4.5'

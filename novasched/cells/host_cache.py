@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hosts of one cell in memory."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from novasched.cells import rows
+from novasched.cells.change_tracking import ChangeTrackedTable, plain_row
+from novasched.cells.mappings import Cell
+from novasched.cells.servicegroup import COMPUTE, ServiceGroup
+from novasched.conf.settings import Settings
+from novasched.scheduler.model.host import Host, Service
+
+LOG = logging.getLogger('nova.scheduler.host_manager')
+
+NO_SERVICE = Service('')
+"""The service of a host while its record is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellState:
+    """A cell at one moment.
+
+    :ivar hosts: by compute node UUID, without aggregates and instances.
+    :ivar instances: rows of the instances of pending claims, by UUID.
+    :ivar changes: the number of rows that were new, changed or gone.
+    """
+
+    hosts: Mapping[str, Host]
+    instances: Mapping[str, Any] = field(default_factory=dict)
+    changes: int = 0
+
+
+class CellHostCache:
+    """Keeps the hosts of a cell up to date. A host is the same object as long as nothing about
+    it changes, and so is the mapping of all hosts."""
+
+    def __init__(self, cell: Cell, settings: Settings, group: ServiceGroup) -> None:
+        self.cell = cell
+        self.settings = settings
+        self._group = group
+        self._base = cell.database
+        self._nodes = ChangeTrackedTable(
+            self._base, 'compute_nodes', rows.COMPUTE_NODE_COLUMNS, self._host
+        )
+        self._records = ChangeTrackedTable(
+            self._base, 'services', rows.SERVICE_COLUMNS, plain_row, binary=COMPUTE
+        )
+        self._down: frozenset[int] = frozenset()
+        self._records_changed = False
+        self._services: dict[str, Service] = {}
+        self._hosts: Mapping[str, Host] = {}
+        self._uuids: dict[int, str] = {}
+        self._refreshing = threading.Lock()
+        self._changes = 0
+        # Changes that are not in _hosts yet: nodes by id, services by host name.
+        self._changed_nodes: set[int] = set()
+        self._changed_services: set[str] = set()
+
+    def refresh(self, now: datetime, pending: Collection[str] = ()) -> CellState:
+        """The hosts as of now, and the instances with these UUIDs.
+
+        :raises DatabaseUnavailable: the cell does not answer.
+        :raises TimeoutError: an earlier refresh still waits for it.
+        """
+        if not self._refreshing.acquire(blocking=False):
+            raise TimeoutError(self.cell.uuid)
+        try:
+            # Before the nodes: an instance that is seen on its host is included in what is read
+            # of that host afterwards.
+            instances = self._read_instances(pending) if pending else {}
+            self._base.read(lambda connection: self._read(connection, now))
+            self._rebuild()
+            changes, self._changes = self._changes, 0
+            return CellState(self._hosts, instances, changes)
+        finally:
+            self._refreshing.release()
+
+    def _read_instances(self, uuids: Collection[str]) -> dict[str, Any]:
+        """Rows of instances by UUID, also of those that are deleted."""
+
+        def read(connection: sa.Connection) -> dict[str, Any]:
+            table = self._base.table('instances')
+            columns = [table.c[name] for name in rows.PENDING_INSTANCE_COLUMNS]
+            select = sa.select(*columns).where(table.c.uuid.in_(uuids))
+            return {row.uuid: row for row in connection.execute(select)}
+
+        return self._base.read(read)
+
+    def _read(self, connection: sa.Connection, now: datetime) -> None:
+        """Read all changes; can be repeated wherever it has failed."""
+        if changed := self._records.refresh(connection):
+            self._records_changed = True
+            self._changes += len(changed)
+        records = self._records.values
+        down = self._group.down(self._base, connection, COMPUTE, records, now)
+        if self._records_changed or down != self._down:
+            self._update_services(records, down)
+        changed = self._nodes.refresh(connection)
+        self._changes += len(changed)
+        self._changed_nodes.update(changed)
+
+    def _update_services(self, records: Mapping[int, Any], down: frozenset[int]) -> None:
+        before, self._down, self._records_changed = self._services, down, False
+        self._services = {
+            row.host: rows.service(row, up=row.id not in down) for row in records.values()
+        }
+        names = before.keys() | self._services.keys()
+        self._changed_services |= {
+            name for name in names if before.get(name) != self._services.get(name)
+        }
+
+    def _rebuild(self) -> None:
+        """Rebuild the hosts whose node or service has changed."""
+        stale = set(self._changed_nodes)
+        if self._changed_services:
+            nodes = self._nodes.values.items()
+            stale |= {id for id, node in nodes if node and node.host in self._changed_services}
+        if stale:
+            hosts = dict(self._hosts)
+            for id in stale & self._uuids.keys():
+                hosts.pop(self._uuids.pop(id), None)
+            for id in stale & self._nodes.values.keys():
+                if host := self._with_service(self._nodes.values[id]):
+                    hosts[host.uuid] = host
+                    self._uuids[id] = host.uuid
+            self._hosts = hosts
+        self._changed_nodes.clear()
+        self._changed_services.clear()
+
+    def _with_service(self, node: Host | None) -> Host | None:
+        if node is None:
+            return None
+        service = self._services.get(node.host)
+        if service is None:
+            LOG.warning('No compute service record found for host %s', node.host)
+            return None
+        return replace(node, service=service)
+
+    def _host(self, row: Any) -> Host | None:
+        """A compute node as a host without its service; None if there is nothing to read."""
+        try:
+            return rows.host(row, self.cell.uuid, NO_SERVICE, self.settings)
+        except (TypeError, ValueError, RecursionError) as error:
+            LOG.warning('Compute node %s cannot be read: %s', row.hypervisor_hostname, error)
+            return None

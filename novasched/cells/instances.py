@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instances in the cells, and flavors in the API database, for the few requests that need them.
+
+A request mostly needs a few instances that it names: those are read by their UUIDs. Where all
+instances on a host count, requests at the same time share a reading.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent import futures
+from dataclasses import replace
+from itertools import islice
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from novasched.cells import rows
+from novasched.cells.database import Database
+from novasched.cells.mappings import CELL0, Cell, Cells, no_answer, scatter_gather
+from novasched.concurrency.single_flight import SingleFlight
+from novasched.scheduler.errors import DatabaseUnavailable
+from novasched.scheduler.model.flavor import Flavor
+from novasched.scheduler.model.host import Host, Instance
+from novasched.scheduler.model.image_properties import from_system_metadata
+from novasched.scheduler.ports import InstanceState
+
+READING_THREADS = 64
+
+NAMES_PER_QUERY = 1000
+"""Names in one statement. For more hosts than that, reading all instances is cheaper."""
+
+ROWS_PER_FETCH = 1000
+"""Rows in memory while a table is read."""
+
+FINISHED_MIGRATIONS = ('done', 'completed', 'confirmed', 'reverted', 'failed', 'error', 'cancelled')
+"""Statuses of migrations that are over. An evacuation resets the instance's task before it sets
+its host, and ends its migration only after that."""
+
+SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
+"""Columns of flavors in which null stands for 0."""
+
+InstancesByHost = Mapping[str, Mapping[str, Instance]]
+"""Instances by host name, and by UUID."""
+
+Item = TypeVar('Item')
+
+
+class HostInstances:
+    """Adds instances to hosts. Hosts of cells that fail are left out."""
+
+    def __init__(self, cells: Cells, timeout: float, pool: futures.Executor) -> None:
+        self._cells, self._timeout, self._pool = cells, timeout, pool
+        self._reading_pool = futures.ThreadPoolExecutor(
+            READING_THREADS, thread_name_prefix='instances'
+        )
+        self._readers: dict[tuple[Cell, bool], InstanceReader] = {}
+
+    def close(self) -> None:
+        """Start no more readings."""
+        self._reading_pool.shutdown(wait=False, cancel_futures=True)
+
+    def forget(self) -> None:
+        """Forget cells that are gone."""
+        self._readers = {}
+
+    def add_named(self, hosts: Mapping[str, Host], uuids: Collection[str]) -> Mapping[str, Host]:
+        """The hosts with those of the instances with these UUIDs that are on them.
+
+        :raises DatabaseUnavailable: no cell answers.
+        """
+        cells = self._cells_of(hosts)
+        by_cell = self._read(cells, lambda cell: named_instances(cell.database, uuids), self._pool)
+        if len(by_cell) < len(cells):
+            hosts = {uuid: host for uuid, host in hosts.items() if host.cell_uuid in by_cell}
+        changed = {
+            uuid: replace(host, instances=by_cell[host.cell_uuid][host.host])
+            for uuid, host in hosts.items()
+            if host.host in by_cell[host.cell_uuid]
+        }
+        return {**hosts, **changed} if changed else hosts
+
+    def add_all(self, hosts: Mapping[str, Host], images: bool, moment: float) -> Mapping[str, Host]:
+        """The hosts with all instances that are on them at that moment or later.
+
+        :raises DatabaseUnavailable: no cell answers.
+        """
+        names: dict[str, set[str]] = defaultdict(set)
+        for host in hosts.values():
+            names[host.cell_uuid].add(host.host)
+
+        def read(cell: Cell) -> InstancesByHost:
+            reader = InstanceReader(cell.database, images)
+            reader = self._readers.setdefault((cell, images), reader)
+            return reader.on(names[cell.uuid], moment)
+
+        by_cell = self._read(self._cells_of(hosts), read, self._reading_pool)
+        return {
+            uuid: replace(host, instances=by_cell[host.cell_uuid].get(host.host, {}))
+            for uuid, host in hosts.items()
+            if host.cell_uuid in by_cell
+        }
+
+    def _cells_of(self, hosts: Mapping[str, Host]) -> list[Cell]:
+        uuids = {host.cell_uuid for host in hosts.values()}
+        return [cell for cell in self._cells.all() if cell.uuid in uuids]
+
+    def _read(
+        self,
+        cells: Sequence[Cell],
+        read: Callable[[Cell], InstancesByHost],
+        pool: futures.Executor,
+    ) -> Mapping[str, InstancesByHost]:
+        answers = scatter_gather(pool, cells, read, self._timeout)
+        if cells and not answers:
+            raise no_answer(cells)
+        return {cell.uuid: instances for cell, instances in answers}
+
+
+def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:
+    """The instances with these UUIDs that are on a host.
+
+    :raises DatabaseUnavailable: the cell does not answer.
+    """
+    valid = sorted(filter(_may_be_uuid, uuids))
+    if not valid:
+        return {}
+
+    def work(connection: sa.Connection) -> InstancesByHost:
+        uuid = base.table('instances').c.uuid
+        by_host: dict[str, dict[str, Instance]] = {}
+        for chunk in _chunks(valid, NAMES_PER_QUERY):
+            _add_instances(connection, _select_on_hosts(base).where(uuid.in_(chunk)), by_host)
+        return by_host
+
+    return base.read(work)
+
+
+class InstanceReader:
+    """Reads all instances on hosts of a cell.
+
+    There is one reading at a time, of the hosts that any request waits for when it begins. It
+    is forgotten when no request waits any more: an instance takes about 180 bytes, more with
+    an image that is like no other.
+
+    :param images: read the properties of the instances' images, too.
+    """
+
+    def __init__(self, base: Database, images: bool) -> None:
+        self._base = base
+        self._images = images
+        self._lock = threading.Lock()
+        self._waiting: dict[object, Set[str]] = {}
+        self._flights = SingleFlight(self._read)
+
+    def on(self, hosts: Set[str], moment: float) -> InstancesByHost:
+        """The instances on these hosts, and perhaps on others, as they were at that moment
+        (monotonic seconds) or later.
+
+        :raises DatabaseUnavailable: the cell does not answer.
+        """
+        request = object()
+        with self._lock:
+            self._waiting[request] = hosts
+            flights = self._flights
+        try:
+            read, instances = flights.at_least(moment)
+            if read is not None and not hosts <= read:
+                _, instances = flights.at_least()
+            return instances
+        finally:
+            with self._lock:
+                del self._waiting[request]
+                if not self._waiting:
+                    self._flights = SingleFlight(self._read)
+
+    def _read(self) -> tuple[Set[str] | None, InstancesByHost]:
+        """The hosts of a reading, None for all of the cell, and the instances on them."""
+        with self._lock:
+            names = frozenset[str]().union(*self._waiting.values())
+        hosts = names if len(names) <= NAMES_PER_QUERY else None
+        return hosts, self._base.read(lambda connection: self._instances(connection, hosts))
+
+    def _instances(self, connection: sa.Connection, hosts: Set[str] | None) -> InstancesByHost:
+        select = _select_on_hosts(self._base)
+        if hosts is not None:
+            select = select.where(self._base.table('instances').c.host.in_(hosts))
+        by_host: dict[str, dict[str, Instance]] = {}
+        _add_instances(connection, select, by_host)
+        if self._images:
+            _add_images(connection, self._base, by_host)
+        return by_host
+
+
+def _may_be_uuid(text: str) -> bool:
+    """False for texts that no row can hold: hints are free text, and databases refuse
+    statements with some characters."""
+    return 0 < len(text) <= 36 and text.isascii() and text.isprintable()
+
+
+def _select_on_hosts(base: Database) -> sa.Select[Any]:
+    return base.select('instances', rows.INSTANCE_COLUMNS).where(
+        base.table('instances').c.host.is_not(None)
+    )
+
+
+def _add_instances(
+    connection: sa.Connection, select: sa.Select[Any], by_host: dict[str, dict[str, Instance]]
+) -> None:
+    """Read instances row after row, so that few rows are in memory at the same time. Equal
+    names and numbers are the same object."""
+    interned: dict[Any, Any] = {}
+    for uuid, host, project, flavor in connection.execute(
+        select, execution_options={'yield_per': ROWS_PER_FETCH}
+    ):
+        instance = Instance(
+            uuid, interned.setdefault(project, project), interned.setdefault(flavor, flavor)
+        )
+        by_host.setdefault(host, {})[uuid] = instance
+
+
+def _add_images(
+    connection: sa.Connection, base: Database, by_host: Mapping[str, dict[str, Instance]]
+) -> None:
+    """Give the instances the properties of their images; equal ones are the same object."""
+    table = base.table('instance_system_metadata')
+    select = base.select('instance_system_metadata', rows.SYSTEM_METADATA_COLUMNS).where(
+        table.c.key.startswith('image_', autoescape=True)
+    )
+    interned: dict[Any, Mapping[str, Any]] = {}
+    pairs = ((instances, uuid) for instances in by_host.values() for uuid in instances)
+    for chunk in _chunks(pairs, NAMES_PER_QUERY):
+        metadata: dict[str, dict[str, str]] = {uuid: {} for _, uuid in chunk}
+        for row in connection.execute(select.where(table.c.instance_uuid.in_(metadata))):
+            if row.instance_uuid in metadata:
+                metadata[row.instance_uuid][row.key] = row.value
+        for instances, uuid in chunk:
+            if texts := metadata[uuid]:
+                content = frozenset(texts.items())
+                if content not in interned:
+                    interned[content] = from_system_metadata(texts)
+                instance = instances[uuid]
+                instances[uuid] = Instance(
+                    uuid, instance.project_id, instance.instance_type_id, interned[content]
+                )
+
+
+def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+class InstanceStates:
+    """Reads one instance, before its allocations are deleted in Placement. Implements
+    :class:`novasched.scheduler.ports.Instances`."""
+
+    def __init__(self, cells: Cells) -> None:
+        self.cells = cells
+
+    def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
+        """See :class:`novasched.scheduler.ports.Instances`.
+
+        :raises DatabaseUnavailable: a database does not answer, or lacks the instance's row.
+        """
+        mapping = self.cells.api.read(self._mapping(uuid))
+        if mapping is None:
+            return None
+        if mapping.cell_id is None:
+            return InstanceState(building=True)
+        if mapping.uuid == CELL0:
+            return InstanceState(gone=True)
+        cell = self.cells.get(mapping.uuid)
+        if cell is None:
+            raise DatabaseUnavailable(f'the cell of instance {uuid} is not known')
+        return _state(cell.database, uuid, providers)
+
+    def _mapping(self, uuid: str) -> Callable[[sa.Connection], Any]:
+        def read(connection: sa.Connection) -> Any:
+            api = self.cells.api
+            mappings, cells = api.table('instance_mappings'), api.table('cell_mappings')
+            select = (
+                sa.select(mappings.c.cell_id, cells.c.uuid)
+                .select_from(mappings.outerjoin(cells, cells.c.id == mappings.c.cell_id))
+                .where(mappings.c.instance_uuid == uuid)
+            )
+            return connection.execute(select).first()
+
+        return read
+
+
+def _state(base: Database, uuid: str, providers: Collection[str]) -> InstanceState:
+    """The instance in its cell, all of it at one moment."""
+
+    def read(connection: sa.Connection) -> tuple[Any, list[Any], list[Any]]:
+        table, nodes = base.table('instances'), base.table('compute_nodes')
+        names = ('host', 'task_state', 'vm_state', 'deleted', 'hidden')
+        columns = [table.c[x] if x in table.c else sa.null().label(x) for x in names]
+        row = connection.execute(sa.select(*columns).where(table.c.uuid == uuid)).first()
+        migrations = base.select('migrations', ('status',), instance_uuid=uuid)
+        hosts = base.select('compute_nodes', ('host',)).where(nodes.c.uuid.in_(providers))
+        return row, [*connection.execute(migrations)], [*connection.execute(hosts)]
+
+    row, migrations, hosts = base.read(read)
+    if row is None:
+        raise DatabaseUnavailable(f'{base.name} has no instance {uuid}')
+    unfinished = [x.status for x in migrations if x.status not in FINISHED_MIGRATIONS]
+    migration = 'cross-cell migration' if row.hidden else next(iter(unfinished), None)
+    return InstanceState(
+        building=row.vm_state == 'building',
+        gone=bool(row.deleted),
+        host=row.host,
+        task=row.task_state or migration,
+        hosts=frozenset(node.host for node in hosts),
+    )
+
+
+def find_flavor(api: Database, name: str) -> Flavor | None:
+    """The flavor of that id, or else of that name; None if there is none.
+
+    :raises DatabaseUnavailable: the API database does not answer.
+    """
+    for column in ('flavorid', 'name'):
+        columns = ('id', 'name', 'flavorid', *SIZES)
+        for row in api.rows('flavors', columns, **{column: name}):
+            extra_specs = api.rows('flavor_extra_specs', ('key', 'value'), flavor_id=row.id)
+            return Flavor(
+                id=row.id,
+                name=row.name,
+                flavorid=row.flavorid,
+                extra_specs={x.key: x.value for x in extra_specs if x.value is not None},
+                **{size: getattr(row, size) or 0 for size in SIZES},
+            )
+    return None

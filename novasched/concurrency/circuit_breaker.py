@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A circuit breaker: a service that does not answer is not asked until a probe is answered."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from novasched.concurrency import backoff
+
+FIRST_PROBE_S, LAST_PROBE_S = 1.0, 30.0
+"""Seconds between probes, at first and in the end."""
+
+
+class CircuitBreaker:
+    """Tells callers whether the circuit to a service is open, and why.
+
+    One slow answer does not open it while others are answered: it opens if no call was answered
+    since the failed one began, or if none is while a probe fails. A thread probes then, with
+    back-off, and closes it at the first answer.
+    """
+
+    def __init__(
+        self,
+        probe: Callable[[], object],
+        errors: type[Exception] | tuple[type[Exception], ...],
+        first: float = FIRST_PROBE_S,
+        last: float = LAST_PROBE_S,
+        on_change: Callable[[str | None], object] = lambda reason: None,
+    ) -> None:
+        """:param probe: asks for something small, and raises one of ``errors`` while there is
+        no answer.
+        :param on_change: is called with the reason when the circuit opens, and with None when a
+            probe closes it.
+        """
+        self._probe = probe
+        self._errors = errors
+        self._on_change = on_change
+        self._first, self._last = first, last
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._closed = threading.Event()
+        self._closed.set()
+        self._probing = False
+        self._last_success = -math.inf
+        self._reason: str | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """The failure for which the circuit is open; None while it is closed."""
+        return self._reason
+
+    def wait_closed(self, seconds: float) -> bool:
+        """Wait until the circuit is closed; False if it stays open for that long."""
+        return self._closed.wait(seconds)
+
+    def succeeded(self) -> None:
+        """Note that a call was answered just now."""
+        self._last_success = time.monotonic()
+
+    def failed(self, reason: str, began: float) -> None:
+        """Note that a call has waited in vain since ``began`` (monotonic seconds)."""
+        with self._lock:
+            if self._probing or self._stopped.is_set():
+                return
+            self._probing = True
+        self._open_unless_succeeded(reason, began)
+        threading.Thread(
+            target=self._probe_until_answered, args=(reason,), name='breaker', daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        """Probe no more, and let no caller wait."""
+        self._stopped.set()
+        self._closed.set()
+
+    def _open_unless_succeeded(self, reason: str, began: float) -> bool:
+        """Open the circuit unless a call was answered since; True if it is open."""
+        if self._reason is None and self._last_success < began:
+            self._on_change(reason)
+            self._closed.clear()
+            self._reason = reason
+        return self._reason is not None
+
+    def _probe_until_answered(self, reason: str) -> None:
+        was_open = False
+        try:
+            for pause in backoff(self._first, self._last):
+                if self._is_answered(reason):
+                    was_open = self._reason is not None
+                    break
+                if self._stopped.wait(pause):
+                    break
+        finally:
+            # Whatever else a probe raises, callers are to meet it themselves.
+            with self._lock:
+                self._reason = None
+                self._closed.set()
+                self._probing = False
+        if was_open:
+            self._on_change(None)
+
+    def _is_answered(self, reason: str) -> bool:
+        """Probe; its failure counts only while no other call is answered."""
+        began = time.monotonic()
+        try:
+            self._probe()
+        except self._errors:
+            return not self._open_unless_succeeded(reason, began)
+        self.succeeded()
+        return True

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say why a server went where it went, or nowhere.
+
+WHAT is the UUID of a server or the id of a request (req-...). What is told is what the
+schedulers on this machine have written into [novasched] decisions_file. The exit status is 0
+if there is something to tell, 1 if not or if the file cannot be read, 2 for a wrong argument.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from prettytable import PrettyTable
+
+from novasched.conf.redaction import one_line
+from novasched.observe.records import render
+from novasched.observe.records.record import AttemptRecord, Record, Rejections, Stage
+from novasched.observe.records.store import RecordReader
+from novasched.scheduler.decision import HostWeight
+
+UNKNOWN, USAGE = 1, 2
+MAX_WEIGHERS, MAX_HOSTS = 4, 5
+REASONS_WIDTH = 60
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument('what', nargs='?', metavar='WHAT', help='a server or a request')
+    which.add_argument('--last', action='store_true', help='the newest decision')
+    add('--host', metavar='HOST', help='why not this host')
+    add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
+    add('--file', metavar='FILE', help='the records, in place of those that nova.conf names')
+    for name, metavar in (('--config-file', 'FILE'), ('--config-dir', 'DIR')):
+        add(name, metavar=metavar, action='append', default=[], help='nova.conf, as the daemon')
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; the exit status.
+
+    :raises NovaschedError: the file, or nova.conf, cannot be read.
+    """
+    path = arguments.file or _configured(arguments)
+    if path is None:
+        return _fail(USAGE, 'nova.conf does not set [novasched] decisions_file')
+    reader = RecordReader(path)
+    what, host = _printable(arguments.what), _printable(arguments.host)
+    records = reader.newest(1) if arguments.last else reader.of(what)
+    if not records:
+        what = 'decision' if arguments.last else f'decision on {shlex.quote(what)}'
+        return _fail(UNKNOWN, f'{path} has no {what}; the newest are kept')
+    rejections = reader.rejections(records[0]) if host else None
+    shape = as_json if arguments.format == 'json' else as_text
+    print(shape(records[0], len(records) - 1, host, rejections))
+    return 0
+
+
+def _printable(name: str | None) -> str:
+    """A name on one line: no instance, request or host has one that is more."""
+    text = (name or '').encode(errors='replace').decode()
+    return one_line(''.join(each if each.isprintable() else ' ' for each in text))
+
+
+def _configured(arguments: argparse.Namespace) -> str | None:
+    """The file that nova.conf names."""
+    from novasched.conf import loading  # only here: oslo.config takes long to import
+
+    files = [f'--config-file={each}' for each in arguments.config_file]
+    folders = [f'--config-dir={each}' for each in arguments.config_dir]
+    return loading.service_settings(loading.load([*files, *folders], 'novasched')).decisions_file
+
+
+def _fail(status: int, text: str) -> int:
+    print(f'novaschedctl explain: {text}', file=sys.stderr)
+    return status
+
+
+def as_json(record: Record, others: int, host: str | None, rejections: Rejections | None) -> str:
+    """``{"headline", "counts", "others", "record", "host"}``: the last is why not that host."""
+    report = {
+        'headline': render.headline(record),
+        'counts': dict(render.tally(record)),
+        'others': others,
+        'record': msgspec.to_builtins(record),
+    }
+    if host:
+        report['host'] = {'name': host, 'why': render.why_not(record, host, rejections)}
+    return json.dumps(report, indent=2)
+
+
+def as_text(record: Record, others: int, host: str | None, rejections: Rejections | None) -> str:
+    """The headline, the facts of the request, and its filters and weighers below."""
+    lines = [render.headline(record)]
+    if host:
+        lines += [f'{host}: {each}' for each in render.why_not(record, host, rejections)]
+        return '\n'.join(lines)
+    lines += ['', *(f'{name:<10} {text}' for name, text in render.facts(record))]
+    attempt = render.deciding_attempt(record)
+    if attempt is not None:
+        lines += _tables(attempt)
+    if others:
+        lines.append(f'There are {others} older decisions; --format json shows this one in full.')
+    return '\n'.join(lines)
+
+
+def _tables(attempt: AttemptRecord) -> Iterator[str]:
+    yield from (f'{name:<10} {text}' for name, text in render.troubles(attempt))
+    rejecting = [stage for stage in attempt.stages if stage.causes]
+    idle = [stage.name for stage in attempt.stages if not stage.causes]
+    if rejecting:
+        yield _stages(rejecting)
+    if idle:
+        yield f'None dropped by {", ".join(idle)}.'
+    if attempt.best:
+        yield _best(attempt.best[:MAX_HOSTS])
+
+
+def _stages(stages: Sequence[Stage]) -> str:
+    table = PrettyTable(('filter', 'in', 'out', 'why not'))
+    table.align, table.align['in'], table.align['out'] = 'l', 'r', 'r'
+    table.max_width['why not'] = REASONS_WIDTH
+    for stage in stages:
+        reasons = '\n'.join(render.reasons(stage))
+        table.add_row([stage.name, f'{stage.start:,}', f'{stage.end:,}', reasons])
+    return str(table)
+
+
+def _best(best: Sequence[HostWeight]) -> str:
+    names = render.telling_weighers(best)[:MAX_WEIGHERS]
+    table = PrettyTable(('host', 'weight', *names))
+    table.align, table.align['host'] = 'r', 'l'
+    for each in best:
+        table.add_row([each.host, *render.weight_cells(each, names)])
+    return str(table)

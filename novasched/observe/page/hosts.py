@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts of all cells at one moment, their resources, and the page of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from novasched.conf.redaction import redact
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.numa import HostCell
+
+MAX_NODES, MAX_NUMA_CELLS, MAX_PAGE_SIZES = 50, 64, 8
+"""Nodes of a host, NUMA cells of a node, and page sizes of a cell that are shown."""
+LEVELS = 10
+UNITS = ('MiB', 'GiB', 'TiB', 'PiB')
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """The used part of a limit, which includes overcommitment."""
+
+    used: float = 0.0
+    limit: float = 0.0
+
+    @property
+    def free(self) -> float:
+        """The free part; negative if more is used than the limit."""
+        return self.limit - self.used
+
+    @property
+    def share(self) -> float | None:
+        """The used part as a fraction; None if the limit is 0."""
+        return self.used / self.limit if self.limit > 0 else None
+
+    @property
+    def level(self) -> int | None:
+        """The used part in tenths, from 0 to 9; None if the limit is 0."""
+        share = self.share
+        return None if share is None else int(min(max(share * LEVELS, 0), LEVELS - 1))
+
+    @property
+    def percent(self) -> int:
+        """The used part as the length of a bar, from 0 to 100."""
+        return int(min(max((self.share or 0.0) * 100, 0), 100))
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource of hosts. ``parts`` are the amounts of a host's NUMA cells where it has
+    them, else its one amount; ``describe`` says in words how much is free; ``ratio`` is the
+    attribute that has the allocation ratio, if there is one."""
+
+    name: str
+    title: str
+    parts: Callable[[Host], Sequence[Amount]]
+    describe: Callable[[Amount], str]
+    ratio: str = ''
+
+    def of(self, host: Host) -> Amount:
+        """The sum of a host's amounts."""
+        return total(self.parts(host))
+
+
+def total(amounts: Iterable[Amount]) -> Amount:
+    """The sum of amounts."""
+    used = limit = 0.0
+    for each in amounts:
+        used, limit = used + each.used, limit + each.limit
+    return Amount(used, limit)
+
+
+def describe_size(amount: Amount) -> str:
+    """The free part of an amount in MiB, in words."""
+    size, power = abs(amount.limit), 0
+    while size >= 1024 and power < len(UNITS) - 1:
+        size, power = size / 1024, power + 1
+    if not amount.limit:
+        return 'none'
+    free, limit = (each / 1024**power for each in (amount.free, amount.limit))
+    digits = 2 if power and size < 10 else 0 if size >= 100 or not power else 1
+    return f'{free:,.{digits}f} of {limit:,.{digits}f} {UNITS[power]} free'
+
+
+def describe_count(amount: Amount) -> str:
+    """The free part of a number, in words."""
+    return f'{amount.free:,.0f} of {amount.limit:,.0f} free' if amount.limit else 'none'
+
+
+def _ram(host: Host) -> Sequence[Amount]:
+    total = host.total_usable_ram_mb
+    return (Amount(total - host.free_ram_mb, total * host.ram_allocation_ratio),)
+
+
+def _vcpus(host: Host) -> Sequence[Amount]:
+    return (Amount(host.vcpus_used, host.vcpus_total * host.cpu_allocation_ratio),)
+
+
+def _disk(host: Host) -> Sequence[Amount]:
+    total = host.total_usable_disk_gb * 1024
+    return (Amount(total - host.free_disk_mb, total * host.disk_allocation_ratio),)
+
+
+def _pinned(host: Host) -> Sequence[Amount]:
+    topology = host.numa_topology
+    cells = topology.cells if topology else ()
+    return tuple(
+        [Amount(len(cell.pcpuset) - len(cell.free_pcpus), len(cell.pcpuset)) for cell in cells]
+    )
+
+
+RESOURCES = {
+    each.name: each
+    for each in (
+        Resource('ram', 'Memory', _ram, describe_size, 'ram_allocation_ratio'),
+        Resource('vcpus', 'vCPUs', _vcpus, describe_count, 'cpu_allocation_ratio'),
+        Resource('disk', 'Disk', _disk, describe_size, 'disk_allocation_ratio'),
+        Resource('pinned', 'Pinned CPUs', _pinned, describe_count),
+    )
+}
+
+UP, DOWN, DISABLED = 'up', 'down', 'disabled'
+STATES = (UP, DOWN, DISABLED)
+NO_ZONE = '(no zone)'
+
+
+@dataclass(frozen=True, slots=True)
+class CellView:
+    """A cell's hosts as they were ``age`` seconds ago; None if it has never answered."""
+
+    name: str
+    hosts: Collection[Host] = ()
+    age: float | None = None
+    answers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HostsView:
+    """All cells.
+
+    :ivar failure: the reason why they cannot be read.
+    :ivar stale: zones and aggregates are old values.
+    """
+
+    cells: tuple[CellView, ...] = ()
+    failure: str | None = None
+    stale: bool = False
+
+    @property
+    def known(self) -> bool:
+        """True if any cell has ever answered, or there is none."""
+        ages = [cell.age for cell in self.cells]
+        return any(age is not None for age in ages) or not (ages or self.failure)
+
+    @property
+    def age(self) -> str:
+        """The age of the newest hosts, in words."""
+        known = [cell.age for cell in self.cells if cell.age is not None]
+        return ago(min(known)) if known else ''
+
+    def warnings(self) -> Iterator[str]:
+        """Limits of the view, in sentences."""
+        if self.failure:
+            yield self.failure
+        for cell in self.cells:
+            if not cell.answers and cell.age is None:
+                yield f'Cell {cell.name} does not answer; its hosts are not shown.'
+            elif (not cell.answers or self.failure) and cell.age is not None:
+                how = f'hosts are shown as they were {ago(cell.age)}'
+                yield f'Cell {cell.name}{"" if cell.answers else " does not answer"}: its {how}.'
+        if self.stale:
+            yield 'The API database does not answer: zones and aggregates are shown as they were.'
+
+
+def ago(seconds: float) -> str:
+    """A time span in words."""
+    for size, unit in ((86400, 'd'), (3600, 'h'), (60, 'min')):
+        if seconds >= 2 * size:
+            return f'{seconds // size:.0f} {unit} ago'
+    return f'{max(seconds, 0):.0f} s ago'
+
+
+def state(host: Host) -> str:
+    """The state of a host: down, disabled or up. A disabled host that is down is down."""
+    if not host.service.up:
+        return DOWN
+    return DISABLED if host.service.disabled else UP
+
+
+def name_of(host: Host) -> str:
+    """The name of a host, with that of its node if it differs."""
+    same = host.host.partition('.')[0] == host.nodename.partition('.')[0]
+    return host.host if same else f'{host.host} ({host.nodename})'
+
+
+@dataclass(frozen=True, slots=True)
+class NumaCellRow:
+    """A NUMA cell: dedicated CPUs, shared CPUs, memory and its pages."""
+
+    id: int
+    pinned: Amount
+    pinned_text: str
+    shared: str
+    memory: Amount
+    memory_text: str
+    pages: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A compute node of the host."""
+
+    host: Host
+    hypervisor: str
+    numa: tuple[NumaCellRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """A host, which all of its nodes share, and the nodes; ``more`` of them are not shown."""
+
+    host: Host
+    cell: str
+    zone: str
+    state: str
+    why: str
+    nodes: tuple[NodeView, ...]
+    more: int
+
+
+def view(hosts_view: HostsView, name: str, zone: str | None) -> HostView | None:
+    """The host of that name, if there is one.
+
+    :param zone: the availability zone of hosts in none.
+    """
+    found = [(cell.name, x) for cell in hosts_view.cells for x in cell.hosts if x.host == name]
+    if not found:
+        return None
+    cell, first = found[0]
+    return HostView(
+        first,
+        cell,
+        first.zone(zone) or NO_ZONE,
+        state(first),
+        redact(first.service.disabled_reason or ''),
+        tuple(_node(host) for _, host in found[:MAX_NODES]),
+        max(0, len(found) - MAX_NODES),
+    )
+
+
+def _node(host: Host) -> NodeView:
+    topology = host.numa_topology
+    kind = (host.hypervisor_type or '', str(host.hypervisor_version or ''))
+    return NodeView(
+        host,
+        ' '.join(filter(None, kind)),
+        tuple(_numa(each) for each in topology.cells[:MAX_NUMA_CELLS]) if topology else (),
+    )
+
+
+def _numa(cell: HostCell) -> NumaCellRow:
+    pinned = Amount(len(cell.pcpuset) - len(cell.free_pcpus), len(cell.pcpuset))
+    memory = Amount(cell.memory_usage, cell.memory)
+    floating = len(cell.cpuset)
+    return NumaCellRow(
+        cell.id,
+        pinned,
+        RESOURCES['pinned'].describe(pinned),
+        f'{cell.cpu_usage:,} used on {floating:,}' if floating else 'none',
+        memory,
+        describe_size(memory),
+        ', '.join(_pages(cell)),
+    )
+
+
+def _pages(cell: HostCell) -> Sequence[str]:
+    kinds = cell.mempages[:MAX_PAGE_SIZES]
+    return [f'{each.free:,} of {each.total:,} x {_size(each.size_kb)}' for each in kinds]
+
+
+def _size(kib: int) -> str:
+    for size, unit in ((1024**2, 'GiB'), (1024, 'MiB')):
+        if kib >= size and kib % size == 0:
+            return f'{kib // size:,} {unit}'
+    return f'{kib:,} KiB'

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the hosts for the page, rarely, however many people look at it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent import futures
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from novasched.conf.errors import NovaschedError
+from novasched.observe.page.hosts import CellView, HostsView
+from novasched.scheduler.model.host import Host
+
+LOG = logging.getLogger(__name__)
+MAX_AGE_S = 3.0
+"""Seconds for which hosts are shown without reading again."""
+READ_TIMEOUT_S = 2.0
+"""Seconds that a request for the page waits for the databases."""
+SILENT = 'The databases do not answer; the log says why.'
+UNREAD = 'The databases have not answered yet.'
+
+
+class HostReading(NamedTuple):
+    """The hosts by cell, without cells that do not answer, and the names of all cells, by UUID;
+    ``stale`` if zones and aggregates could not be read."""
+
+    hosts: Mapping[str, Collection[Host]]
+    names: Mapping[str, str]
+    stale: bool = False
+
+
+class HostSource(Protocol):
+    """Port to the hosts.
+
+    :raises NovaschedError: nothing can be read.
+    """
+
+    def read(self) -> HostReading:
+        """Read the hosts as they are now."""
+
+    def renew(self) -> None:
+        """Read the cell mappings anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The cells by UUID as they were ``at`` a moment (monotonic seconds)."""
+
+    cells: Mapping[str, CellView] = field(default_factory=dict)
+    at: float = 0.0
+    failure: str | None = UNREAD
+    stale: bool = False
+
+    def cells_at(self, now: float) -> dict[str, CellView]:
+        """The same cells, as old as they are now."""
+        return {
+            uuid: cell if cell.age is None else replace(cell, age=cell.age + now - self.at)
+            for uuid, cell in self.cells.items()
+        }
+
+
+class Watch:
+    """Keeps the hosts of the last reading.
+
+    A request for hosts that are too old starts a reading in the one thread for that, waits for
+    it for a moment, and otherwise gets the former hosts with their age.
+
+    :param connect: opens the databases; tried again when it fails.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], HostSource],
+        clock: Callable[[], float] = time.monotonic,
+        max_age: float = MAX_AGE_S,
+        timeout: float = READ_TIMEOUT_S,
+    ) -> None:
+        self._connect = connect
+        self._clock, self._max_age, self._timeout = clock, max_age, timeout
+        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix='watch')
+        self._lock = threading.Lock()
+        self._source: HostSource | None = None
+        self._reading: futures.Future[None] | None = None
+        self._began = 0.0
+        self._last = _Reading()
+
+    def hosts(self) -> HostsView:
+        """The hosts, read anew if they are old and the databases answer soon."""
+        with self._lock:
+            now = self._clock()
+            reading = self._reading
+            if reading is None or (reading.done() and now - self._began >= self._max_age):
+                self._began = now
+                self._reading = reading = self._thread.submit(self._read)
+            remaining = max(0.0, self._began + self._timeout - now)
+        done, _ = futures.wait([reading], timeout=remaining)
+        last, now = self._last, self._clock()
+        late = not done and now - self._began >= self._timeout
+        failure = last.failure or (UNREAD if late else None)
+        return HostsView(tuple(last.cells_at(now).values()), failure, last.stale)
+
+    def renew(self) -> None:
+        """Read the cell mappings anew before the next reading of hosts."""
+        self._thread.submit(self._renew)
+
+    def _read(self) -> None:
+        last = self._last
+        try:
+            source = self._source = self._source or self._connect()
+            hosts, names, stale = source.read()
+            now = self._clock()
+            before = last.cells_at(now)
+            cells = {}
+            for uuid, name in names.items():
+                if uuid in hosts:
+                    cells[uuid] = CellView(name, hosts[uuid], 0.0)
+                else:
+                    silent = before.get(uuid, CellView(name))
+                    cells[uuid] = replace(silent, name=name, answers=False)
+            self._last = _Reading(cells, now, None, stale)
+        except Exception as error:  # a bug is shown like a failure
+            if last.failure != SILENT:  # logged once until it is over
+                bug = not isinstance(error, NovaschedError)
+                LOG.warning('The page cannot show the hosts as they are: %s', error, exc_info=bug)
+            self._last = replace(last, failure=SILENT)
+
+    def _renew(self) -> None:
+        try:
+            if self._source is not None:
+                self._source.renew()
+        except NovaschedError as error:
+            LOG.error('The page shows the cells as they were: %s', error)

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records made of decisions: names, numbers and reasons."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from novasched.conf.redaction import one_line, one_line_each
+from novasched.observe.records.record import (
+    AttemptRecord,
+    HostNames,
+    ReasonCount,
+    Record,
+    Rejections,
+    RequestSummary,
+    Result,
+    Stage,
+    StageRejections,
+)
+from novasched.scheduler.decision import Decision, FilterResult, PlacementAttempt
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Destination, Request
+
+HASH_DIGITS = 16
+"""Digits that stand for an id that is not shown."""
+MAX_KEPT_ITEMS = 20
+"""Extra specs, hints, properties and names of each kind that are kept."""
+
+NAME_FIELDS = ('ignore_hosts', 'force_hosts', 'force_nodes')
+OMITTED_FIELDS = (
+    'instance_group', 'requested_destination', 'pci_requests', 'requested_resources',
+    'requested_networks', 'root_required', 'root_forbidden', 'same_subtree',
+)  # fmt: skip
+"""Fields of a request that are not kept, or only in short."""
+
+MAX_REASONS = 5
+"""Reasons of a filter that are kept apart."""
+OTHERS = 'other reasons'
+
+_UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
+_ADDRESS = r'\d+(?:\.\d+){3}'
+_NUMBER = r'(?<![\w.:/-])-?\d+(?:\.\d+)?(?:e\+\d+)?(?![\w:/-]|\.\d)'
+_VARIES = re.compile(rf'{_UUID}|{_ADDRESS}(?!/)|{_NUMBER}')
+_IS_NUMBER = re.compile(r'-?\d+(?:\.\d+)?(?:e\+\d+)?$')
+
+
+def record_of(decision: Decision, id: str, at: float, key: bytes | None = None) -> Record:
+    """The record of a decision.
+
+    :param at: when it began (seconds since 1970).
+    :param key: hashes under this key stand for the ids of project and user.
+    """
+    request, selections = decision.request, decision.selections
+    return Record(
+        id,
+        at,
+        decision.seed,
+        request.request_id,
+        request.global_request_id,
+        summary_of(request, key),
+        decision.counts,
+        tuple(map(_attempt, decision.attempts)),
+        decision.seconds,
+        Result(
+            decision.hosts,
+            len(selections[0]) - 1 if selections else 0,
+            decision.refusal,
+            None if decision.failure is None else one_line(decision.failure),
+        ),
+        decision.together_refused,
+    )
+
+
+def rejections_of(decision: Decision) -> Rejections:
+    """The reasons against each host, and the order of the others for the first instance."""
+    attempts = decision.attempts
+    results = [result for attempt in attempts for result in attempt.ranking.filters]
+    ranked = attempts[0].ranking.hosts if attempts and attempts[0].ranking.best else ()
+    return Rejections([_rejections(each) for each in results if each.reasons], _names(ranked))
+
+
+def _attempt(attempt: PlacementAttempt) -> AttemptRecord:
+    ranking = attempt.ranking
+    return AttemptRecord(
+        attempt.instance_uuid,
+        attempt.start,
+        attempt.pending,
+        tuple(
+            Stage(result.name, result.start, result.end, grouped(counted(result.reasons)))
+            for result in ranking.filters
+        ),
+        len(ranking.hosts),
+        ranking.best,
+        tuple(host for host, _ in dict.fromkeys(attempt.refused)),
+        attempt.unfit,
+    )
+
+
+def _rejections(result: FilterResult) -> StageRejections:
+    texts = one_line_each(counted(result.reasons))
+    number = {reason: index for index, reason in enumerate(texts)}
+    which = [number[reason] for reason in result.reasons]
+    return StageRejections(result.name, _names(result.rejected_hosts), [*texts.values()], which)
+
+
+def _names(hosts: Sequence[Host]) -> HostNames:
+    names, nodes = [host.host for host in hosts], [host.nodename for host in hosts]
+    return HostNames(names, () if names == nodes else nodes)
+
+
+def summary_of(request: Request, key: bytes | None = None) -> RequestSummary:
+    """A request in short.
+
+    :param key: hashes under this key stand for the ids of project and user.
+    """
+    flavor, group, image = request.flavor, request.instance_group, request.image
+    destination = request.requested_destination
+    summary = RequestSummary(
+        servers=request.instance_uuids or (),
+        count=request.count,
+        project=_hashed(request.project_id, key),
+        user=_hashed(request.user_id, key),
+        flavor=one_line(flavor.name),
+        vcpus=flavor.vcpus,
+        memory_mb=flavor.memory_mb,
+        disk_gb=(0 if request.is_bfv else flavor.root_gb) + flavor.ephemeral_gb,
+        extra_specs=_short(flavor.extra_specs),
+        image=image.id if image else None,
+        zone=request.availability_zone,
+        hints=_short({name: ', '.join(each) for name, each in request.scheduler_hints.items()}),
+        policy=group.policy if group else None,
+        destination=_destination(destination) if destination else None,
+        ignore_hosts=request.ignore_hosts[:MAX_KEPT_ITEMS],
+        force_hosts=request.force_hosts[:MAX_KEPT_ITEMS],
+        force_nodes=request.force_nodes[:MAX_KEPT_ITEMS],
+        root_gb=flavor.root_gb,
+        swap_mb=flavor.swap,
+        is_bfv=request.is_bfv,
+        flavor_id=flavor.id,
+        image_format=image.disk_format if image else None,
+        image_properties=_properties(request),
+    )
+    return replace(summary, lacks=tuple(_omitted(request, summary, key is not None)))
+
+
+def _omitted(request: Request, summary: RequestSummary, hashed: bool) -> Iterator[str]:
+    """The parts of a request that are not kept, or not as they are."""
+    if hashed and request.project_id:
+        yield 'project_id'
+    if summary.extra_specs != request.flavor.extra_specs:
+        yield 'extra_specs'
+    if {name: (text,) for name, text in summary.hints.items()} != request.scheduler_hints:
+        yield 'scheduler_hints'
+    if summary.image_properties != request.requirements.properties:
+        yield 'image'
+    if request.numa_topology and (request.physnets or request.tunneled):
+        yield 'network_metadata'
+    if request.retry and request.retry.hosts:
+        yield 'retry'
+    yield from (name for name in NAME_FIELDS if len(getattr(request, name)) > MAX_KEPT_ITEMS)
+    yield from (name for name in OMITTED_FIELDS if getattr(request, name))
+
+
+def _properties(request: Request) -> Mapping[str, Any]:
+    """Properties of the image that are numbers, flags, and texts of a bearable length."""
+    properties = request.requirements.properties
+    return {
+        one_line(name): value
+        for name, value in islice(properties.items(), MAX_KEPT_ITEMS)
+        if isinstance(value, int) or (isinstance(value, str) and one_line(value) == value)
+    }
+
+
+def _short(texts: Mapping[str, object]) -> dict[str, str]:
+    items = islice(texts.items(), MAX_KEPT_ITEMS)
+    return {one_line(key): one_line(str(value)) for key, value in items}
+
+
+def _destination(destination: Destination) -> str | None:
+    return ' '.join(filter(None, (destination.host, destination.node))) or None
+
+
+def _hashed(text: str | None, key: bytes | None) -> str | None:
+    if not text or key is None:
+        return text
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:HASH_DIGITS]
+
+
+def counted(reasons: Sequence[str]) -> Mapping[str, int]:
+    """Count each reason. Often all are one, which is seen sooner than counted."""
+    if reasons and reasons.count(reasons[0]) == len(reasons):
+        return {reasons[0]: len(reasons)}
+    return Counter(reasons)
+
+
+def grouped(counts: Mapping[str, int]) -> tuple[ReasonCount, ...]:
+    """Reasons with the number of hosts of each, the commonest first; every host is counted."""
+    groups: dict[str, _SimilarReasons] = {}
+    latest: _SimilarReasons | None = None
+    for reason, hosts in counts.items():
+        # To find what varies takes long, and the next reason is mostly like the one before.
+        if latest is None or not latest.pattern.fullmatch(reason):
+            shape = _VARIES.sub('\0', reason)
+            if shape not in groups:
+                groups[shape] = _SimilarReasons(reason, hosts)
+                continue
+            latest = groups[shape]
+        latest.others.append(reason)
+        latest.hosts += hosts
+    reasons = [ReasonCount(one_line(each.text()), each.hosts) for each in groups.values()]
+    reasons.sort(key=lambda count: (-count.hosts, count.reason))
+    if len(reasons) > MAX_REASONS:
+        rest = sum(count.hosts for count in reasons[MAX_REASONS - 1 :])
+        reasons[MAX_REASONS - 1 :] = [ReasonCount(OTHERS, rest)]
+    return tuple(reasons)
+
+
+class _SimilarReasons:
+    """Reasons that differ in what varies alone."""
+
+    def __init__(self, first: str, hosts: int) -> None:
+        self.hosts = hosts
+        self.others: list[str] = []
+        self._first = first
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches all of them; compiled where there is more than one."""
+        constant = map(re.escape, _VARIES.split(self._first))
+        return re.compile(f'({_VARIES.pattern})'.join(constant))
+
+    def text(self) -> str:
+        """One text that stands for all of them."""
+        if not self.others:
+            return self._first
+        matches = map(self.pattern.fullmatch, (self._first, *self.others))
+        columns = zip(*(match.groups() for match in matches if match), strict=True)
+        ranges = (_range(set(column)) for column in columns)
+        return _VARIES.sub(lambda _: next(ranges), self._first)
+
+
+def _range(values: set[str]) -> str:
+    if len(values) == 1:
+        return values.pop()
+    if not all(map(_IS_NUMBER.match, values)):
+        return 'this or that'
+    return f'{min(values, key=float)} to {max(values, key=float)}'

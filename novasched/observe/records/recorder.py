@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps records of decisions, which no request waits for."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sqlite3
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from novasched.concurrency.worker_queue import WorkerQueue
+from novasched.conf.errors import NovaschedError
+from novasched.conf.settings import Settings
+from novasched.observe.records.from_decision import record_of, rejections_of
+from novasched.observe.records.record import Diagnosis, Record, from_json, to_json
+from novasched.observe.records.store import RecordWriter
+from novasched.scheduler.decision import Decision
+from novasched.scheduler.model.request import Request
+
+LOG = logging.getLogger(__name__)
+MAX_WAITING_RECORDS = 256
+"""Decisions that wait to be kept; more are dropped."""
+
+HASH_KEY = secrets.token_bytes(32)
+"""The key of hashed ids unless an option sets one. Made before the workers are forked, so that
+they share it."""
+
+MAX_WAITING_DIAGNOSES = 8
+"""Refusals that wait for Placement to be asked why; more are not asked about."""
+
+Diagnose = Callable[[Request], Diagnosis]
+
+
+class DecisionRecorder:
+    """Gets every decision (:attr:`novasched.scheduler.drivers.Parts.recorder`).
+
+    :param store: the file, if there is one.
+    :param diagnose: finds out why Placement offers nothing.
+    :param count: adds a decision to others, kept or not; from any thread.
+    :param clock: seconds since 1970.
+    :param observers: get each decision with its record, in the thread that keeps them.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: RecordWriter | None = None,
+        diagnose: Diagnose | None = None,
+        count: Callable[[Decision], None] | None = None,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.perf_counter,
+        observers: Sequence[Callable[[Decision, Record], None]] = (),
+    ) -> None:
+        key = (settings.decisions_hash_key or '').encode() or HASH_KEY
+        self._hash_key = key if settings.decisions_hash_ids else None
+        self._kept: deque[bytes] = deque(maxlen=settings.decisions_kept)
+        self._store = store if settings.decisions_kept else None
+        self._diagnose = diagnose if self._store and settings.decisions_questions else None
+        self._count, self._observers = count, observers
+        self._keeps = bool(settings.decisions_kept or observers)
+        self._clock, self._timer = clock, timer
+        self._decisions: WorkerQueue[Decision | Record] = WorkerQueue(
+            self._keep, 'records', lambda _: 'keep a decision record', MAX_WAITING_RECORDS
+        )
+        self._refusals: WorkerQueue[tuple[Request, Record]] = WorkerQueue(
+            self._ask,
+            'diagnoses',
+            lambda _: 'ask Placement why it offers nothing',
+            MAX_WAITING_DIAGNOSES,
+        )
+        self._counts = count and WorkerQueue(
+            count, 'metrics', lambda _: 'count a decision', MAX_WAITING_RECORDS
+        )
+        self._writes = True
+
+    @property
+    def dropped(self) -> int:
+        """The number of records that were dropped."""
+        return self._decisions.dropped
+
+    def __call__(self, decision: Decision) -> None:
+        """Take a decision; raises nothing, and takes no time."""
+        if self._keeps and not self._decisions.put(decision):
+            LOG.warning(
+                'A decision record is dropped, since %d wait to be kept', MAX_WAITING_RECORDS
+            )
+        if self._count and self._counts and not self._counts.put(decision):
+            self._count(decision)  # none is left out
+
+    def close(self) -> None:
+        """Keep and count the decisions that wait. They lead to questions, and the answers to
+        records."""
+        if self._counts:
+            self._counts.close()
+        self._decisions.close()
+        self._refusals.close()
+        self._decisions.close()
+
+    def newest(self, limit: int | None = None) -> list[Record]:
+        """Records kept in memory, the newest first."""
+        return [from_json(text) for text in islice(reversed(tuple(self._kept)), limit)]
+
+    def _keep(self, kept: Decision | Record) -> None:
+        if isinstance(kept, Record):  # Placement has been asked about it since
+            for index, text in enumerate(self._kept):
+                if kept.id.encode() in text:
+                    self._kept[index] = to_json(kept)
+            self._write(kept, None)
+            return
+        at = self._clock() - (self._timer() - kept.began)
+        record = record_of(kept, uuid.uuid4().hex, at, self._hash_key)
+        self._kept.append(to_json(record))
+        self._write(record, kept)
+        offer = record.offer
+        unoffered = offer and offer.asked and not offer.candidates
+        if self._diagnose and unoffered and kept.narrowed:
+            self._refusals.put((replace(kept.narrowed, origin=None), record))
+        for observer in self._observers:
+            observer(kept, record)
+
+    def _ask(self, refused: tuple[Request, Record]) -> None:
+        assert self._diagnose is not None
+        request, record = refused
+        try:
+            found = self._diagnose(request)
+        except NovaschedError as error:
+            LOG.debug('Placement cannot be asked why it offers nothing: %s', error)
+            return
+        self._decisions.put(replace(record, inquiry=found))
+
+    def _write(self, record: Record, decision: Decision | None) -> None:
+        """Write into the file. The first of several failures is logged."""
+        if self._store is None:
+            return
+        try:
+            self._store.write(record, None if decision is None else rejections_of(decision))
+        except (sqlite3.Error, OSError, NovaschedError) as error:
+            if self._writes:
+                LOG.warning('Decision records are kept in memory alone: %s', error)
+            self._writes = False
+        else:
+            self._writes = True

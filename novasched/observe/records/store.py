@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of decision records: SQLite, written by every worker and read by the command."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from novasched.conf.errors import NovaschedError
+from novasched.observe.records.record import (
+    MAX_REJECTIONS_KEPT,
+    Record,
+    Rejections,
+    from_json,
+    rejections_from_json,
+    to_json,
+)
+
+VERSION = 1
+FILE_LOCK_TIMEOUT_S = 5.0
+"""Seconds for which one writer waits for another."""
+
+UNLIMITED = -1
+"""SQLite's word for it."""
+
+CLEANUP_INTERVAL = 100
+"""Records from one removal of old ones to the next."""
+
+OWNER = stat.S_IRUSR | stat.S_IWUSR
+LINK = 'this is a symbolic link, which is not followed'
+
+SCHEMA = f"""
+begin immediate;
+create table if not exists decisions (
+    number integer primary key, id text unique not null, request_id text,
+    global_request_id text, record text not null, causes text);
+create table if not exists servers (uuid text not null, number integer not null);
+create index if not exists servers_uuid on servers (uuid);
+create index if not exists servers_number on servers (number);
+create index if not exists decisions_request_id on decisions (request_id);
+create index if not exists decisions_global_request_id on decisions (global_request_id);
+pragma user_version = {VERSION};
+commit;
+"""
+
+
+class UnreadableRecords(NovaschedError):
+    """For the operator: there is no file of decision records, or it is damaged."""
+
+
+class RecordWriter:
+    """Writes records; one thread of a process does."""
+
+    def __init__(self, path: str, stored: int) -> None:
+        self.path, self.stored = path, stored
+        self._connection: sqlite3.Connection | None = None
+
+    def write(self, record: Record, rejections: Rejections | None = None) -> None:
+        """Keep a record, in place of an earlier form of it.
+
+        :raises sqlite3.Error: it cannot be kept.
+        :raises OSError: nor can the file be made.
+        """
+        connection = self._connection or self._open()
+        try:
+            with connection:
+                self._write(connection, record, rejections)
+        except sqlite3.Error:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; the next write opens it again."""
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _write(
+        self, connection: sqlite3.Connection, record: Record, rejections: Rejections | None
+    ) -> None:
+        text = to_json(record).decode()
+        done = connection.execute('update decisions set record = ? where id = ?', (text, record.id))
+        if done.rowcount:
+            return
+        why = rejections and to_json(rejections).decode()
+        inserted = connection.execute(
+            'insert into decisions (id, request_id, global_request_id, record, causes) '
+            'values (?, ?, ?, ?, ?)',
+            (record.id, record.request_id, record.global_request_id, text, why),
+        )
+        number = inserted.lastrowid or 0
+        connection.executemany(
+            'insert into servers values (?, ?)', [(uuid, number) for uuid in record.asked.servers]
+        )
+        connection.execute(
+            'update decisions set causes = null where number = ?', (number - MAX_REJECTIONS_KEPT,)
+        )
+        if number % CLEANUP_INTERVAL == 0:
+            for table in ('decisions', 'servers'):
+                connection.execute(
+                    f'delete from {table} where number <= ?', (number - self.stored,)
+                )
+
+    def _open(self) -> sqlite3.Connection:
+        created = _create(self.path)
+        connection = sqlite3.connect(
+            self.path, timeout=FILE_LOCK_TIMEOUT_S, check_same_thread=False
+        )
+        try:
+            if not os.path.samestat(created, os.lstat(self.path)):
+                raise UnreadableRecords(f'{self.path}: somebody has put another file in its place')
+            connection.execute('pragma journal_mode = wal')
+            connection.execute('pragma synchronous = normal')
+            _check_version(connection, self.path, empty=True)
+            connection.executescript(SCHEMA)
+        except (sqlite3.Error, OSError, UnreadableRecords):
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+
+class RecordReader:
+    """Reads the records in a file.
+
+    :raises UnreadableRecords: there is no such file, or it cannot be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        _check_file(path)
+        with self._errors():
+            self._connection = sqlite3.connect(
+                f'{Path(path).absolute().as_uri()}?mode=ro', uri=True, timeout=FILE_LOCK_TIMEOUT_S
+            )
+            _check_version(self._connection, path)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def of(self, name: str, limit: int = UNLIMITED, offset: int = 0) -> list[Record]:
+        """The decisions on an instance or of a request, by UUID or request id, or that of its
+        own id, newest first."""
+        return self._records(
+            'select record from decisions where request_id = :name or global_request_id = :name '
+            'or id = :name or number in (select number from servers where uuid = :name) '
+            'order by number desc limit :limit offset :offset',
+            name=name,
+            limit=limit,
+            offset=offset,
+        )
+
+    def newest(self, limit: int, offset: int = 0) -> list[Record]:
+        """The newest decisions, the newest first."""
+        select = 'select record from decisions order by number desc limit :limit offset :offset'
+        return self._records(select, limit=limit, offset=offset)
+
+    def all(self) -> list[Record]:
+        """Every decision, the oldest first."""
+        return self._records('select record from decisions order by number')
+
+    def by_id(self, id: str) -> Record | None:
+        """One decision."""
+        found = self._records('select record from decisions where id = :id', id=id)
+        return found[0] if found else None
+
+    def count(self) -> int:
+        """The number of decisions; their numbers have no gaps."""
+        with self._errors():
+            select = 'select coalesce(max(number) - min(number) + 1, 0) from decisions'
+            return int(self._connection.execute(select).fetchone()[0])
+
+    def choosing(self, host: str, limit: int, among: int) -> list[Record]:
+        """The newest decisions that chose a host, with limits for those returned and those read."""
+        select = (
+            'select record from decisions where instr(record, :host) and number > '
+            '(select max(number) from decisions) - :among order by number desc'
+        )
+        named = msgspec.json.encode(host).decode()
+        with self._errors():
+            rows = self._connection.execute(select, {'host': named, 'among': among})
+            records = (from_json(text) for (text,) in rows)
+            return [*islice((each for each in records if host in each.result.hosts), limit)]
+
+    def rejections(self, record: Record) -> Rejections | None:
+        """The reasons against each host; None if they are not kept any more."""
+        with self._errors():
+            found = self._connection.execute(
+                'select causes from decisions where id = ?', (record.id,)
+            ).fetchone()
+            return rejections_from_json(found[0]) if found and found[0] else None
+
+    def _records(self, select: str, **values: str | int) -> list[Record]:
+        with self._errors():
+            return [from_json(text) for (text,) in self._connection.execute(select, values)]
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise UnreadableRecords(f'{self.path}: cannot be read: {error}') from None
+        except (sqlite3.DatabaseError, ValueError) as error:
+            why = f'damaged, or no file of decision records: {error}'
+            raise UnreadableRecords(f'{self.path}: {why}') from None
+
+
+def _create(path: str) -> os.stat_result:
+    """Make the file if there is none, and see that nobody but its owner can write it, and nobody
+    but the owner and a group that the operator lets can read it. Its journals get the same
+    permissions.
+
+    :raises UnreadableRecords: it is a symbolic link, or no file.
+    :raises OSError: it cannot be made, or belongs to somebody else.
+    """
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, OWNER)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UnreadableRecords(f'{path}: {LINK}') from None
+        raise
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise UnreadableRecords(f'{path}: this is no file')
+        mode = stat.S_IMODE(found.st_mode)
+        wanted = mode & (OWNER | stat.S_IRGRP) | OWNER
+        if mode != wanted:
+            os.fchmod(file, wanted)
+    finally:
+        os.close(file)
+    return found
+
+
+def _check_file(path: str) -> None:
+    """See that there is a file with something in it.
+
+    :raises UnreadableRecords: there is none.
+    """
+    nothing = 'no decision has been recorded there'
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        raise UnreadableRecords(f'{path}: there is no such file; {nothing}') from None
+    except OSError as error:
+        raise UnreadableRecords(f'{path}: cannot be read: {error.strerror}') from None
+    if stat.S_ISLNK(found.st_mode):
+        raise UnreadableRecords(f'{path}: {LINK}')
+    if not stat.S_ISREG(found.st_mode):
+        raise UnreadableRecords(f'{path}: this is no file')
+    if not found.st_size:
+        raise UnreadableRecords(f'{path}: the file is empty; {nothing}')
+
+
+def _check_version(connection: sqlite3.Connection, path: str, empty: bool = False) -> None:
+    """See that the file is of this release's form.
+
+    :raises UnreadableRecords: it is of another one.
+    """
+    (version,) = connection.execute('pragma user_version').fetchone()
+    if version != VERSION and not (empty and version == 0):
+        which = f'of form {version}, and this release reads form {VERSION}'
+        raise UnreadableRecords(
+            f'{path}: no file of decision records, or of another release: {which}'
+        )

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions as spans of OpenTelemetry, sent to a collector by OTLP over HTTP.
+
+A collector that is away, or hangs, costs spans and one warning: spans wait in a bounded queue for
+a thread of their own, and no request and no record waits for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from novasched.conf.redaction import hide, learn, one_line, redact
+from novasched.observe.records import render
+from novasched.observe.records.record import Record
+from novasched.scheduler.decision import (
+    CLAIM,
+    FILTERS,
+    HOSTS,
+    PLACEMENT,
+    WEIGHERS,
+    Decision,
+    PlacementAttempt,
+    Step,
+)
+
+LOG = logging.getLogger('novasched.observe.tracing')
+SERVICE_NAME = 'novasched'
+COLLECTOR_TIMEOUT_S = 5
+SHUTDOWN_TIMEOUT_S = 3.0
+"""Seconds that a process that ends gives to the spans that wait."""
+MAX_WAITING_SPANS = 4096
+HEADERS = ('OTEL_EXPORTER_OTLP_HEADERS', 'OTEL_EXPORTER_OTLP_TRACES_HEADERS')
+"""Variables of the environment that may hold secrets."""
+
+Value: TypeAlias = str | int | float | bool | list[str]
+Values: TypeAlias = Mapping[str, Value]
+MAX_SPANS = 100
+"""Steps that are shown; a request for many instances has more."""
+MAX_NAMES = 10
+"""Instances or hosts that are named."""
+
+
+class DecisionExporter:
+    """Sends the spans of decisions; to be called by one thread.
+
+    :param host: the name of this scheduler.
+    :param processor: makes the receiver of spans; once, in the process that makes them.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        host: str,
+        version: str,
+        processor: Callable[[str], SpanProcessor] | None = None,
+    ) -> None:
+        self._endpoint, self._host, self._version = endpoint, host, version
+        self._processor = processor or batches
+        self._provider: TracerProvider | None = None
+
+    def __call__(self, decision: Decision, record: Record) -> None:
+        """Send the spans of a decision."""
+        if self._provider is None:
+            self._provider = self._begin()
+        tracer = self._provider.get_tracer(SERVICE_NAME, self._version)
+        whole, *steps = spans_of(decision, record)
+        origin = decision.request.origin
+        caller = {'traceparent': origin.traceparent} if origin and origin.traceparent else {}
+        parent = tracer.start_span(
+            whole.name,
+            context=TraceContextTextMapPropagator().extract(caller),
+            kind=trace.SpanKind.SERVER,
+            attributes=whole.values,
+            start_time=_nanoseconds(whole.start),
+        )
+        below = trace.set_span_in_context(parent)
+        for step in steps:
+            start = _nanoseconds(step.start)
+            _end(
+                tracer.start_span(step.name, below, attributes=step.values, start_time=start), step
+            )
+        _end(parent, whole)
+
+    def close(self) -> None:
+        """Send the spans that wait, within :data:`SHUTDOWN_TIMEOUT_S`."""
+        if self._provider is None:
+            return
+        # The library waits longer than those who wait for this process to end.
+        closing = threading.Thread(target=self._provider.shutdown, name='traces', daemon=True)
+        closing.start()
+        closing.join(SHUTDOWN_TIMEOUT_S)
+        self._provider = None
+
+    def _begin(self) -> TracerProvider:
+        worker = os.getpid()
+        resource = Resource.create(
+            {
+                'service.name': SERVICE_NAME,
+                'service.version': self._version,
+                'service.instance.id': f'{self._host}:{worker}',
+                'host.name': self._host,
+                'process.pid': worker,
+            }
+        )
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        provider.add_span_processor(self._processor(self._endpoint))
+        return provider
+
+
+def batches(endpoint: str) -> SpanProcessor:
+    """A processor that sends many spans at a time to a collector. The headers that the environment
+    has for it are treated as secrets."""
+    for name in HEADERS:
+        learn(each.partition('=')[2] for each in os.environ.get(name, '').split(','))
+    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=COLLECTOR_TIMEOUT_S)
+    return BatchSpanProcessor(QuietExporter(exporter, endpoint), max_queue_size=MAX_WAITING_SPANS)
+
+
+class QuietExporter(SpanExporter):
+    """Another exporter whose failures are logged once, until it succeeds again. Nothing else of
+    OpenTelemetry gets into the log."""
+
+    def __init__(self, inner: SpanExporter, endpoint: str) -> None:
+        self._inner, self._endpoint = inner, endpoint
+        self._library = LastMessage()
+        self._succeeds = True
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send spans."""
+        try:
+            result = self._inner.export(spans)
+        except Exception as error:  # of whatever library
+            self._library.text = f'{type(error).__name__}: {error}'
+            result = SpanExportResult.FAILURE
+        succeeds = result is SpanExportResult.SUCCESS
+        if self._succeeds and not succeeds:
+            why = ' '.join(hide(self._library.text).split())
+            LOG.warning('Traces do not reach %s: %s', redact(self._endpoint), why)
+        elif succeeds and not self._succeeds:
+            LOG.info('Traces reach %s again', redact(self._endpoint))
+        self._succeeds = succeeds
+        return result
+
+    def shutdown(self) -> None:
+        """Send no more."""
+        self._inner.shutdown()
+
+
+class LastMessage(logging.Handler):
+    """Keeps the last message of OpenTelemetry; in the log it would stand again with every batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ''
+        library = logging.getLogger('opentelemetry')
+        library.propagate = False
+        library.handlers = [self]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See :class:`logging.Handler`."""
+        self.text = record.getMessage()
+
+
+def _end(span: trace.Span, described: Span) -> None:
+    if described.failure is not None:
+        span.set_status(trace.Status(trace.StatusCode.ERROR, described.failure))
+    span.end(_nanoseconds(described.end))
+
+
+def _nanoseconds(moment: float) -> int:
+    return int(moment * 10**9)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Interval of a trace (seconds since 1970) with attributes.
+
+    :ivar failure: the fault that an operator must mend.
+    """
+
+    name: str
+    start: float
+    end: float
+    values: Values
+    failure: str | None = None
+
+
+def spans_of(decision: Decision, record: Record) -> list[Span]:
+    """The span of a decision that is over, and those of its steps one behind the other."""
+    steps = decision.steps
+    moments = [decision.began, *(step.ended for step in steps)]
+    times = [record.at + moment - decision.began for moment in moments]
+    last = {step.name: step for step in steps}
+    failing = steps[-1] if steps and record.result.failure is not None else None
+    values = dict(_whole(record, decision.result))
+    if len(steps) > MAX_SPANS:
+        values['novasched.steps.left_out'] = len(steps) - MAX_SPANS
+    return [
+        Span('select_destinations', times[0], times[-1], values, record.result.failure),
+        *(
+            Span(
+                step.name,
+                start,
+                end,
+                _values(step, record, latest=step is last[step.name]),
+                record.result.failure if step is failing else None,
+            )
+            for step, start, end in zip(steps[:MAX_SPANS], times, times[1:], strict=False)
+        ),
+    ]
+
+
+def _whole(record: Record, name: str) -> Values:
+    asked, result, offer = record.asked, record.result, record.offer
+    values: dict[str, Value | None] = {
+        'openstack.request_id': record.request_id and one_line(record.request_id),
+        'openstack.global_request_id': record.global_request_id
+        and one_line(record.global_request_id),
+        'openstack.project_id': asked.project,
+        'openstack.server_ids': [*asked.servers[:MAX_NAMES]],
+        'novasched.record': record.id,
+        'novasched.result': name,
+        'novasched.headline': render.headline(record),
+        'novasched.servers': asked.count,
+        'novasched.flavor': asked.flavor,
+        'novasched.zone': asked.zone and one_line(asked.zone),
+        'novasched.chosen': [*result.hosts[:MAX_NAMES]],
+        'novasched.seed': record.seed,
+    }
+    if offer is not None:
+        values['novasched.candidates'] = offer.candidates
+        values['novasched.hosts.offered'] = offer.hosts
+        values['novasched.hosts.total'] = offer.total
+    return {name: value for name, value in values.items() if value not in (None, [])}
+
+
+def _values(step: Step, record: Record, latest: bool) -> Values:
+    """The attributes of a step. Placement's offer is that of the last attempt."""
+    offer = record.offer
+    if step.name == PLACEMENT and latest and offer is not None:
+        return {'novasched.candidates': offer.candidates, 'novasched.providers': offer.providers}
+    if step.name == HOSTS and latest and offer is not None:
+        return {'novasched.hosts.offered': offer.hosts, 'novasched.hosts.total': offer.total}
+    if step.name == CLAIM and step.refused is not None:
+        return {'novasched.refused': step.refused}
+    if step.attempt is not None:
+        return {'novasched.server': step.attempt.index + 1, **_ranking(step.name, step.attempt)}
+    return {}
+
+
+def _ranking(step: str, attempt: PlacementAttempt) -> Values:
+    ranking = attempt.ranking
+    if step == WEIGHERS:
+        values: dict[str, Value] = {'novasched.hosts': len(ranking.hosts)}
+        for best in ranking.best[:1]:
+            values |= {'novasched.host': best.host, 'novasched.weight': best.weight}
+        return values
+    if step != FILTERS:
+        return {}
+    values = {
+        'novasched.hosts.in': attempt.start,
+        'novasched.hosts.out': len(ranking.hosts),
+        'novasched.hosts.in_flight': attempt.pending,
+    }
+    for result in ranking.filters:
+        values[f'novasched.filter.{result.name}.in'] = result.start
+        values[f'novasched.filter.{result.name}.out'] = result.end
+    return values

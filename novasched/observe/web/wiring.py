@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wiring of metrics and of the page, where nova.conf enables them: the socket, the directory of
+the workers' metrics, and the page with database connections of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oslo_config import cfg
+from oslo_utils import timeutils
+
+from novasched.cells.aggregates import AggregateReader
+from novasched.cells.engines import connect
+from novasched.cells.mappings import Cells
+from novasched.cells.servicegroup import service_group
+from novasched.cells.snapshot import HostReader
+from novasched.conf.errors import ConfigError
+from novasched.conf.settings import Address, ServiceSettings, Settings
+from novasched.scheduler.pending_claims import PendingClaims
+
+if TYPE_CHECKING:
+    from novasched.observe.metrics.collectors import WorkerMetrics
+    from novasched.observe.page.app import Page
+    from novasched.observe.page.watch import HostReading
+    from novasched.observe.web.server import HttpServer, WsgiApp
+
+METRICS_OPTION, PAGE_OPTION = '[novasched] metrics_bind', '[novasched] page'
+EXTRAS = {'metrics': ('prometheus_client', 'waitress'), 'page': ('jinja2',)}
+"""Packages by the extras that install them."""
+
+DIRECTORY_VARIABLE = 'PROMETHEUS_MULTIPROC_DIR'
+"""prometheus_client reads this variable when it is first imported."""
+
+LISTEN_BACKLOG = 64  # connections that wait in the system's queue
+
+NICE_INCREMENT = 10
+"""The HTTP process gets a tenth of a share where others want the processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsFiles:
+    """The socket for HTTP, and the directory of the workers' metrics."""
+
+    socket: socket.socket
+    directory: str
+
+    def worker_metrics(self, number: int) -> WorkerMetrics:
+        """The metrics of a worker. To be called in its process, which must not keep the port
+        when the master has died."""
+        from novasched.observe.metrics.collectors import WorkerMetrics
+
+        self.socket.close()
+        return WorkerMetrics(number)
+
+    def http_server(
+        self, page: WsgiApp | None = None, reload: Callable[[], None] | None = None
+    ) -> HttpServer:
+        """The server. To be called in its process by the main thread, whose niceness all other
+        threads inherit."""
+        from novasched.observe.web.server import HttpServer, MetricsText, routed
+
+        os.nice(NICE_INCREMENT)
+        if hasattr(os, 'SCHED_BATCH'):  # such a process preempts no other when it wakes up
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        app = routed({'/metrics': MetricsText(self.directory)}, page)
+        return HttpServer(self.socket, app, reload)
+
+    def worker_ended(self, number: int) -> None:
+        """Drop the gauges of a worker that has ended. Its counters stay, and the next worker
+        of that number goes on with them."""
+        from prometheus_client import multiprocess
+
+        with contextlib.suppress(OSError):
+            multiprocess.mark_process_dead(number, self.directory)
+
+
+@contextlib.contextmanager
+def metrics_files(address: Address | None) -> Iterator[MetricsFiles | None]:
+    """Socket and directory, for as long as the master runs; None without an address.
+
+    :raises ConfigError: a package is missing, or the address cannot be listened on.
+    """
+    if address is None:
+        yield None
+        return
+    _check_packages('metrics', METRICS_OPTION, address)
+    with (
+        listen(address, METRICS_OPTION) as listener,
+        tempfile.TemporaryDirectory(prefix='novasched-metrics-') as directory,
+    ):
+        os.environ[DIRECTORY_VARIABLE] = directory
+        yield MetricsFiles(listener, directory)
+
+
+def _check_packages(extra: str, option: str, value: object) -> None:
+    for package in EXTRAS[extra]:
+        if importlib.util.find_spec(package) is None:
+            why = f'{package} is not installed: pip install novasched[{extra}]'
+            raise ConfigError(option, value, why)
+
+
+def listen(address: Address, option: str) -> socket.socket:
+    """A socket that listens on an address.
+
+    :raises ConfigError: the port is in use, or the address is none of this machine.
+    """
+    try:
+        family, _, _, _, where = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        return socket.create_server(
+            where[:2], family=family, backlog=LISTEN_BACKLOG, dualstack_ipv6=dual
+        )
+    except OSError as error:
+        raise ConfigError(option, address, error.strerror or str(error)) from None
+
+
+class DatabaseHosts:
+    """Reads nova's databases. Implements :class:`novasched.observe.page.watch.HostSource`."""
+
+    def __init__(self, reader: HostReader) -> None:
+        self._reader = reader
+
+    def read(self) -> HostReading:
+        """See :class:`novasched.observe.page.watch.HostSource`."""
+        from novasched.observe.page.watch import HostReading
+
+        cells = self._reader.snapshot().cells
+        hosts = {uuid: tuple(hosts.values()) for uuid, hosts in cells.items()}
+        names = {cell.uuid: cell.name or cell.uuid for cell in self._reader.cells.enabled()}
+        return HostReading(hosts, names, self._reader.aggregates.failing)
+
+    def renew(self) -> None:
+        """See :class:`novasched.observe.page.watch.HostSource`."""
+        self._reader.renew()
+
+
+def page_factory(
+    conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings
+) -> Callable[[], Page] | None:
+    """Makes the page in the process that serves it; None if nova.conf does not enable it.
+
+    :raises ConfigError: it cannot be served.
+    """
+    if not service.page:
+        return None
+    if service.metrics_bind is None:
+        raise ConfigError(PAGE_OPTION, True, 'it is served where [novasched] metrics_bind says')
+    _check_packages('page', PAGE_OPTION, True)
+    return functools.partial(_page, conf, settings, service)
+
+
+def _page(conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings) -> Page:
+    from novasched.observe.page.app import Page
+    from novasched.observe.page.watch import Watch
+
+    return Page(
+        Watch(functools.partial(_database_hosts, conf, settings, service.host)),
+        service.decisions_file,
+        settings.default_availability_zone,
+        service.page_remote,
+    )
+
+
+def _database_hosts(conf: cfg.ConfigOpts, settings: Settings, host: str) -> DatabaseHosts:
+    """The hosts as a scheduler reads them.
+
+    :raises DatabaseUnavailable: the API database cannot be reached.
+    """
+    group, timeout = conf.api_database, settings.cell_timeout
+    api = connect(group, group.connection, '[api_database] connection', patience=timeout)
+    cells = Cells(api, conf.database, timeout)
+    cells.refresh()
+    services = service_group(conf, settings, host, timeutils.utcnow)
+    pending = PendingClaims(settings)
+    return DatabaseHosts(
+        HostReader(settings, cells, AggregateReader(api), pending, services, timeutils.utcnow)
+    )

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches: queries that wait for equal ones, and claims that are written together."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from novasched.placement.allocations import Claim
+from novasched.placement.api import OutcomeUnknown
+
+POST_TARGET_S = 1.0
+"""Seconds that a common POST may take, by what the last ones took: nobody waits for longer on
+account of others, and Placement's database holds its locks no longer."""
+POST_MAX_CONSUMERS = 100
+"""Consumers in a common POST: what one second was enough for where this was measured."""
+FIRST_CONSUMER_S = 0.02
+"""Seconds that a consumer is taken to cost before anything was measured: those of a PUT."""
+WINDOW_PER_REQUEST_S, WINDOW_S = 0.02, 0.06
+"""Seconds that a query waits for one request that is about to ask the same, and for all."""
+
+
+class BatchWindow:
+    """Waits for requests that are on their way to the same query.
+
+    Requests of a burst come within milliseconds. The first of them would ask alone, and the
+    others wait until it has its answer before they ask. A request that is alone does not wait,
+    and none waits for one that is late.
+    """
+
+    def __init__(
+        self,
+        per_request: float = WINDOW_PER_REQUEST_S,
+        longest: float = WINDOW_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._per_request, self._longest, self._clock = per_request, longest, clock
+        self._expected: set[float] = set()
+        self._changed = threading.Condition()
+
+    def expect(self, moment: float) -> None:
+        """Note a request that set out at that moment (monotonic seconds)."""
+        with self._changed:
+            self._forget_late()
+            self._expected.add(moment)
+
+    def arrived(self, moment: float) -> None:
+        """Note that the request which set out at that moment is there."""
+        with self._changed:
+            self._expected.discard(moment)
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Wait until every request is there that is not late."""
+        until = self._clock() + self._longest
+        with self._changed:
+            while self._forget_late() and self._clock() < until:
+                soonest = min(until, min(self._expected) + self._per_request)
+                self._changed.wait(max(soonest - self._clock(), 0))
+
+    def _forget_late(self) -> bool:
+        """True if any request is left."""
+        last = self._clock() - self._per_request
+        self._expected = {moment for moment in self._expected if moment > last}
+        return bool(self._expected)
+
+
+@dataclass(slots=True, eq=False)
+class Order:
+    """The claims of a request, all or nothing; the outcome is None if they are refused.
+
+    :ivar lost: why nobody knows the outcome of the batch that the claims were in; None for new
+        ones. Such an order is written alone.
+    :ivar until: the moment (monotonic seconds) after which it is not begun.
+    :ivar taken: it is in a batch.
+    """
+
+    claims: Sequence[Claim]
+    lost: str | None = None
+    until: float = math.inf
+    taken: bool = False
+    outcome: Future[Sequence[Claim] | None] = field(default_factory=Future)
+
+
+class Batches:
+    """Orders that wait, to be written one batch at a time. A batch has as many consumers as may be
+    expected to take no longer than they may, by the time that the last ones took."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Order] = []
+        self._lock = threading.Lock()
+        self._per_consumer = FIRST_CONSUMER_S
+
+    @contextmanager
+    def measure(self, consumers: int) -> Iterator[None]:
+        """Learn from a POST, unless Placement has not had it. A PUT tells nothing."""
+        began = time.monotonic()
+        try:
+            yield
+        except OutcomeUnknown:
+            self.took(time.monotonic() - began, consumers)
+            raise
+        self.took(time.monotonic() - began, consumers)
+
+    def took(self, seconds: float, consumers: int) -> None:
+        """Learn the time of a POST; the last ones count for most."""
+        if consumers > 1:
+            self._per_consumer = (self._per_consumer + seconds / consumers) / 2
+
+    @property
+    def max_consumers(self) -> int:
+        """Number of consumers that a batch may have; one order may have more by itself."""
+        per_consumer = max(self._per_consumer, POST_TARGET_S / POST_MAX_CONSUMERS)
+        return max(1, int(POST_TARGET_S / per_consumer))
+
+    @property
+    def waiting(self) -> int:
+        """Number of orders that are in no batch yet."""
+        return len(self._waiting)
+
+    def add(self, order: Order) -> None:
+        """Let an order be in one of the next batches."""
+        with self._lock:
+            self._waiting.append(order)
+
+    def take(self, own: Order) -> Sequence[Order]:
+        """Take an order, and the first of those that may be written together with it; nothing if
+        it is taken already: who writes is stuck with a batch for its own order alone. No batch has
+        an instance twice, and an order of unknown outcome is alone."""
+        batch: list[Order] = []
+        uuids: set[str] = set()
+        with self._lock:
+            if own.taken:
+                return batch
+            self._waiting.remove(own)
+            for order in (own, *self._waiting):
+                more = {claim.uuid for claim in order.claims}
+                fits = len(uuids) + len(more) <= self.max_consumers
+                alone = order.lost is not None or (batch and batch[0].lost is not None)
+                if batch and (alone or not fits or uuids & more):
+                    break
+                batch.append(order)
+                uuids |= more
+                order.taken = True
+            del self._waiting[: len(batch) - 1]
+        return batch

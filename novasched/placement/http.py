@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP connections that hold nobody up for ever, and whose answers fit into memory."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import requests
+import urllib3
+from keystoneauth1.session import TCPKeepAliveAdapter
+
+CONNECT_TIMEOUT_S = 10.0
+"""Seconds that a connection may take at most."""
+CHUNK_BYTES = 1 << 18
+
+
+class TooLarge(requests.RequestException):
+    """An answer is not read to its end."""
+
+
+def connections(threads: int, max_answer_mib: int) -> requests.Session:
+    """Connections that are kept open, so many as there are threads to use them."""
+    pool = requests.Session()
+    for scheme in ('http://', 'https://'):
+        pool.mount(scheme, _Bounded(max_answer_mib, pool_maxsize=threads))
+    return pool
+
+
+class _Bounded(TCPKeepAliveAdapter):
+    def __init__(self, max_answer_mib: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._max_answer_mib = max_answer_mib
+
+    def send(
+        self, request: Any, stream: bool = False, timeout: Any = None, *args: Any, **how: Any
+    ) -> requests.Response:
+        """Send a request, and bound the reading of the answer. As for keystoneauth1, 0 is no
+        timeout."""
+        seconds = float(timeout or 0) or math.inf
+        timeouts: Any = (min(seconds, CONNECT_TIMEOUT_S), None if seconds == math.inf else seconds)
+        response = super().send(request, stream, timeouts, *args, **how)
+        response.raw = _Body(response.raw, seconds, self._max_answer_mib)
+        return response
+
+
+class _Body:
+    """The body of an answer as urllib3 reads it from a connection, within bounds."""
+
+    def __init__(self, raw: urllib3.HTTPResponse, seconds: float, max_mib: int) -> None:
+        self._raw = raw
+        self._seconds = seconds
+        self._max_mib = max_mib
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def stream(self, _size: int, decode_content: bool = True) -> Iterator[bytes]:
+        """The pieces as they come: an answer that trickles runs into the time, too."""
+        # urllib3 before 2 has no read1, and fills each piece.
+        read = getattr(self._raw, 'read1', self._raw.read)
+        until, size = time.monotonic() + self._seconds, 0
+        try:
+            while piece := read(CHUNK_BYTES, decode_content=decode_content):
+                size += len(piece)
+                if size > self._max_mib << 20:
+                    raise TooLarge(
+                        f'the answer has more than {self._max_mib} MiB'
+                        ' ([novasched] max_answer_size)'
+                    )
+                if time.monotonic() > until:
+                    raise requests.ReadTimeout(f'no end of the answer within {self._seconds} s')
+                yield piece
+        except urllib3.exceptions.ReadTimeoutError as error:
+            raise requests.ReadTimeout(error) from None
+        except urllib3.exceptions.ProtocolError as error:
+            raise requests.exceptions.ChunkedEncodingError(error) from None
+        finally:
+            # Of no effect on a connection whose answer was read to its end.
+            self._raw.close()

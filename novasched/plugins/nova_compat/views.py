@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Views for plugins written for nova: our frozen values with the manners of nova's objects.
+
+A view is a mutable proxy and belongs to one request. It reads through to its value when it is
+asked, and keeps what it has read, so that whatever a plugin changes is seen by the
+plugins of that request, which share their views, and by nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import Any
+
+NOT_READ = object()
+
+
+class NotKnown(AttributeError, NotImplementedError):
+    """An attribute that nova's object would have or load, and this scheduler has not read.
+    nova's own objects raise NotImplementedError for it, anything else AttributeError."""
+
+
+class View:
+    """A mutable proxy of a value: its attributes, and whatever else is set, as on any object."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for what is not on the view yet."""
+        if name.startswith('_'):
+            raise AttributeError(name)
+        found = self._read(self._value, name)
+        if found is NOT_READ:
+            raise NotKnown(f'{type(self).__name__}.{name} is not known to novasched')
+        vars(self)[name] = copied = mutable(found)
+        return copied
+
+    def _read(self, value: Any, name: str) -> Any:
+        return getattr(value, name, NOT_READ)
+
+    def refresh(self, value: Any) -> None:
+        """Take over a later state of the value: what has changed is read anew, what has
+        not stays as the plugins left it."""
+        if value is self._value:
+            return
+        for name in [*vars(self)]:
+            if self._read(value, name) is not self._read(self._value, name):
+                del vars(self)[name]
+        self._value = value
+
+    def override(self, **attributes: Any) -> View:
+        """Set attributes in place of those of the value; answers the view itself."""
+        vars(self).update(attributes)
+        return self
+
+    def obj_attr_is_set(self, attrname: str) -> bool:
+        """True if there is such an attribute, be it None."""
+        return hasattr(self, attrname)
+
+    def __contains__(self, name: str) -> bool:
+        return self.obj_attr_is_set(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The attribute, or the default where there is none."""
+        return getattr(self, name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return getattr(self, name)
+        except NotKnown as error:
+            raise KeyError(name) from error
+
+    def __repr__(self) -> str:
+        return str(self._value)
+
+
+class Fields(View):
+    """A mapping whose keys are its attributes, as in nova's ImageMetaProps."""
+
+    def _read(self, value: Any, name: str) -> Any:
+        return value.get(name, NOT_READ)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes that are set."""
+        return {name: getattr(self, name) for name in self._value}
+
+
+def mutable(value: Any) -> Any:
+    """A mutable copy of a container, a view of a frozen value, anything else itself."""
+    if isinstance(value, Mapping):
+        return {key: mutable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [mutable(each) for each in value]
+    if isinstance(value, set | frozenset):
+        return {mutable(each) for each in value}
+    if is_dataclass(value):
+        return View(value)
+    return value

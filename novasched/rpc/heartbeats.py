@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Heartbeats for callers that wait for an answer, so that they do not give up (ADR 13)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+LOG = logging.getLogger(__name__)
+
+HEARTBEAT_THREAD_IDLE_S = 60.0  # after which the thread ends
+MIN_HEARTBEAT_INTERVAL_S = 1.0  # as in oslo.messaging
+
+
+@dataclass(eq=False, slots=True)
+class PendingCall:
+    """A message from its arrival until its answer. Times are of the monotonic clock.
+
+    :ivar last_contact: the arrival, or the last heartbeat that went out.
+    :ivar heartbeat_timeout: the seconds without a heartbeat after which its caller gives up.
+    :ivar lifetime: the seconds for which its caller waits in all.
+    """
+
+    incoming: Any
+    arrived: float
+    last_contact: float
+    heartbeat_timeout: float
+    lifetime: float = math.inf
+    next_heartbeat: float = math.inf
+    sending: threading.Lock = field(default_factory=threading.Lock)
+
+    def given_up(self, now: float) -> bool:
+        """True if the caller has certainly given up.
+
+        False means that it may still be there: a message does not say when it was sent, so
+        its caller may have given up before it arrived.
+        """
+        silence, age = now - self.last_contact, now - self.arrived
+        return silence > self.heartbeat_timeout or age > self.lifetime
+
+
+class RpcHeartbeats:
+    """Sends heartbeats to all callers that wait, from one thread, every half of the time after
+    which each gives up. The first goes out soon, since a message may have been with the broker
+    for nearly that time. The thread is there only while a caller waits."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._calls: dict[Any, PendingCall] = {}
+        self._changed = threading.Condition()
+        self._next = math.inf
+        self._thread: threading.Thread | None = None
+
+    def add(
+        self, incoming: Any, lifetime: float = math.inf, earlier: PendingCall | None = None
+    ) -> PendingCall:
+        """Send heartbeats for a message from now on, unless this is done already.
+
+        :param earlier: the same message, if the broker sends it once more.
+        """
+        now = self._clock()
+        with self._changed:
+            if call := self._calls.get(incoming):
+                return call
+            timeout = heartbeat_timeout(incoming.client_timeout)
+            call = PendingCall(incoming, now, now, timeout, lifetime)
+            if earlier is not None:
+                call.arrived, call.last_contact = earlier.arrived, earlier.last_contact
+            if call.heartbeat_timeout < math.inf:
+                call.next_heartbeat = now + MIN_HEARTBEAT_INTERVAL_S
+            self._calls[incoming] = call
+            if call.next_heartbeat < self._next:
+                self._wake()
+            return call
+
+    def forget(self, incoming: Any) -> PendingCall | None:
+        """Send no further heartbeat for a message; one may be on its way."""
+        with self._changed:
+            return self._calls.pop(incoming, None)
+
+    def finish(self, incoming: Any) -> None:
+        """Send no heartbeat for a message after this returns: its answer comes next."""
+        if call := self.forget(incoming):
+            with call.sending:
+                pass  # the one that is on its way
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name='heartbeats', daemon=True)
+            self._thread.start()
+        self._changed.notify()
+
+    def _run(self) -> None:
+        while calls := self._wait():
+            for call in calls:
+                with call.sending:
+                    if call.incoming in self._calls:
+                        self._send(call)
+
+    def _wait(self) -> list[PendingCall]:
+        """The calls whose heartbeat is due, once there are any; none after a long idle time."""
+        idle = False
+        with self._changed:
+            while True:
+                calls = self._calls.values()
+                self._next = min((call.next_heartbeat for call in calls), default=math.inf)
+                now = self._clock()
+                if self._next <= now:
+                    return [call for call in calls if call.next_heartbeat <= now]
+                if self._next < math.inf:
+                    self._changed.wait(self._next - now)
+                elif idle:
+                    self._thread = None
+                    return []
+                else:
+                    idle = not self._changed.wait(HEARTBEAT_THREAD_IDLE_S)
+
+    def _send(self, call: PendingCall) -> None:
+        try:
+            call.incoming.heartbeat()
+        except Exception as error:  # the caller's queue is gone, or the broker is
+            LOG.debug('No heartbeat can be sent to who waits for an answer: %s', error)
+        else:
+            call.last_contact = self._clock()
+        call.next_heartbeat = self._clock() + call.heartbeat_timeout / 2
+
+
+def heartbeat_timeout(client_timeout: Any) -> float:
+    """Seconds without a heartbeat after which a caller gives up; infinite if its message asks
+    for none, or not in a way that makes sense."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        seconds = int(client_timeout)
+        if seconds / 2 >= MIN_HEARTBEAT_INTERVAL_S:
+            return float(seconds)
+    return math.inf

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way of notifications to the message bus. No request waits for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import oslo_messaging
+from oslo_config import cfg
+from oslo_messaging import opts
+from oslo_utils import timeutils
+
+from novasched.concurrency.worker_queue import WorkerQueue
+from novasched.conf.settings import ServiceSettings
+from novasched.rpc.notifications import payloads
+from novasched.rpc.server import checked_transport
+from novasched.scheduler.model.request import Origin, Request
+from novasched.scheduler.pending_claims import PendingClaim
+
+LOG = logging.getLogger(__name__)
+
+GROUP = 'oslo_messaging_notifications'
+LEGACY, VERSIONED, BOTH = 'unversioned', 'versioned', 'both'
+EVENT = 'scheduler.select_destinations'
+START, END = 'start', 'end'
+MAX_WAITING_NOTIFICATIONS = 1000
+"""More are dropped while the bus takes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A phase of a request; in the end with the claims of its instances."""
+
+    phase: str
+    origin: Origin
+    request: Request
+    claims: Sequence[PendingClaim] = ()
+
+
+class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
+    """The context as nova sends it; payloads are plain already."""
+
+    def serialize_context(self, ctxt: Any) -> dict[str, Any]:
+        """See :func:`novasched.rpc.notifications.payloads.context_on_wire`."""
+        return payloads.context_on_wire(ctxt.to_dict(), timeutils.utcnow())
+
+
+class QueuedNotifier:
+    """Implements :class:`novasched.scheduler.ports.Notifier`: sends notifications from a
+    thread of its own, in order."""
+
+    def __init__(self, send: Callable[[Notification], None]) -> None:
+        self._send = send
+        self._queue: WorkerQueue[Notification] = WorkerQueue(
+            send, 'notifications', _describe, MAX_WAITING_NOTIFICATIONS
+        )
+
+    @property
+    def dropped(self) -> int:
+        """The number of notifications that were."""
+        return self._queue.dropped
+
+    def started(self, request: Request) -> None:
+        """See :class:`novasched.scheduler.ports.Notifier`."""
+        if request.origin is not None:
+            self._add(Notification(START, request.origin, request))
+
+    def ended(self, request: Request, claims: Sequence[PendingClaim]) -> None:
+        """See :class:`novasched.scheduler.ports.Notifier`."""
+        if request.origin is not None:
+            self._add(Notification(END, request.origin, request, claims))
+
+    def close(self) -> None:
+        """Send the rest, for as long as
+        :data:`novasched.concurrency.worker_queue.CLOSE_TIMEOUT_S`."""
+        self._queue.close()
+
+    def _add(self, notification: Notification) -> None:
+        if not self._queue.put(notification):
+            LOG.warning(
+                'A notification is dropped, since %d wait for the message bus',
+                MAX_WAITING_NOTIFICATIONS,
+            )
+
+
+def _describe(notification: Notification) -> str:
+    return f'tell of {EVENT}.{notification.phase}'
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationSender:
+    """Sends a notification in the formats that nova.conf names, the legacy one first."""
+
+    legacy: oslo_messaging.Notifier | None
+    versioned: oslo_messaging.Notifier | None
+
+    def __call__(self, notification: Notification) -> None:
+        """Send it; oslo.messaging logs errors, and raises none."""
+        sent = notification.origin.spec.obj_to_primitive()
+        if notification.phase == START:
+            fields = payloads.at_start(sent, notification.request)
+        else:
+            if self.versioned:
+                sent = payloads.stamped(sent)
+            fields = payloads.at_end(sent, notification.request, notification.claims)
+        caller, event = notification.origin.context, f'{EVENT}.{notification.phase}'
+        if self.legacy:
+            wire = payloads.context_on_wire(caller.to_dict(), timeutils.utcnow())
+            attributes = payloads.context_attributes(wire)
+            self.legacy.info(caller, event, payloads.legacy_payload(fields, attributes))
+        if self.versioned:
+            self.versioned.info(caller, event, payloads.versioned_payload(fields))
+
+
+def make_notifier(conf: cfg.ConfigOpts, service: ServiceSettings) -> QueuedNotifier | None:
+    """Notifications as nova.conf wants them; None where every driver is noop, which is the
+    default.
+
+    :raises ConfigError: the transport's URL cannot be used.
+    """
+    register(conf)
+    if not {*conf[GROUP].driver} - {'noop'}:
+        return None
+    transport = make_transport(conf)
+    notification_format, serializer = service.notification_format, ContextSerializer()
+    old = new = None
+    if notification_format in (LEGACY, BOTH):
+        old = oslo_messaging.Notifier(transport, f'scheduler.{service.host}', serializer=serializer)
+    if notification_format in (VERSIONED, BOTH):
+        topics = [*service.versioned_notifications_topics]
+        new = oslo_messaging.Notifier(
+            transport, f'nova-scheduler:{service.host}', serializer=serializer, topics=topics
+        )
+    return QueuedNotifier(NotificationSender(old, new))
+
+
+def register(conf: cfg.ConfigOpts) -> None:
+    """Declare oslo.messaging's options of notifications."""
+    conf.register_opts(next(group for name, group in opts.list_opts() if name == GROUP), GROUP)
+
+
+def make_transport(conf: cfg.ConfigOpts) -> Any:
+    """The transport of notifications.
+
+    :raises ConfigError: its URL cannot be used.
+    """
+    option = f'[{GROUP}] transport_url'
+    return checked_transport(option, lambda: oslo_messaging.get_notification_transport(conf))

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nova's objects in a request and in an answer, in the versions of nova 34.0.0.
+
+Fields of no use here are not declared, so they are not decoded. Memory and swap are in MiB, disks
+in GiB, page sizes in KiB. Policies are plain texts, so that one which a newer release adds does
+not fail the request; times stay the ISO 8601 texts that they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from oslo_versionedobjects import fields
+
+from novasched.rpc.wire.base import (
+    DATA,
+    BadObject,
+    JsonField,
+    ListOfListsOfStringsField,
+    ListOfSpecsField,
+    NovaObject,
+    SetOfStringsField,
+    decode,
+    kind,
+    loads,
+)
+
+__all__ = ['BadObject', 'NovaObject', 'decode', 'loads']  # the objects are defined below
+
+Fields = dict[str, fields.Field[Any]]
+
+
+def _each(field: Callable[[], fields.Field[Any]], *names: str) -> Fields:
+    return {name: field() for name in names}
+
+
+def _texts(*names: str) -> Fields:
+    return _each(fields.StringField, *names)
+
+
+def _integers(*names: str) -> Fields:
+    return _each(fields.IntegerField, *names)
+
+
+class Destination(NovaObject):
+    """The host, cell or aggregates that are asked for. Each of ``aggregates`` is a text of UUIDs
+    joined by commas, any of which will do."""
+
+    VERSION = '1.4'
+
+    fields = {
+        **_texts('host', 'node'),
+        'aggregates': fields.ListOfStringsField(),
+        'allow_cross_cell_move': fields.BooleanField(),
+        'forbidden_aggregates': SetOfStringsField(),
+        'cell': fields.ObjectField('CellMapping'),
+    }
+
+
+class SchedulerRetries(NovaObject):
+    """The hosts that a build has failed on."""
+
+    VERSION = '1.1'
+
+    fields = {
+        'num_attempts': fields.IntegerField(),
+        'hosts': fields.ObjectField('ComputeNodeList'),
+    }
+
+
+class RequestGroup(NovaObject):
+    """Resources and traits that are asked of Placement for one requester."""
+
+    VERSION = '1.3'
+
+    fields = {
+        'use_same_provider': fields.BooleanField(),
+        'resources': fields.DictOfIntegersField(),
+        **_each(SetOfStringsField, 'required_traits', 'forbidden_traits', 'forbidden_aggregates'),
+        'aggregates': ListOfListsOfStringsField(),
+        **_texts('requester_id', 'in_tree'),
+        'provider_uuids': fields.ListOfStringsField(),
+    }
+
+
+class RequestLevelParams(NovaObject):
+    """Parameters of the query to Placement across all groups."""
+
+    VERSION = '1.1'
+
+    fields = {
+        **_each(SetOfStringsField, 'root_required', 'root_forbidden'),
+        'same_subtree': ListOfListsOfStringsField(),
+    }
+
+
+class RequestSpec(NovaObject):
+    """A request for instances that are alike.
+
+    user_id is there from 1.9 on, network_metadata from 1.10, is_bfv from 1.11,
+    requested_resources from 1.12, request_level_params from 1.13, requested_networks
+    from 1.14; a rebuild leaves some of them out in any version.
+    """
+
+    VERSION = '1.15'
+
+    fields = {
+        **_integers('id', 'num_instances'),
+        **_texts('project_id', 'user_id', 'availability_zone', 'instance_uuid'),
+        **_each(fields.ListOfStringsField, 'ignore_hosts', 'force_hosts', 'force_nodes'),
+        'scheduler_hints': JsonField(),
+        'is_bfv': fields.BooleanField(),
+        'image': fields.ObjectField('ImageMeta'),
+        'numa_topology': fields.ObjectField('InstanceNUMATopology'),
+        'pci_requests': fields.ObjectField('InstancePCIRequests'),
+        'flavor': fields.ObjectField('Flavor'),
+        'requested_destination': fields.ObjectField('Destination'),
+        'retry': fields.ObjectField('SchedulerRetries'),
+        'limits': fields.ObjectField('SchedulerLimits'),
+        'instance_group': fields.ObjectField('InstanceGroup'),
+        'security_groups': fields.ObjectField('SecurityGroupList'),
+        'network_metadata': fields.ObjectField('NetworkMetadata'),
+        'requested_resources': fields.ListOfObjectsField('RequestGroup'),
+        'request_level_params': fields.ObjectField('RequestLevelParams'),
+        'requested_networks': fields.ObjectField('NetworkRequestList'),
+    }
+
+
+class Flavor(NovaObject):
+    VERSION = '1.2'
+
+    fields = {
+        **_texts('created_at', 'deleted_at', 'description', 'flavorid', 'name', 'updated_at'),
+        **_each(fields.BooleanField, 'deleted', 'disabled', 'is_public'),
+        **_integers('ephemeral_gb', 'id', 'memory_mb', 'root_gb', 'swap', 'vcpu_weight', 'vcpus'),
+        'extra_specs': fields.DictOfNullableStringsField(),
+        'projects': fields.ListOfStringsField(),
+        'rxtx_factor': fields.FloatField(),
+    }
+
+
+class ImageMetaProps(NovaObject):
+    """Image properties: ``values`` holds every key of the primitive's data as sent.
+
+    nova declares some hundred properties here, many of them enumerations that each
+    release widens. A scheduler looks at a dozen, and a value that it does not know is
+    for a filter to judge, not a reason to fail the request. So no fields are declared.
+    """
+
+    VERSION = '1.44'
+
+    fields: dict[str, fields.Field[Any]] = {}
+    values: Mapping[str, Any] = MappingProxyType({})
+
+    def _fill(self, data: Any) -> None:
+        if not isinstance(data, Mapping):
+            raise BadObject(f'{self.obj_name()} {self.VERSION} has no fields but {kind(data)}')
+        self.values = dict(data)
+
+    def obj_to_primitive(
+        self, target_version: str | None = None, version_manifest: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """The primitive, which holds every property again."""
+        primitive = super().obj_to_primitive(target_version, version_manifest)
+        return {**primitive, DATA: dict(self.values)}
+
+
+class ImageMeta(NovaObject):
+    """The image's record in Glance: size in bytes, min_ram in MiB, min_disk in GiB."""
+
+    VERSION = '1.8'
+
+    fields = {
+        **_texts('id', 'name', 'owner', 'status', 'visibility', 'created_at', 'updated_at'),
+        **_texts('checksum', 'container_format', 'disk_format', 'direct_url'),
+        **_integers('min_disk', 'min_ram', 'size', 'virtual_size'),
+        'protected': fields.FlexibleBooleanField(),
+        'tags': fields.ListOfStringsField(),
+        'properties': fields.ObjectField('ImageMetaProps'),
+    }
+
+
+class InstanceGroup(NovaObject):
+    """A group of instances. Up to 1.10 its policy is the only element of ``policies``; from
+    1.11 on it is ``policy``, with rules. Before 1.10 there are no hosts."""
+
+    VERSION = '1.11'
+
+    fields = {
+        'id': fields.IntegerField(),
+        **_texts('user_id', 'project_id', 'uuid', 'name', 'policy'),
+        **_each(fields.ListOfStringsField, 'policies', 'members', 'hosts'),
+        '_rules': fields.DictOfStringsField(),
+    }
+
+
+class InstanceNUMACell(NovaObject):
+    """A guest cell. Before 1.5 there is no pcpuset: a dedicated cell has its CPUs in
+    cpuset."""
+
+    VERSION = '1.6'
+
+    fields = {
+        **_integers('id', 'memory', 'pagesize'),
+        **_each(fields.SetOfIntegersField, 'cpuset', 'pcpuset', 'cpuset_reserved'),
+        'cpu_pinning_raw': fields.DictOfIntegersField(),
+        **_texts('cpu_policy', 'cpu_thread_policy'),
+    }
+
+
+class InstanceNUMATopology(NovaObject):
+    VERSION = '1.3'
+
+    fields = {
+        **_texts('instance_uuid', 'emulator_threads_policy'),
+        'cells': fields.ListOfObjectsField('InstanceNUMACell'),
+    }
+
+
+class NetworkMetadata(NovaObject):
+    """Physical networks; ``tunneled`` if tunnelled ones are meant, too."""
+
+    VERSION = '1.0'
+
+    fields = {
+        'physnets': SetOfStringsField(),
+        'tunneled': fields.BooleanField(),
+    }
+
+
+class NUMATopologyLimits(NovaObject):
+    """Overcommit ratios of a host's cells, and the networks that the guest needs."""
+
+    VERSION = '1.1'
+
+    fields = {
+        **_each(fields.FloatField, 'cpu_allocation_ratio', 'ram_allocation_ratio'),
+        'network_metadata': fields.ObjectField('NetworkMetadata'),
+    }
+
+
+class InstancePCIRequest(NovaObject):
+    """``count`` devices that match one of the specs."""
+
+    VERSION = '1.4'
+
+    fields = {
+        'count': fields.IntegerField(),
+        'spec': ListOfSpecsField(),
+        **_texts('alias_name', 'request_id', 'requester_id', 'numa_policy'),
+        'is_new': fields.BooleanField(),
+    }
+
+
+class InstancePCIRequests(NovaObject):
+    """All PCI requests of an instance."""
+
+    VERSION = '1.1'
+
+    fields = {
+        'instance_uuid': fields.StringField(),
+        'requests': fields.ListOfObjectsField('InstancePCIRequest'),
+    }
+
+
+class NetworkRequest(NovaObject):
+    """A network or a port that the instance is to be attached to."""
+
+    VERSION = '1.3'
+
+    fields = _texts(
+        'network_id', 'address', 'port_id', 'pci_request_id', 'tag', 'arq_uuid', 'device_profile'
+    )
+
+
+class NetworkRequestList(NovaObject):
+    VERSION = '1.1'
+
+    fields = {'objects': fields.ListOfObjectsField('NetworkRequest')}
+
+
+class SecurityGroup(NovaObject):
+    """A security group; only its name or UUID is sent."""
+
+    VERSION = '1.2'
+
+    fields = {
+        'id': fields.IntegerField(),
+        **_texts('name', 'uuid'),
+    }
+
+
+class SecurityGroupList(NovaObject):
+    VERSION = '1.1'
+
+    fields = {'objects': fields.ListOfObjectsField('SecurityGroup')}
+
+
+class CellMapping(NovaObject):
+    """A cell. Its connection strings travel with it and hold passwords, so they are not
+    declared: what is not decoded cannot be logged."""
+
+    VERSION = '1.1'
+
+    fields = {
+        'id': fields.IntegerField(),
+        **_texts('uuid', 'name'),
+        'disabled': fields.BooleanField(),
+    }
+
+
+class ComputeNode(NovaObject):
+    VERSION = '1.19'
+
+    fields = {
+        'id': fields.IntegerField(),
+        **_texts('uuid', 'host', 'hypervisor_hostname'),
+    }
+
+
+class ComputeNodeList(NovaObject):
+    VERSION = '1.17'
+
+    fields = {'objects': fields.ListOfObjectsField('ComputeNode')}
+
+
+class SchedulerLimits(NovaObject):
+    """Limits for compute's own claim on the host; null is no limit. An answer sets all four."""
+
+    VERSION = '1.0'
+
+    fields = {
+        'numa_topology': fields.ObjectField('NUMATopologyLimits', nullable=True),
+        'vcpu': fields.IntegerField(nullable=True),
+        'disk_gb': fields.IntegerField(nullable=True),
+        'memory_mb': fields.IntegerField(nullable=True),
+    }
+
+
+class Selection(NovaObject):
+    """A host, with the allocation that is or can be claimed there.
+
+    ``allocation_request`` is JSON in a text; it is the text ``null`` where Placement
+    was not asked, and then there is no version.
+    """
+
+    VERSION = '1.1'
+
+    fields = {
+        **_texts('compute_node_uuid', 'service_host', 'nodename', 'cell_uuid'),
+        'limits': fields.ObjectField('SchedulerLimits', nullable=True),
+        'allocation_request': fields.StringField(nullable=True),
+        'allocation_request_version': fields.StringField(nullable=True),
+        'availability_zone': fields.StringField(nullable=True),
+    }

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a request part of whose instances are placed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.model.candidate import Candidate, choose
+from novasched.scheduler.model.host import Host, HostSnapshot, Selection
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.pending_claims import ClaimsOfHost, PendingClaim, PendingClaims
+from novasched.scheduler.ports import Candidates
+from novasched.scheduler.weights import Weights
+
+LOG = logging.getLogger('nova.scheduler.manager')
+CLAIMS = logging.getLogger('nova.scheduler.utils')
+NOT_ENOUGH = 'There are not enough hosts available.'
+
+Limits = Callable[[Host, Request], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingState:
+    """A request, the claims for its first instances, and the hosts for the others.
+
+    :ivar hosts: those of the snapshot that the request may go to, less the pending claims; those
+        that were fit for the instance before, in their order.
+    :ivar candidates: Placement's offer, less what the filters have taken away for the instances
+        so far; None where it was not asked.
+    :ivar pending: the claims that were subtracted from hosts, by UUID.
+    :ivar changed: the UUIDs of hosts that other claims were subtracted from for the instance
+        before; None where there was none.
+    :ivar weights: those of the hosts for the instance before.
+    """
+
+    request: Request
+    snapshot: HostSnapshot
+    hosts: Sequence[Host]
+    candidates: Candidates | None
+    pending_claims: PendingClaims
+    placed: tuple[PendingClaim, ...] = ()
+    pending: Mapping[str, ClaimsOfHost] = field(default_factory=dict)
+    changed: Collection[str] | None = None
+    weights: Weights | None = None
+
+    @property
+    def instance_uuids(self) -> Sequence[str | None]:
+        """The instances to be placed, in order."""
+        return self.request.instance_uuids or [None] * self.request.count
+
+    def now(self) -> SchedulingState:
+        """The state with hosts less the claims that are pending now, but for what earlier requests
+        have sent there of the same instances."""
+        again = frozenset(self.request.instance_uuids or ())
+        before, pending = self.pending, self.pending_claims.of(self.snapshot, again, self.placed)
+        hosts, changed = self.hosts, set[str]()
+        if pending != before:
+            uuids = {**pending, **before}
+            changed = {uuid for uuid in uuids if pending.get(uuid) != before.get(uuid)}
+            known, subtract = self.snapshot.hosts, self.pending_claims.subtract
+            anew = {uuid: subtract(known[uuid], pending.get(uuid, ())) for uuid in changed}
+            hosts = [anew.get(host.uuid, host) for host in hosts]
+        judged = changed if self.placed else None
+        return replace(self, hosts=hosts, pending=pending, changed=judged)
+
+    def candidate(self, host: Host, refused: Sequence[Candidate] = ()) -> Candidate | None:
+        """Candidate to claim on a host, beside what other requests are about to claim; None where
+        nothing is claimed at all, and where each that is left would be refused as others were."""
+        if self.candidates is None or not self.request.claims:
+            return None
+        pending = partial(self.pending_claims.unclaimed, self.request.arrived)
+        candidate = choose(self.candidates, host.uuid, pending, refused)
+        return candidate and candidate.detach()
+
+    def assign(
+        self,
+        request: Request,
+        host: Host,
+        candidate: Candidate | None,
+        limits: Limits,
+        undo: ExitStack,
+    ) -> PendingClaim:
+        """Send the current instance to a host; other requests see it there at once.
+
+        :param undo: takes it back unless the request is answered.
+        """
+        if candidate is not None:
+            CLAIMS.debug(
+                'Attempting to claim resources in the placement API for instance %s',
+                request.instance_uuid,
+            )
+        claim = self.pending_claims.add(host, request, candidate, limits(host, request))
+        undo.callback(self.pending_claims.drop, claim)
+        return claim
+
+    def with_one_more(self, request: Request, claim: PendingClaim) -> SchedulingState:
+        """The state for the next instance, after the current one of the request."""
+        request = request.having_placed(claim.host.host, claim.candidate)
+        return replace(self, request=request, placed=(*self.placed, claim))
+
+    def not_enough(self) -> NoValidHost:
+        """The refusal where no host is left for an instance."""
+        LOG.debug(
+            'There are %d hosts available but %d instances requested to build.',
+            len(self.placed),
+            self.request.count,
+        )
+        return NoValidHost(NOT_ENOUGH)
+
+    def selections(
+        self, spare: Sequence[Host], number: int, zone: str | None, limits: Limits
+    ) -> list[list[Selection]]:
+        """The chosen hosts, with so many alternates behind each: spare hosts of its cell.
+
+        :param zone: the availability zone of hosts that are in none.
+        :param limits: those of an alternate.
+        """
+        chosen = {claim.host.uuid for claim in self.placed}
+        selections = []
+        for claim in self.placed:
+            uuid, host = claim.request.instance_uuid, claim.host
+            LOG.debug('Selected host: %s', host, extra={'instance_uuid': uuid})
+            row = [Selection.of(host, claim.candidate, zone, claim.limits)]
+            for other in spare:
+                if len(row) > number:
+                    break
+                if other.uuid not in chosen and other.cell_uuid == host.cell_uuid:
+                    candidate, limited = self.candidate(other), limits(other, self.request)
+                    row.append(Selection.of(other, candidate, zone, limited))
+            selections.append(row)
+        return selections

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instances get their hosts: the whole story, in order.
+
+    request -> prefilters -> Placement's candidates -> hosts
+        -> [per instance: filter -> weigh -> choose] -> claim -> alternates -> selections
+
+Data flows one way; the outside comes in through ``ports.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from novasched.scheduler.assignments import SchedulingState
+from novasched.scheduler.decision import ALTERNATES, CLAIM, Decision, DecisionTrace
+from novasched.scheduler.errors import NO_CANDIDATES, NoValidHost
+from novasched.scheduler.model.host import Selection
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.pending_claims import PendingClaim, PendingClaims
+from novasched.scheduler.pipeline import Pipeline
+from novasched.scheduler.ports import MAX_CLAIMS_PER_HOST, Candidates, Hosts, Notifier, Placement
+from novasched.scheduler.prefilters import Prefilter
+
+LOG = logging.getLogger('nova.scheduler.manager')
+
+
+@dataclass(eq=False, slots=True)
+class Cycle:
+    """Places the instances of one request, once."""
+
+    prefilters: Sequence[Prefilter]
+    placement: Placement
+    hosts: Hosts
+    pipeline: Pipeline
+    pending_claims: PendingClaims
+    notifier: Notifier | None
+    trace: DecisionTrace = field(init=False)
+
+    def decide(self, request: Request, trace: DecisionTrace) -> Decision:
+        """A host for each instance, claimed, with its alternates behind it.
+
+        :param trace: collects the parts of the decision, and has the seed of every draw. It makes
+            the decision for an error, too (:meth:`DecisionTrace.failed`).
+        :raises NoValidHost: not every instance found a host; nothing stays claimed.
+        """
+        self.trace, random = trace, Random(trace.seed)
+        self.hosts.prepare(request.arrived)
+        candidates = None
+        if not request.is_rebuild:
+            self.placement.expect(request.arrived)
+            keys = {*request.flavor.extra_specs, *request.requirements.properties}
+            for prefilter in self.prefilters:
+                if not (prefilter.keys and prefilter.keys.isdisjoint(keys)):
+                    request = prefilter(request)
+            request = self.hosts.aimed(request)
+            trace.prefiltered(request)
+            candidates = self.placement.candidates(request)
+            trace.offered(candidates)
+            if not candidates:
+                LOG.info(NO_CANDIDATES)
+                raise NoValidHost()
+        if self.notifier is not None and not trace.is_announced:
+            trace.is_announced = True
+            self.notifier.started(request)
+        state = self._read(request, candidates)
+        alone = request.claims and request.count == 1
+        with ExitStack() as undo:
+            place = self._place_in_turn if alone else self._place_together
+            state = place(state, random, undo)
+            selections = self._with_alternates(state, random)
+            trace.step(ALTERNATES)
+            undo.pop_all()
+        state.pending_claims.settle(state.placed)
+        if self.notifier is not None:
+            self.notifier.ended(state.request, state.placed)
+        return trace.decision(selections=selections)
+
+    def _read(self, request: Request, candidates: Candidates | None) -> SchedulingState:
+        """The candidates' hosts in Placement's order; a rebuild considers every host."""
+        named, images = self.pipeline.needed_instances(request)
+        snapshot = self.hosts.read(candidates, request, named is None, images, named or ())
+        hosts = [snapshot.hosts[x] for x in candidates or snapshot.hosts if x in snapshot.hosts]
+        self.trace.read(snapshot, len(hosts), candidates)
+        pending_claims = self.pending_claims.for_request(request)
+        return SchedulingState(request, snapshot, hosts, candidates, pending_claims)
+
+    def _place_together(
+        self, begun: SchedulingState, random: Random, undo: ExitStack
+    ) -> SchedulingState:
+        """Every instance on the best host that those before it leave, in one claim; in turn
+        where Placement refuses any of them."""
+        state, limits = begun, self.pipeline.limits
+        with ExitStack() as choices:
+            with state.pending_claims.deciding():
+                for uuid in state.instance_uuids:
+                    request = state.request.for_instance(uuid)
+                    state = self._rank(state, request, random)
+                    best = state.hosts[0]
+                    choice = state.assign(request, best, state.candidate(best), limits, choices)
+                    state = state.with_one_more(request, choice)
+            if state.request.claims:
+                wanted = [(x.request, x.candidate) for x in state.placed if x.candidate]
+                claims = self.placement.claim_together(wanted)
+                if claims is None:
+                    self.trace.claim_refused_together()
+                    choices.close()
+                    return self._place_in_turn(begun, random, undo)
+                for claim in claims:
+                    undo.callback(self.placement.delete_allocations, claim)
+            undo.push(choices.pop_all())
+        self.trace.step(CLAIM)
+        return state
+
+    def _place_in_turn(
+        self, state: SchedulingState, random: Random, undo: ExitStack
+    ) -> SchedulingState:
+        """Each instance claimed on the best host that lets us, before the next is ranked."""
+        for uuid in state.instance_uuids:
+            request = state.request.for_instance(uuid)
+            with state.pending_claims.deciding():
+                state = self._rank(state, request, random)
+                host, limits = state.hosts[0], self.pipeline.limits
+                best = state.assign(request, host, state.candidate(host), limits, undo)
+            for choice in self._choices(best, request, state, undo):
+                claim = choice.candidate and self.placement.claim(request, choice.candidate)
+                if claim:
+                    undo.callback(self.placement.delete_allocations, claim)
+                    state = state.with_one_more(request, choice)
+                    self.trace.step(CLAIM)
+                    break
+                state.pending_claims.drop(choice)
+                self.trace.claim_refused(choice.host)
+            else:
+                LOG.debug('Unable to successfully claim against any host.')
+                raise state.not_enough()
+        return state
+
+    def _rank(self, state: SchedulingState, request: Request, random: Random) -> SchedulingState:
+        """The state with the hosts for the current instance, best first, less pending claims."""
+        state, index = state.now(), len(state.placed)
+        ranking = self.pipeline.filter(state.hosts, request, index, state.candidates, state.changed)
+        self.trace.filtered(request, state.hosts, state.pending, ranking)
+        state = replace(state, candidates=ranking.candidates)
+        if not ranking.hosts:
+            raise NoValidHost(ranking.refusal) if ranking.refusal else state.not_enough()
+        ranking, weights = self.pipeline.weigh(
+            ranking, request, index, random, state.weights, state.changed
+        )
+        self.trace.weighed(ranking)
+        return replace(state, hosts=ranking.hosts, weights=weights)
+
+    def _choices(
+        self, best: PendingClaim, request: Request, state: SchedulingState, undo: ExitStack
+    ) -> Iterator[PendingClaim]:
+        """The best choice, then other candidates of its host and those of the hosts behind it
+        that are still fit: other requests may have sent instances there meanwhile."""
+        yield best
+        offered, index = state.candidates or {}, len(state.placed)
+        refused = [best.candidate] if best.candidate else []
+        for host in state.hosts:
+            limit = min(MAX_CLAIMS_PER_HOST, len(offered[host.uuid]))
+            while len(refused) < limit:
+                with state.pending_claims.deciding():
+                    now = replace(state, hosts=[host]).now()
+                    if now.pending.get(host.uuid) != state.pending.get(host.uuid):
+                        ranking = self.pipeline.filter(now.hosts, request, index, now.candidates)
+                        now = replace(now, hosts=ranking.hosts, candidates=ranking.candidates)
+                    candidate = now.candidate(now.hosts[0], refused) if now.hosts else None
+                    if candidate is None:
+                        if not refused:
+                            self.trace.became_unfit(host)
+                        break
+                    limits = self.pipeline.limits
+                    choice = now.assign(request, now.hosts[0], candidate, limits, undo)
+                yield choice
+                refused.append(candidate)
+            refused = []
+
+    def _with_alternates(self, state: SchedulingState, random: Random) -> list[list[Selection]]:
+        """Behind each chosen host, the best of its cell that were not chosen."""
+        request, settings = state.request, self.pipeline.settings
+        number = settings.max_attempts - 1 if request.return_alternates else 0
+        if number and len(state.placed) > 1:
+            state, index = state.now(), len(state.placed) - 1
+            ranking = self.pipeline.rank(
+                state.hosts, request, index, random, state.candidates, state.changed, state.weights
+            )
+            state = replace(state, hosts=ranking.hosts, candidates=ranking.candidates)
+        zone, limits = settings.default_availability_zone, self.pipeline.limits
+        return state.selections(state.hosts if number else (), number, zone, limits)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scheduler drivers: what ``[scheduler] driver`` names. This is their contract."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.decision import Decision
+from novasched.scheduler.filters import Filter
+from novasched.scheduler.model.host import Selection
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.ports import Hosts, Notifier, Placement
+from novasched.scheduler.prefilters import Prefilter
+from novasched.scheduler.weighers import Weigher
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of a driver: the ports, the plugins that the operator enabled, the pending claims
+    that drivers share, and whom to tell.
+
+    :ivar recorder: gets every decision, raises nothing and takes no time.
+    :ivar explain: says of a refusal what the caller is told beside nova's reason.
+    :ivar clock: seconds, from any moment on, for the times of steps.
+    """
+
+    settings: Settings
+    prefilters: Sequence[Prefilter]
+    placement: Placement
+    hosts: Hosts
+    filters: Sequence[Filter] = ()
+    weighers: Sequence[Weigher] = ()
+    pending_claims: PendingClaims | None = None
+    notifier: Notifier | None = None
+    recorder: Callable[[Decision], None] | None = None
+    explain: Callable[[Decision], str] | None = None
+    clock: Callable[[], float] = time.perf_counter
+
+
+class Driver(Protocol):
+    """Answers requests; called by many threads at once.
+
+    A driver may also have a method ``periodic()``, which is called when a worker starts and
+    then every ``[scheduler] periodic_task_interval`` seconds; what it raises is logged. A
+    method ``stop(seconds)`` is told how many seconds the requests in progress still have.
+    """
+
+    def __init__(self, parts: Parts) -> None: ...
+
+    def select_destinations(self, request: Request) -> list[list[Selection]]:
+        """A host for each instance, with alternates behind it.
+
+        :raises NoValidHost: not every instance found a host; nothing stays claimed.
+        """

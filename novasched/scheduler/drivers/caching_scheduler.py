@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""caching_scheduler: the filter scheduler on hosts as they were a moment ago.
+
+Hosts are read by a periodic task, not for each request. Instances placed since then are
+taken off what a host has left. Candidates and claims are Placement's, as fresh as ever,
+so that a stale host costs a detour and never a double booking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.memory import HostCache
+from novasched.scheduler.model.host import Selection
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.pending_claims import PendingClaims
+
+
+class CachingScheduler(FilterScheduler):
+    """Implements :class:`novasched.scheduler.drivers.Driver`, with its periodic task."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.host_cache = HostCache(parts.hosts, parts.settings)
+        # The cache itself takes off what was placed.
+        by_hosts = PendingClaims(parts.settings, timeout=0)
+        super().__init__(replace(parts, hosts=self.host_cache, pending_claims=by_hosts))
+
+    def periodic(self) -> None:
+        """Read the hosts anew.
+
+        :raises DatabaseUnavailable: the API database fails; the hosts stay as they were.
+        """
+        self.host_cache.refresh()
+
+    def select_destinations(self, request: Request) -> list[list[Selection]]:
+        """See :class:`novasched.scheduler.drivers.Driver`."""
+        chosen = super().select_destinations(request)
+        if not request.is_rebuild:
+            uuids = request.instance_uuids or [None] * len(chosen)
+            for uuid, (selection, *_) in zip(uuids, chosen, strict=True):
+                self.host_cache.place(request.for_instance(uuid), selection)
+        return chosen

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""filter_scheduler: the cycle as it stands."""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+import time
+from dataclasses import replace
+
+from novasched.scheduler.cycle import Cycle
+from novasched.scheduler.decision import Decision, DecisionTrace
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.errors import NoValidHost, PlacementUnavailable, Unavailable
+from novasched.scheduler.model.host import Selection
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.pipeline import Pipeline
+
+FIRST_PAUSE_S, PAUSE_S = 0.1, 1.0
+"""Seconds before a request is decided anew, at first and in the end."""
+LOOK_S = 1.0
+"""Seconds between looks of those who wait whether the process is going to end."""
+
+LOG = logging.getLogger('nova.scheduler.manager')
+
+
+class FilterScheduler:
+    """Implements :class:`novasched.scheduler.drivers.Driver`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.prefilters = parts.prefilters
+        self.placement = parts.placement
+        self.hosts = parts.hosts
+        self.pending_claims = parts.pending_claims or PendingClaims(parts.settings)
+        self.notifier = parts.notifier
+        self.recorder = parts.recorder
+        self.explain = parts.explain
+        self.clock = parts.clock
+        self.settings = parts.settings
+        self._end = math.inf
+        self.pipeline = self.make_pipeline(parts)
+
+    def make_pipeline(self, parts: Parts) -> Pipeline:
+        """Make the pipeline; a driver that ranks hosts differently overrides it."""
+        return Pipeline(parts.settings, parts.filters, parts.weighers, clock=parts.clock)
+
+    def select_destinations(self, request: Request) -> list[list[Selection]]:
+        """See :class:`novasched.scheduler.drivers.Driver`.
+
+        The seed of every draw is logged, so that a decision can be repeated. A request waits
+        for a while for Placement or a database that it cannot do without.
+        """
+        arrived = time.monotonic()
+        retry_until = arrived + self.settings.placement_patience
+        request = replace(request, arrived=arrived, retry_until=retry_until)
+        trace = DecisionTrace(request, secrets.randbits(32), self.clock)
+        LOG.debug('Seed of the draws for instances %s: %d', request.instance_uuids, trace.seed)
+        decision = None
+        try:
+            decision = self._decide_patiently(request, trace)
+        except Exception as error:
+            decision = trace.failed(error)
+            if isinstance(error, NoValidHost) and self.explain is not None:
+                reason = f'{error.reason} {self.explain(decision)}'.lstrip()
+                raise NoValidHost(reason) from error
+            raise
+        finally:
+            if self.recorder is not None and decision is not None:
+                self.recorder(decision)
+        return decision.selections
+
+    def stop(self, seconds: float) -> None:
+        """See :class:`novasched.scheduler.drivers.Driver`."""
+        self._end = time.monotonic() + seconds
+
+    def _decide_patiently(self, request: Request, trace: DecisionTrace) -> Decision:
+        """The decision. While something fails, all is decided anew after each pause, since hosts
+        and candidates change meanwhile.
+
+        :raises Unavailable: the request has waited for as long as it may.
+        """
+        arrived, pause = request.arrived, FIRST_PAUSE_S
+        while True:
+            try:
+                return self._cycle().decide(request, trace)
+            except Unavailable as error:
+                until = arrived + self._patience(error)
+                if self._left(until) <= 0:
+                    raise
+                why, is_over = str(error), error.is_over
+            # Past the handler: in there, oslo.log adds the error in hand to what is logged.
+            if request.arrived == arrived:
+                LOG.warning(
+                    'Instances %s wait, for %.0f s at the most: %s',
+                    request.instance_uuids, self._left(until), why,
+                )  # fmt: skip
+            if is_over(0.0):  # nothing tells when to ask again, as an open circuit does
+                time.sleep(min(pause, max(0.0, self._left(until))))
+            while self._left(until) > 0 and not is_over(min(LOOK_S, self._left(until))):
+                pass  # the end may be nearer by now
+            request, pause = replace(request, arrived=time.monotonic()), min(2 * pause, PAUSE_S)
+            trace.restart(request)
+
+    def _patience(self, error: Unavailable) -> float:
+        if isinstance(error, PlacementUnavailable):
+            return self.settings.placement_patience
+        return self.settings.database_patience
+
+    def _left(self, until: float) -> float:
+        """Seconds that a request may still wait."""
+        return min(until, self._end) - time.monotonic()
+
+    def decide(self, request: Request, seed: int) -> Decision:
+        """The decision as things are now, also where there is no valid host.
+
+        :raises NovaschedError: what the request cannot do without fails.
+        """
+        trace = DecisionTrace(request, seed, self.clock)
+        try:
+            return self._cycle().decide(request, trace)
+        except NoValidHost as error:
+            return trace.failed(error)
+
+    def _cycle(self) -> Cycle:
+        pipeline, notifier = self.pipeline.for_request(), self.notifier
+        return Cycle(
+            self.prefilters, self.placement, self.hosts, pipeline, self.pending_claims, notifier
+        )

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of requests, by who must act; those of the configuration are in conf.
+
+A refused claim or an empty list of candidates is an answer, not an error; these are
+for the cases in which somebody has to do something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from novasched.conf.errors import NovaschedError
+
+NO_CANDIDATES = (
+    'Got no allocation candidates from the Placement API. This could be due to insufficient '
+    'resources or a temporary occurrence as compute nodes start up.'
+)
+
+
+class NoValidHost(NovaschedError):
+    """For the user: no host can take the instance. ``reason`` goes to the caller."""
+
+    def __init__(self, reason: str = '') -> None:
+        super().__init__(f'No valid host was found. {reason}')
+        self.reason = reason
+
+
+class BadRequest(NovaschedError):
+    """For the caller: the message is not a request that can be understood."""
+
+
+class BadPlugin(NovaschedError):
+    """For the plugin's author: a filter, weigher or driver does not load or raised."""
+
+
+class MetricMissing(NovaschedError):
+    """For the operator: a host lacks a metric that ``[metrics] required`` demands."""
+
+    def __init__(self, name: str, host: str, node: str) -> None:
+        super().__init__(
+            f'Metric {name} could not be found on the compute host node {host}.{node}.'
+        )
+        self.name, self.host, self.node = name, host, node
+
+
+def _at_once(_seconds: float) -> bool:
+    return True
+
+
+class Unavailable(NovaschedError):
+    """For the operator: something fails that requests cannot do without; it may be over soon.
+
+    ``is_over(seconds)`` waits until it is worth while to ask again, for so many seconds at the
+    most, and tells whether it is.
+    """
+
+    def __init__(self, text: str, is_over: Callable[[float], bool] = _at_once) -> None:
+        super().__init__(text)
+        self.is_over = is_over
+
+
+class PlacementUnavailable(Unavailable):
+    """For the operator: Placement does not answer, or answers with a failure."""
+
+
+class PlacementUnauthorized(PlacementUnavailable):
+    """For the operator: Placement or keystone rejects the credentials."""
+
+
+class NetworkUnavailable(NovaschedError):
+    """For the operator: Neutron does not answer, or a segment of a routed network lacks
+    its aggregate in Placement."""
+
+
+class ClaimFailed(NovaschedError):
+    """For the caller: a consumer is changed by another process during its claim, so that no
+    further host may be tried for it. The text is that of nova's AllocationUpdateFailed."""
+
+    def __init__(self, consumer_uuid: str, error: str) -> None:
+        super().__init__(
+            f'Failed to update allocations for consumer {consumer_uuid}. Error: {error}'
+        )
+        self.consumer_uuid, self.error = consumer_uuid, error
+
+
+class DatabaseUnavailable(Unavailable):
+    """For the operator: a database cannot be reached or lacks nova's tables."""

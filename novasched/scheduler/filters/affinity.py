@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts with or without certain instances, or near an address. nova has these in one file, too."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+
+DIFFERENT_HOST, SAME_HOST, NEAR_HOST_IP = 'different_host', 'same_host', 'build_near_host_ip'
+"""Scheduler hints."""
+MAX_SERVER_PER_HOST = 'max_server_per_host'
+
+
+class DifferentHostFilter(Filter):
+    """Reject hosts that have one of the instances that the hint names."""
+
+    scope = Scope.REQUEST
+    phrase = 'have a server to keep away from'
+
+    def applies(self, request: Request) -> bool:
+        return request.has_hint(DIFFERENT_HOST)
+
+    def needed_instances(self, request: Request) -> Collection[str]:
+        return request.hint(DIFFERENT_HOST)
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        present = host.instances.keys() & request.hint(DIFFERENT_HOST)
+        return f'has {", ".join(sorted(present))}' if present else None
+
+
+class SameHostFilter(Filter):
+    """Reject hosts that have none of the instances that the hint names."""
+
+    scope = Scope.REQUEST
+    phrase = 'lack a server to be with'
+
+    def applies(self, request: Request) -> bool:
+        return request.has_hint(SAME_HOST)
+
+    def needed_instances(self, request: Request) -> Collection[str]:
+        return request.hint(SAME_HOST)
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        if host.instances.keys().isdisjoint(request.hint(SAME_HOST)):
+            return f'has none of {", ".join(request.hint(SAME_HOST))}'
+        return None
+
+
+class ServerGroupAffinityFilter(Filter):
+    """Reject hosts without the group's instances, once it has any."""
+
+    phrase = 'outside of the server group'
+
+    def applies(self, request: Request) -> bool:
+        group = request.instance_group
+        return group is not None and group.policy == 'affinity' and bool(group.hosts)
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        group = request.instance_group
+        if group is None or host.host in group.hosts:
+            return None
+        return f'group {group.uuid or "n/a"} is on {", ".join(sorted(group.hosts))}'
+
+
+class ServerGroupAntiAffinityFilter(Filter):
+    """Reject hosts that hold as many members of the group as its rule allows.
+
+    The rule is ``max_server_per_host`` (compute API 2.64), by default 1. An instance
+    that moves may stay on its own host.
+    """
+
+    phrase = 'have a server of the group'
+
+    def applies(self, request: Request) -> bool:
+        group = request.instance_group
+        return group is not None and group.policy == 'anti-affinity'
+
+    def needed_instances(self, request: Request) -> Collection[str]:
+        group = request.instance_group
+        own = (request.instance_uuid, *(request.instance_uuids or ()))
+        return {*filter(None, own), *(group.members if group else ())}
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        group = request.instance_group
+        if group is None or request.instance_uuid in host.instances:
+            return None
+        name = group.uuid or 'n/a'
+        present = len(host.instances.keys() & group.members)
+        wanted = group.rules.get(MAX_SERVER_PER_HOST, 1)
+        try:
+            limit = int(wanted)
+        except (ValueError, TypeError):
+            return (
+                f'group {name} has {wanted!r} for {MAX_SERVER_PER_HOST}, which is no whole number'
+            )
+        return f'{present} servers of group {name}, limit {limit}' if present >= limit else None
+
+
+class SimpleCIDRAffinityFilter(Filter):
+    """Reject hosts whose own address is not in the network that the hints describe.
+
+    The hint ``build_near_host_ip`` is an address, ``cidr`` the size of the network around
+    it: ``/24`` if it is not given, a length or a netmask with a slash in front.
+    """
+
+    scope = Scope.REQUEST
+    phrase = 'not near the address'
+
+    def applies(self, request: Request) -> bool:
+        return request.has_hint(NEAR_HOST_IP)
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        try:
+            network = _network(
+                request.single_hint(NEAR_HOST_IP) + request.single_hint('cidr', '/24')
+            )
+            inside = ip_address(host.host_ip or '') in network
+        except ValueError as error:
+            return f'cannot tell whether it is near: {error}'
+        return None if inside else f'{host.host_ip} is not in {network}'
+
+
+@lru_cache(maxsize=64)
+def _network(text: str) -> IPv4Network | IPv6Network:
+    """The network around an address, its size a length or a netmask.
+
+    :raises ValueError: it cannot be read.
+    """
+    address, _, mask = text.partition('/')
+    if ':' in address and ':' in mask:  # a netmask of IPv6, which ip_network does not read
+        ones = f'{int(IPv6Address(mask)):0128b}'.rstrip('0')
+        if '0' in ones:
+            raise ValueError(f'{mask!r} is no netmask')
+        text = f'{address}/{len(ones)}'
+    return ip_network(text, strict=False)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AggregateMultiTenancyIsolation: aggregates for some projects alone."""
+
+from __future__ import annotations
+
+from novasched.scheduler.filters.metadata import parts
+from novasched.scheduler.filters.shared import AggregatesFilter
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+
+PREFIX = 'filter_tenant_id'
+
+
+class AggregateMultiTenancyIsolation(AggregatesFilter):
+    """Reject hosts in aggregates that name projects, none of them the request's.
+
+    Every metadata key that starts with ``filter_tenant_id`` names some, with commas
+    between; a host takes the projects that any of its aggregates names.
+    """
+
+    phrase = 'for other projects'
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        tenants = parts(
+            value
+            for aggregate in host.aggregates
+            for key, value in aggregate.metadata.items()
+            if key.startswith(PREFIX)
+        )
+        if tenants and request.project_id not in tenants:
+            return f'for other projects than {request.project_id}'
+        return None

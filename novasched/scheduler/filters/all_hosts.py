@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AllHostsFilter: no condition at all."""
+
+from __future__ import annotations
+
+from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+
+
+class AllHostsFilter(Filter):
+    """Accept every host."""
+
+    scope = Scope.REQUEST
+
+    def applies(self, request: Request) -> bool:
+        return False
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        return None

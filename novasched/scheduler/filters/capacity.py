@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vCPUs, memory and disk: what a host has free against what a flavor takes.
+
+nova left these to Placement, and had CoreFilter, RamFilter and DiskFilter until Stein (19), those
+with Aggregate in their names until Ussuri (21), and those with Exact until Queens (17).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.filters.metadata import smallest
+from novasched.scheduler.model.flavor import Flavor
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+
+
+class CoreFilter(Filter):
+    """Reject hosts without enough vCPUs, which may be overcommitted.
+
+    An instance may not be bigger than the host is before overcommit. A host that reports
+    no vCPUs is accepted: its nova-compute does not count them.
+    """
+
+    scope = Scope.HOST
+    phrase = 'lack free vCPUs'
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        vcpus = request.flavor.vcpus
+        if not host.vcpus_total:
+            return None
+        limit = host.vcpus_total * self.ratio(host)
+        if limit > 0 and vcpus > host.vcpus_total:
+            return f'{host.vcpus_total} vCPUs before overcommit, {vcpus} wanted'
+        free = limit - host.vcpus_used
+        return f'{free:g} vCPUs free, {vcpus} wanted' if free < vcpus else None
+
+    def limits(self, host: Host, request: Request) -> Mapping[str, float]:
+        limit = host.vcpus_total * self.ratio(host)
+        return {'vcpu': limit} if 0 < limit < math.inf else {}
+
+    def ratio(self, host: Host) -> float:
+        """Virtual CPUs for each CPU of the host."""
+        return host.cpu_allocation_ratio
+
+
+class AggregateCoreFilter(CoreFilter):
+    """Let aggregate metadata override the host's ``cpu_allocation_ratio``."""
+
+    def ratio(self, host: Host) -> float:
+        return smallest(host, 'cpu_allocation_ratio', super().ratio(host), float)
+
+
+class ExactCoreFilter(Filter):
+    """Reject hosts that have more or fewer free vCPUs than the flavor takes."""
+
+    scope = Scope.HOST
+    phrase = 'have other vCPUs free'
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        free = host.vcpus_total - host.vcpus_used
+        if not host.vcpus_total or free != request.flavor.vcpus:
+            return f'{free} vCPUs free, exactly {request.flavor.vcpus} wanted'
+        return None
+
+    def limits(self, host: Host, request: Request) -> Mapping[str, int]:
+        return {'vcpu': host.vcpus_total}
+
+
+class RamFilter(Filter):
+    """Reject hosts without enough memory, which may be overcommitted."""
+
+    scope = Scope.HOST
+    phrase = 'lack free memory'
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        memory_mb, total = request.flavor.memory_mb, host.total_usable_ram_mb
+        return _shortage(memory_mb, total, host.free_ram_mb, self.ratio(host), 'memory')
+
+    def limits(self, host: Host, request: Request) -> Mapping[str, float]:
+        limit = host.total_usable_ram_mb * self.ratio(host)
+        return {'memory_mb': limit} if math.isfinite(limit) else {}
+
+    def ratio(self, host: Host) -> float:
+        """MiB that may be given away for each MiB of the host."""
+        return host.ram_allocation_ratio
+
+
+class AggregateRamFilter(RamFilter):
+    """Let aggregate metadata override the host's ``ram_allocation_ratio``."""
+
+    def ratio(self, host: Host) -> float:
+        return smallest(host, 'ram_allocation_ratio', super().ratio(host), float)
+
+
+class ExactRamFilter(Filter):
+    """Reject hosts that have more or less free memory than the flavor takes."""
+
+    scope = Scope.HOST
+    phrase = 'have other memory free'
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        free, memory_mb = host.free_ram_mb, request.flavor.memory_mb
+        return (
+            None if free == memory_mb else f'{free} MiB of memory free, exactly {memory_mb} wanted'
+        )
+
+    def limits(self, host: Host, request: Request) -> Mapping[str, int]:
+        return {'memory_mb': host.total_usable_ram_mb}
+
+
+class DiskFilter(Filter):
+    """Reject hosts without enough disk, which may be overcommitted."""
+
+    scope = Scope.HOST
+    phrase = 'lack free disk'
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        disk_mb, total = _disk_mb(request.flavor), host.total_usable_disk_gb * 1024
+        return _shortage(disk_mb, total, host.free_disk_mb, self.ratio(host), 'disk')
+
+    def limits(self, host: Host, request: Request) -> Mapping[str, float]:
+        limit = host.total_usable_disk_gb * self.ratio(host)
+        return {'disk_gb': limit} if math.isfinite(limit) else {}
+
+    def ratio(self, host: Host) -> float:
+        """GiB that may be given away for each GiB of the host."""
+        return host.disk_allocation_ratio
+
+
+class AggregateDiskFilter(DiskFilter):
+    """Let aggregate metadata override the host's ``disk_allocation_ratio``."""
+
+    def ratio(self, host: Host) -> float:
+        return smallest(host, 'disk_allocation_ratio', super().ratio(host), float)
+
+
+class ExactDiskFilter(Filter):
+    """Reject hosts that have more or less free disk than the flavor takes."""
+
+    scope = Scope.HOST
+    phrase = 'have other disk free'
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        free, amount = host.free_disk_mb, _disk_mb(request.flavor)
+        return None if free == amount else f'{free} MiB of disk free, exactly {amount} wanted'
+
+    def limits(self, host: Host, request: Request) -> Mapping[str, int]:
+        return {'disk_gb': host.total_usable_disk_gb}
+
+
+def _disk_mb(flavor: Flavor) -> int:
+    """The disk that a flavor takes in MiB, wherever its root disk is."""
+    return (flavor.root_gb + flavor.ephemeral_gb) * 1024 + flavor.swap
+
+
+def _shortage(amount: int, total: int, free: int, ratio: float, resource: str) -> str | None:
+    """The reason why a host lacks an amount in MiB; None if it does not.
+
+    ``ratio`` times the total may be given away, but never more than the total to one
+    instance. ``free`` is what the total leaves, below 0 on an overcommitted host.
+    """
+    if amount > total:
+        return f'{total} MiB of {resource} before overcommit, {amount} wanted'
+    remaining = total * ratio - (total - free)
+    return None if remaining >= amount else f'{remaining:g} MiB of {resource} free, {amount} wanted'

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ComputeFilter: the host's nova-compute is enabled and alive."""
+
+from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+
+
+class ComputeFilter(Filter):
+    """Reject hosts whose compute service is disabled or silent."""
+
+    scope = Scope.REQUEST
+    phrase = 'disabled or down'
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        if host.service.disabled:
+            return f'disabled, reason: {host.service.disabled_reason}'
+        if not host.service.up:
+            return 'has not been heard from in a while'
+        return None

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ImagePropertiesFilter: the host's hypervisor can run the image.
+
+An image may name an architecture, a hypervisor type and a virtual machine mode; the
+host lists the triples that it supports. It may also ask for a hypervisor version
+(``img_hv_requested_version``, such as ``'>=6.0,<7'``) and a physical address width.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from packaging.version import Version
+
+from novasched.scheduler.filters import Scope
+from novasched.scheduler.filters.shared import Key, KeyedFilter, attributes
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.image_properties import SUPPORTED_TRIPLE, canonical
+from novasched.scheduler.model.request import Request
+
+_COMPARISONS = {
+    '<': operator.lt, '<=': operator.le, '==': operator.eq,
+    '>': operator.gt, '>=': operator.ge, '!=': operator.ne,
+}  # fmt: skip
+_PREDICATE = re.compile(r'\s*(<=|>=|<|>|!=|==)\s*(\S+)\s*$')
+
+
+class ImagePropertiesFilter(KeyedFilter):
+    """Reject hosts that support no combination of what the image asks for."""
+
+    scope = Scope.REQUEST
+    on_rebuild = True
+    phrase = 'cannot run the image'
+
+    def applies(self, request: Request) -> bool:
+        return bool(self._required(request))
+
+    def key(self, request: Request) -> Key:
+        return attributes('supported_instances', 'hypervisor_version', 'cpu_info')
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        required = self._required(request)
+        if not any(required <= set(triple) for triple in host.supported_instances):
+            return f'image wants {", ".join(sorted(required))}, host supports ' + (
+                ', '.join('/'.join(triple) for triple in host.supported_instances) or 'nothing'
+            )
+        properties = request.requirements.properties
+        return _version_mismatch(host, properties) or _address_mismatch(host, properties)
+
+    def _required(self, request: Request) -> set[str]:
+        """The architecture, hypervisor type and mode that are asked for."""
+        default, required = self.settings.image_properties_default_architecture, set()
+        for kind in SUPPORTED_TRIPLE:
+            other = default if kind == 'hw_architecture' else None
+            if value := request.requirements.properties.get(kind, other):
+                required.add(canonical(kind, str(value)))
+        return required
+
+
+def _version_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
+    required = properties.get('img_hv_requested_version')
+    number = host.hypervisor_version or 0
+    if not required or number <= 0:
+        return None
+    have = _version(number)
+    for predicate in str(required).split(','):
+        match = _PREDICATE.match(predicate)
+        try:
+            met = match is not None and _COMPARISONS[match[1]](have, Version(match[2]))
+        except ValueError:  # InvalidVersion is one, and so is a number without end
+            met = False
+        if not met:
+            return f'hypervisor version {have}, image wants {required}'
+    return None
+
+
+def _address_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
+    required = properties.get('hw_maxphysaddr_bits')
+    if not required:
+        return None
+    try:
+        bits = json.loads(host.cpu_info or '{}').get('maxphysaddr', {}).get('bits')
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return None
+    try:
+        enough = not bits or int(bits) >= int(required)
+    except (ValueError, TypeError):
+        enough = False
+    return None if enough else f'{bits} physical address bits, image wants {required}'
+
+
+def _version(number: int) -> Version:
+    """nova stores a version as one number above 0, three decimal digits a part."""
+    parts: list[str] = []
+    while number:
+        number, part = divmod(number, 1000)
+        parts.insert(0, str(part))
+    return Version('.'.join(parts))

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IsolatedHostsFilter: some hosts are for some images."""
+
+from __future__ import annotations
+
+from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+
+
+class IsolatedHostsFilter(Filter):
+    """Keep isolated images on isolated hosts, and other images off them.
+
+    ``isolated_images`` and ``isolated_hosts`` name them; without
+    ``restrict_isolated_hosts_to_isolated_images`` other images may go anywhere.
+    """
+
+    scope = Scope.REQUEST
+    on_rebuild = True
+    phrase = 'isolated from the image'
+
+    def applies(self, request: Request) -> bool:
+        return bool(self.settings.isolated_images or self.settings.isolated_hosts)
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        settings = self.settings
+        isolated_host = host.host in settings.isolated_hosts
+        image = request.image.id if request.image else None
+        isolated_image = image in settings.isolated_images
+        if isolated_image == isolated_host:
+            return None
+        if isolated_image:
+            return 'the image is for isolated hosts'
+        restricted = settings.restrict_isolated_hosts_to_isolated_images
+        return 'the host is for isolated images' if restricted else None

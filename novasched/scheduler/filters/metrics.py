@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MetricsFilter: the host reports what the metrics weigher weighs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from novasched.conf.settings import Settings, parse_ratios
+from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+
+
+class MetricsFilter(Filter):
+    """Reject hosts that lack a metric of ``[metrics] weight_setting``."""
+
+    scope = Scope.HOST
+    phrase = 'lack a metric'
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        weighed, _ = parse_ratios(settings.metrics_weight_setting)
+        self._wanted = {name for name, _ in weighed}
+
+    def applies(self, request: Request) -> bool:
+        return bool(self._wanted)
+
+    def reject(self, host: Host, request: Request) -> str | None:
+        there = [each.get('name') for each in host.metrics if isinstance(each, Mapping)]
+        lacking = sorted(name for name in self._wanted if name not in there)
+        return f'has no metric {", ".join(lacking)}' if lacking else None

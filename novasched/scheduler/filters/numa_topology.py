@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NUMATopologyFilter: the cells of the guest lie on cells of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from novasched.scheduler.filters.shared import CandidateFilter, Key, attributes
+from novasched.scheduler.fitting import LIMITS, fitted
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.numa import Fit, TopologyLimits
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.pci.pools import Mappings
+
+
+class NUMATopologyFilter(CandidateFilter):
+    """Reject hosts on which the guest's NUMA topology does not fit, as far as the host's
+    allocation ratios go, or without the threads that are required."""
+
+    phrase = 'do not fit the NUMA topology'
+
+    def applies(self, request: Request) -> bool:
+        topology = request.numa_topology
+        return bool(topology and topology.cells) or request.requirements.needs_threads
+
+    def key(self, request: Request) -> Key:
+        ratios = 'cpu_allocation_ratio', 'ram_allocation_ratio'
+        return attributes('numa_topology', 'pci_stats', *ratios)
+
+    def request_key(self, request: Request) -> Hashable | None:
+        if request.pci_requests:
+            return None
+        threads = request.requirements.needs_threads
+        return request.numa_topology, request.physnets, request.tunneled, threads
+
+    def reject_candidate(
+        self, host: Host, request: Request, mappings: Mappings | None
+    ) -> str | None:
+        topology = host.numa_topology
+        if topology and not topology.has_threads and request.requirements.needs_threads:
+            return 'it has no threads, which are required'
+        if not _has_cells(request):
+            return None
+        place = fitted(host, request, mappings, _limits(host, request), self.settings)
+        return None if isinstance(place, Fit) else place
+
+    def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
+        return {LIMITS: _limits(host, request)} if _has_cells(request) else {}
+
+
+def _has_cells(request: Request) -> bool:
+    return bool(request.numa_topology and request.numa_topology.cells)
+
+
+def _limits(host: Host, request: Request) -> TopologyLimits:
+    return TopologyLimits(
+        host.cpu_allocation_ratio, host.ram_allocation_ratio, request.physnets, request.tunneled
+    )

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PciPassthroughFilter: the host has the devices that the instance asks for."""
+
+from __future__ import annotations
+
+from novasched.scheduler.filters.shared import CandidateFilter, Key, attributes
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.pci.pools import Mappings, consume
+
+
+class PciPassthroughFilter(CandidateFilter):
+    """Reject hosts that lack PCI devices, wherever on the host these are; whether they are
+    near the guest's cells is for NUMATopologyFilter to say."""
+
+    phrase = 'lack PCI devices'
+
+    def applies(self, request: Request) -> bool:
+        return bool(request.pci_requests)
+
+    def key(self, request: Request) -> Key:
+        return attributes('pci_stats')
+
+    def reject_candidate(
+        self, host: Host, request: Request, mappings: Mappings | None
+    ) -> str | None:
+        pools = consume(host.pci_stats, request.pci_requests, mappings)
+        return pools if isinstance(pools, str) else None

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts and a Placement in memory, which implement the ports of ``ports.py``: for the caching
+driver, for simulations, and for the tests of plugins."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import os_resource_classes as classes
+
+from novasched.conf.settings import Settings
+from novasched.scheduler import fitting
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.flavor import Flavor
+from novasched.scheduler.model.host import Host, HostSnapshot, Selection
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.ports import Candidates, Hosts, Placement
+
+ANY_HOST = Request(flavor=Flavor())
+"""A request that leaves no host out."""
+MB_PER_GB = 1024
+
+Amounts = Mapping[str, Mapping[str, int]]
+"""Provider UUID to resource class to amount."""
+
+
+class MemoryHosts:
+    """Implements :class:`novasched.scheduler.ports.Hosts` with the given hosts. ``hosts`` maps
+    compute node UUIDs to hosts; entries may be replaced."""
+
+    def __init__(self, hosts: Iterable[Host] = (), settings: Settings | None = None) -> None:
+        self.hosts = {host.uuid: host for host in hosts}
+        self._settings = settings or Settings()
+        self._lock = threading.Lock()
+
+    def prepare(self, moment: float) -> None:
+        """See :class:`novasched.scheduler.ports.Hosts`; there is nothing to read ahead."""
+
+    def aimed(self, request: Request) -> Request:
+        """See :class:`novasched.scheduler.ports.Hosts`."""
+        names = {host.host for host in self.hosts.values()}
+        for name in request.force_hosts:
+            if name not in names:
+                raise NoValidHost(f'No such host - host: {name} node: None ')
+        return request
+
+    def read(
+        self,
+        uuids: Collection[str] | None,
+        request: Request,
+        instances: bool,
+        images: bool = False,
+        named: Collection[str] = (),
+    ) -> HostSnapshot:
+        """See :class:`novasched.scheduler.ports.Hosts`; hosts always have all their instances."""
+        return self._select(self.hosts, uuids, request)
+
+    def place(self, request: Request, selection: Selection) -> None:
+        """Put the current instance of a request on the host that was chosen for it."""
+        with self._lock:
+            if host := self.hosts.get(selection.compute_node_uuid):
+                self.hosts[host.uuid] = self._with_instance(host, request, selection)
+
+    def _with_instance(self, host: Host, request: Request, selection: Selection) -> Host:
+        claimed = host, request, selection.candidate
+        place = fitting.claimed_fit(*claimed, selection.limits, self._settings)
+        return fitting.after(*claimed, place)
+
+    def _select(
+        self, hosts: Mapping[str, Host], uuids: Collection[str] | None, request: Request
+    ) -> HostSnapshot:
+        destination = request.requested_destination
+        one_cell = destination and not destination.allow_cross_cell_move
+        cell = destination.cell_uuid if destination and one_cell else None
+        with self._lock:
+            if uuids is None or len(uuids) >= len(hosts):
+                found = dict(hosts)
+            else:
+                found = {uuid: hosts[uuid] for uuid in uuids if uuid in hosts}
+        if cell:
+            found = {uuid: host for uuid, host in found.items() if host.cell_uuid == cell}
+        return HostSnapshot(found, total=len(hosts))
+
+
+class HostCache(MemoryHosts):
+    """Hosts of another port, read when they are first needed, at each :meth:`refresh`, and
+    when a request needs more of them than was read. What was placed is gone after that."""
+
+    def __init__(self, source: Hosts, settings: Settings, asking: Request = ANY_HOST) -> None:
+        """:param asking: the request for which hosts are read."""
+        super().__init__((), settings)
+        self._source = source
+        self._asking = asking
+        self._detail: tuple[bool, bool] | None = None
+
+    def refresh(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
+        """Read all hosts, with their instances and images if these are or were needed.
+
+        :raises DatabaseUnavailable: they cannot be read; they stay as they were.
+        """
+        before = self._detail or (False, False)
+        detail = (before[0] or instances, before[1] or images)
+        hosts = dict(self._source.read(None, self._asking, *detail).hosts)
+        self.hosts, self._detail = hosts, detail
+        return hosts
+
+    def aimed(self, request: Request) -> Request:
+        """See :class:`novasched.scheduler.ports.Hosts`; asked of the source."""
+        return self._source.aimed(request)
+
+    def read(
+        self,
+        uuids: Collection[str] | None,
+        request: Request,
+        instances: bool,
+        images: bool = False,
+        named: Collection[str] = (),
+    ) -> HostSnapshot:
+        """See :class:`novasched.scheduler.ports.Hosts`. Hosts that are kept for later requests
+        have all their instances, since later requests may name any of them."""
+        return self._select(self.all(instances or bool(named), images), uuids, request)
+
+    def all(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
+        """All hosts, by compute node UUID.
+
+        :raises DatabaseUnavailable: they cannot be read.
+        """
+        hosts, detail = self.hosts, self._detail
+        if detail is None or instances > detail[0] or images > detail[1]:
+            return self.refresh(instances, images)
+        return hosts
+
+
+@dataclass(slots=True)
+class FreeResources:
+    """The amount of each resource class that each provider has left. ``changes`` lists the
+    providers that something was taken from or given back to, in order."""
+
+    by_provider: dict[str, dict[str, int]] = field(default_factory=dict)
+    changes: list[str] = field(default_factory=list)
+
+    def lacking(self, amounts: Amounts) -> frozenset[str]:
+        """The resource classes of which some provider has too little left."""
+        return frozenset(
+            name
+            for provider, resources in amounts.items()
+            for name, amount in resources.items()
+            if amount > self.by_provider.get(provider, {}).get(name, 0)
+        )
+
+    def take(self, amounts: Sequence[Amounts]) -> bool:
+        """Allocate to several instances, or to none of them if that is too much."""
+        together: dict[str, Counter[str]] = defaultdict(Counter)
+        for of_instance in amounts:
+            for provider, resources in of_instance.items():
+                together[provider].update(resources)
+        if self.lacking(together):
+            return False
+        for of_instance in amounts:
+            self._change(of_instance, -1)
+        return True
+
+    def release(self, amounts: Amounts) -> None:
+        """Undo the allocation of one instance."""
+        self._change(amounts, 1)
+
+    def _change(self, amounts: Amounts, sign: int) -> None:
+        for provider, resources in amounts.items():
+            free = self.by_provider[provider]
+            for name, amount in resources.items():
+                free[name] += sign * amount
+            self.changes.append(provider)
+
+
+def flavor_resources(flavor: Flavor) -> Mapping[str, int]:
+    """VCPU, MEMORY_MB and DISK_GB of a flavor without extra specs whose disks are local."""
+    swap_gb = -(-flavor.swap // MB_PER_GB)
+    amounts = {
+        classes.VCPU: flavor.vcpus,
+        classes.MEMORY_MB: flavor.memory_mb,
+        classes.DISK_GB: flavor.root_gb + flavor.ephemeral_gb + swap_gb,
+    }
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+class MemoryPlacement:
+    """Implements :class:`novasched.scheduler.ports.Placement`: one candidate for each provider
+    that has enough left.
+
+    :param free: provider UUID to resource class to amount; None for no limits at all.
+    :param source: asked for the candidates, in place of those that follow from ``free``.
+    :param resources: the amounts that an instance of a request takes from its provider; those
+        of its flavor by default.
+    :param stale: providers that are offered though they are full, as when another scheduler
+        was faster.
+    :ivar allocations: the amounts that each instance has, by its UUID.
+    :ivar refused: the providers of claims that were refused.
+    """
+
+    def __init__(
+        self,
+        free: Amounts | None = None,
+        source: Placement | None = None,
+        resources: Callable[[Request], Mapping[str, int]] | None = None,
+        stale: Collection[str] = (),
+    ) -> None:
+        self.free = FreeResources({rp: dict(amounts) for rp, amounts in (free or {}).items()})
+        self.allocations: dict[str, Amounts] = {}
+        self.refused: list[str] = []
+        self._is_limited = free is not None
+        self._source = source
+        self._resources = resources or (lambda request: flavor_resources(request.flavor))
+        self._stale = stale
+
+    def expect(self, moment: float) -> None:
+        """See :class:`novasched.scheduler.ports.Placement`; no request waits for another."""
+
+    def candidates(self, request: Request) -> Candidates:
+        """See :class:`novasched.scheduler.ports.Placement`."""
+        if self._source is not None:
+            return self._source.candidates(request)
+        resources = self._resources(request)
+        return {
+            provider: [candidate_of(provider, resources)]
+            for provider in self.free.by_provider
+            if provider in self._stale or not self.free.lacking({provider: resources})
+        }
+
+    def claim(self, request: Request, candidate: Candidate) -> str | None:
+        """See :class:`novasched.scheduler.ports.Placement`."""
+        claims = self.allocate([(request, candidate)])
+        return claims[0] if claims else None
+
+    def claim_together(self, wanted: Sequence[tuple[Request, Candidate]]) -> Sequence[str] | None:
+        """See :class:`novasched.scheduler.ports.Placement`."""
+        return self.allocate(wanted)
+
+    def allocate(self, wanted: Sequence[tuple[Request, Candidate]]) -> Sequence[str] | None:
+        """Allocate to all of these instances, or to none of them; their UUIDs."""
+        amounts = {
+            str(request.instance_uuid): candidate.resources() for request, candidate in wanted
+        }
+        if self._is_limited and not self.free.take([*amounts.values()]):
+            self.refused += [provider for providers in amounts.values() for provider in providers]
+            return None
+        self.allocations |= amounts
+        return [*amounts]
+
+    def delete_allocations(self, claim: str) -> None:
+        """See :class:`novasched.scheduler.ports.Placement`. A claim is the instance's UUID."""
+        amounts = self.allocations.pop(claim)
+        if self._is_limited:
+            self.free.release(amounts)
+
+
+def candidate_of(provider: str, resources: Mapping[str, int]) -> Candidate:
+    """An allocation candidate with these amounts of one provider."""
+    return Candidate(
+        {provider: msgspec.Raw(json.dumps({'resources': resources}).encode())},
+        msgspec.Raw(json.dumps({'': [provider]}).encode()),
+    )

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocation candidates: the ways in which Placement can serve a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from novasched.scheduler.errors import PlacementUnavailable
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """One allocation request of Placement (microversion 1.36), decoded as far as needed.
+
+    ``allocations`` maps the UUID of each provider that gives something to the text of
+    what it gives; ``mappings`` is the text that says which providers serve which
+    request group. Both texts stay as Placement wrote them, since most candidates
+    are never claimed.
+    """
+
+    allocations: dict[str, msgspec.Raw]
+    mappings: msgspec.Raw = msgspec.Raw(b'{}')
+
+    def detach(self) -> Candidate:
+        """Copy the texts, which are pieces of Placement's answer and keep all of it in
+        memory."""
+        own = {rp: text.copy() for rp, text in self.allocations.items()}
+        return Candidate(own, self.mappings.copy())
+
+    def resources(self) -> dict[str, dict[str, int]]:
+        """The amounts: provider UUID to resource class to amount.
+
+        :raises PlacementUnavailable: Placement wrote something else.
+        """
+        decode = msgspec.json.Decoder(_Resources).decode
+        try:
+            return {rp: decode(text).resources for rp, text in self.allocations.items()}
+        except (ValueError, RecursionError) as error:
+            raise PlacementUnavailable(f'a candidate cannot be read: {error}') from None
+
+    def providers_by_group(self) -> dict[str, list[str]]:
+        """Request group suffix ('' is the unsuffixed group) to provider UUIDs."""
+        try:
+            return msgspec.json.decode(self.mappings, type=dict[str, list[str]])
+        except (ValueError, RecursionError) as error:
+            raise PlacementUnavailable(f'a candidate cannot be read: {error}') from None
+
+    def body(self) -> str:
+        """The JSON text that conductor keeps to claim an alternate with."""
+        return msgspec.json.encode(self).decode()
+
+    def allocations_alone(self) -> str:
+        """The same without mappings, as Placement's microversions before 1.34 want it."""
+        return msgspec.json.encode({'allocations': self.allocations}).decode()
+
+
+class _Resources(msgspec.Struct):
+    resources: dict[str, int]
+
+
+class Inventory(msgspec.Struct, frozen=True):
+    """A provider's capacity of a resource class, less what is reserved and times the allocation
+    ratio, and how much of that is in use."""
+
+    capacity: int
+    used: int
+
+
+class ProviderSummary(msgspec.Struct, frozen=True):
+    """A provider's inventories by resource class."""
+
+    resources: dict[str, Inventory]
+
+
+class _Summaries(msgspec.Struct):
+    provider_summaries: dict[str, msgspec.Raw]
+
+
+_decode_summaries = msgspec.json.Decoder(_Summaries).decode
+_decode_summary = msgspec.json.Decoder(ProviderSummary).decode
+
+
+class CandidateIndex(dict[str, list[Candidate]]):
+    """Provider UUID to the candidates that take something from it, in Placement's order.
+
+    Every provider of a candidate is a key, since only the cell databases know which of them is
+    the compute node: the others are its nested providers or shared ones.
+
+    :ivar count: the number of candidates, one of which may stand at several providers.
+    """
+
+    def __init__(self, candidates: Iterable[Candidate] = (), texts: Sequence[bytes] = ()) -> None:
+        """:param texts: the answers that have the summaries of the providers."""
+        super().__init__()
+        self.count = 0
+        self._texts = texts
+        self._summaries: dict[str, msgspec.Raw] | None = None
+        self._left: dict[str, Mapping[str, int]] = {}
+        for candidate in candidates:
+            self.count += 1
+            for provider in candidate.allocations:
+                self.setdefault(provider, []).append(candidate)
+
+    def capacity_left(self, provider: str) -> Mapping[str, int]:
+        """The amount of each resource class that a provider has left, as far as it is known."""
+        if provider not in self._left:
+            self._left[provider] = self._capacity_left(provider)
+        return self._left[provider]
+
+    def _capacity_left(self, provider: str) -> Mapping[str, int]:
+        try:
+            if self._summaries is None:
+                self._summaries = {}
+                for text in self._texts:
+                    self._summaries.update(_decode_summaries(text).provider_summaries)
+            resources = _decode_summary(self._summaries[provider]).resources
+        except (KeyError, ValueError, RecursionError):
+            return {}
+        return {name: inventory.capacity - inventory.used for name, inventory in resources.items()}
+
+
+def choose(
+    offered: Mapping[str, Sequence[Candidate]],
+    host: str,
+    pending: Callable[[], Mapping[str, Mapping[str, int]]],
+    refused: Sequence[Candidate] = (),
+) -> Candidate | None:
+    """The first candidate of a host whose providers have enough left beside pending claims.
+
+    Where some were refused, one of other providers, that shares the fewest with them; None
+    where there is none, since another claim on the same ones would be refused, too.
+
+    :param pending: amounts of pending claims by provider; called only where there is a choice.
+    """
+    candidates = offered[host]
+    if refused:
+        tried = [candidate.allocations.keys() for candidate in refused]
+        lost = set().union(*tried)
+        others = [x for x in candidates if x.allocations.keys() not in tried]
+        candidates = sorted(others, key=lambda x: len(x.allocations.keys() & lost))
+    elif len(candidates) == 1:
+        return candidates[0]
+    taken = pending()
+
+    def fits(candidate: Candidate) -> bool:
+        busy = candidate.allocations.keys() & taken.keys()
+        amounts = candidate.resources() if busy else {}
+        for provider in busy:
+            left = offered.capacity_left(provider) if isinstance(offered, CandidateIndex) else {}
+            for name, amount in amounts[provider].items():
+                if name in left and amount + taken[provider].get(name, 0) > left[name]:
+                    return False
+        return True
+
+    return next(filter(fits, candidates), None if refused else candidates[0])

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flavor, image and request groups: the parts of a request that ask for a kind of host.
+
+Names are those of nova's objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """The requested size: memory and swap in MiB, disks in GiB."""
+
+    name: str = ''
+    flavorid: str = ''
+    id: int | None = None
+    vcpus: int = 1
+    memory_mb: int = 0
+    root_gb: int = 0
+    ephemeral_gb: int = 0
+    swap: int = 0
+    extra_specs: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_PROPERTIES: Mapping[str, Any] = {}
+"""The properties of no image, or of one that has none; the same object for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The image's record in Glance; ``properties`` holds only those that are set."""
+
+    id: str | None = None
+    name: str | None = None
+    disk_format: str | None = None
+    container_format: str | None = None
+    min_ram: int = 0
+    min_disk: int = 0
+    size: int | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestGroup:
+    """One group of a Placement query; a requester_id of None is the unsuffixed group."""
+
+    requester_id: str | None = None
+    resources: Mapping[str, int] = field(default_factory=dict)
+    required_traits: frozenset[str] = frozenset()
+    forbidden_traits: frozenset[str] = frozenset()
+    aggregates: tuple[frozenset[str], ...] = ()
+    forbidden_aggregates: frozenset[str] = frozenset()
+    in_tree: str | None = None
+    use_same_provider: bool = True
+    provider_uuids: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is asked of the group's provider; an amount of 0 is nothing."""
+        traits = self.required_traits or self.forbidden_traits
+        aggregates = self.aggregates or self.forbidden_aggregates
+        return not (any(self.resources.values()) or traits or aggregates)

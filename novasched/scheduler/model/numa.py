@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NUMA topologies of guests and hosts, and the place of the one on the other.
+
+Memory is in MiB, page sizes are in KiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+SHARED, DEDICATED, MIXED = 'shared', 'dedicated', 'mixed'
+"""CPU policies. None means shared."""
+
+PREFER, REQUIRE, ISOLATE = 'prefer', 'require', 'isolate'
+"""Thread policies. None means prefer."""
+
+SMALL_PAGES, LARGE_PAGES, ANY_PAGES = -1, -2, -3
+"""Page sizes that leave the choice to the host, as nova stores them."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestCell:
+    """A guest NUMA cell: memory in MiB, page size in KiB (negative: small -1, large -2,
+    any -3, as nova stores them), CPU sets of guest vCPU numbers."""
+
+    id: int
+    cpuset: frozenset[int]
+    memory: int
+    pcpuset: frozenset[int] = frozenset()
+    pagesize: int | None = None
+    cpu_policy: str | None = None
+    cpu_thread_policy: str | None = None
+
+    @property
+    def is_pinned(self) -> bool:
+        """True if some of its vCPUs get host CPUs of their own."""
+        return self.cpu_policy in (DEDICATED, MIXED)
+
+    @property
+    def is_shared(self) -> bool:
+        """True if some of its vCPUs float, so that allocation ratios apply."""
+        return self.cpu_policy in (None, SHARED, MIXED)
+
+
+@dataclass(frozen=True, slots=True)
+class GuestTopology:
+    """The cells of a guest, and where its emulator threads run."""
+
+    cells: tuple[GuestCell, ...]
+    emulator_threads_policy: str | None = None
+
+    def emulator_cpus(self, index: int) -> int:
+        """Host CPUs that a cell needs for emulator threads: one, if they are isolated, beside
+        the first cell."""
+        return int(index == 0 and self.emulator_threads_policy == ISOLATE)
+
+
+class Pages(NamedTuple):
+    """Memory pages of one size in a host cell, as numbers of pages; the smaller size is the
+    lesser value."""
+
+    size_kb: int
+    total: int
+    used: int = 0
+    reserved: int = 0
+
+    @property
+    def free(self) -> int:
+        """Pages that a guest may have."""
+        return self.total - self.used - self.reserved
+
+
+@dataclass(frozen=True)
+class HostCell:
+    """A host NUMA cell. ``cpuset`` floats, ``pcpuset`` can be pinned; a host that does not
+    tell them apart has the same in both. ``siblings`` are the threads of each core, of both
+    kinds; a host that names none has no threads. What follows from these is computed on demand:
+    most requests look at less than all of it.
+    """
+
+    id: int
+    cpuset: frozenset[int]
+    memory: int
+    pcpuset: frozenset[int] = frozenset()
+    cpu_usage: int = 0
+    memory_usage: int = 0
+    pinned_cpus: frozenset[int] = frozenset()
+    siblings: tuple[frozenset[int], ...] = ()
+    mempages: tuple[Pages, ...] = ()
+    socket: int | None = None
+    physnets: frozenset[str] = frozenset()
+    tunneled: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Threads of the widest core."""
+        return _cores(self.siblings)[0]
+
+    @property
+    def free_pcpus(self) -> frozenset[int]:
+        """The CPUs that can be pinned."""
+        return self.pcpuset - self.pinned_cpus
+
+    @property
+    def free_on_cores(self) -> int:
+        """Free CPUs on a core that the host names, if it names any."""
+        free = self.free_pcpus
+        return len(free & _cores(self.siblings)[1] if self.siblings else free)
+
+    @cached_property
+    def free_cores(self) -> Sequence[Sequence[int]]:
+        """The free CPUs of each core that has any. Their order within a core is that in which
+        a set gives them, for nova takes them in it."""
+        free = self.free_pcpus
+        if not self.siblings:
+            return tuple([(cpu,) for cpu in sorted(free)])
+        return tuple([tuple(left) for core in self.siblings if (left := core & free)])
+
+    @cached_property
+    def cores_with(self) -> Sequence[int]:
+        """At index n, the number of cores with at least n free CPUs."""
+        sizes = list(map(len, self.free_cores))
+        exactly = [sizes.count(n) for n in range(self.threads, -1, -1)]
+        return tuple(accumulate(exactly))[::-1]
+
+    @property
+    def free_memory(self) -> int:
+        """Memory that no guest has been promised, in MiB; negative when overcommitted."""
+        return self.memory - self.memory_usage
+
+
+@lru_cache(4096)
+def _cores(siblings: tuple[frozenset[int], ...]) -> tuple[int, frozenset[int]]:
+    """Threads of the widest core, and all CPUs; computed once for all the cells that have the
+    same cores."""
+    return max(map(len, siblings), default=1) or 1, frozenset().union(*siblings)
+
+
+@dataclass(frozen=True, slots=True)
+class HostTopology:
+    """The cells of a host, in the order in which it reports them."""
+
+    cells: tuple[HostCell, ...]
+    _hash: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        """Of the cells, worked out once: verdicts on hosts are looked up by it."""
+        for known in self._hash:
+            return known
+        self._hash.append(hash(self.cells))
+        return self._hash[0]
+
+    @property
+    def has_threads(self) -> bool:
+        """True if any core has more than one thread."""
+        return any(cell.threads > 1 for cell in self.cells)
+
+
+class CellFit(NamedTuple):
+    """The place of a guest cell: the host cell's id, (vCPU, host CPU) pairs in the order of the
+    vCPUs, the host CPUs for emulator threads, and the page size in KiB, which is None where the
+    guest leaves it to the host."""
+
+    host_cell: int
+    pins: tuple[tuple[int, int], ...] = ()
+    emulator_cpus: frozenset[int] = frozenset()
+    pagesize: int | None = None
+
+    @property
+    def cpus(self) -> frozenset[int]:
+        """The host CPUs that no other guest may have."""
+        return self.emulator_cpus.union(cpu for _, cpu in self.pins)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A guest on a host: one entry for each guest cell, in their order."""
+
+    cells: tuple[CellFit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyLimits:
+    """Allocation ratios of the cells of the host that was chosen, and the networks that those
+    cells must reach, None if the caller said nothing of networks.
+    ``Selection.limits['numa_topology']``."""
+
+    cpu_allocation_ratio: float
+    ram_allocation_ratio: float
+    physnets: frozenset[str] | None = None
+    tunneled: bool = False

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The PCI devices that an instance asks for, and those that a host has free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+PHYSICAL = 'type-PF'
+VIRTUAL = 'type-VF'
+VDPA = 'vdpa'
+
+
+@dataclass(frozen=True, slots=True)
+class PciRequest:
+    """``count`` devices, each matching any of ``spec`` (device pool properties)."""
+
+    count: int
+    spec: tuple[Mapping[str, str | None], ...] = ()
+    alias_name: str | None = None
+    request_id: str | None = None
+    requester_id: str | None = None
+    numa_policy: str | None = None
+    is_new: bool = False
+
+    @property
+    def is_for_port(self) -> bool:
+        """True for a Neutron port's request; those of flavors go by an alias."""
+        return self.alias_name is None
+
+    @property
+    def label(self) -> str:
+        """A name for the log."""
+        return self.alias_name or self.request_id or 'request'
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """``count`` free devices that are alike, on a host cell if the host knows which.
+
+    Further properties are in ``tags``: ``dev_type``, ``physical_network``,
+    ``remote_managed``, ``address`` (of the parent, for devices that have one),
+    ``rp_uuid`` (their provider in Placement) and whatever the operator adds.
+    """
+
+    product_id: str
+    vendor_id: str
+    count: int
+    numa_node: int | None = None
+    tags: Mapping[str, str | None] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return self.count
+
+    def get(self, name: str) -> str | int | None:
+        """A property by the name that a request's spec gives it."""
+        if name in self.tags:
+            return self.tags[name]
+        return getattr(self, name) if name in _PROPERTIES else None
+
+
+_PROPERTIES = frozenset(('product_id', 'vendor_id', 'numa_node', 'count'))
+
+Pools = tuple[Pool, ...]
+"""The free devices of a host, in the order in which nova-compute takes from them."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests on the NUMA cells of hosts: ``parse`` reads what hosts report, ``fit`` finds cells."""

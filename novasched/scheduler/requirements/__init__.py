@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requirements: the meaning of a flavor and an image, worked out once for each request.
+
+nova-api validates extra specs and image properties when an instance is created or resized;
+contradictions that arrive all the same are refused. Each part is worked out when it is first
+read, so that nothing is refused for a part that no enabled filter asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import os_resource_classes as classes
+import os_traits
+
+from novasched.scheduler.errors import BadRequest
+from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor, RequestGroup
+from novasched.scheduler.model.numa import DEDICATED, MIXED, REQUIRE, GuestTopology
+from novasched.scheduler.model.pci import PciRequest
+from novasched.scheduler.requirements import cpus, features, numa, pci_aliases
+from novasched.scheduler.requirements.flavor_groups import FlavorGroups, flavor_groups
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """The demands that a flavor and an image make on a host.
+
+    Any part raises NoValidHost where flavor and image contradict each other, or name what does
+    not exist.
+    """
+
+    flavor: Flavor
+    properties: Mapping[str, Any] = field(default_factory=lambda: NO_PROPERTIES)
+
+    @cached_property
+    def cpu_pinning(self) -> cpus.CpuPinning | None:
+        """Pinned CPUs by ``hw:cpu_policy``; None without any."""
+        return cpus.cpu_pinning(self.flavor, self.properties)
+
+    @cached_property
+    def hyperthreading(self) -> str | None:
+        """'required' or 'forbidden' where the CPU thread policy needs SMT on or off."""
+        return cpus.hyperthreading(self.flavor, self.properties)
+
+    @cached_property
+    def needs_threads(self) -> bool:
+        """True if flavor or image name dedicated CPUs, and either requires threads; this part
+        raises nothing."""
+        specs, properties = self.flavor.extra_specs, self.properties
+        threads = specs.get('hw:cpu_thread_policy'), properties.get('hw_cpu_thread_policy')
+        policies = specs.get('hw:cpu_policy'), properties.get('hw_cpu_policy')
+        return DEDICATED in policies and REQUIRE in threads
+
+    @cached_property
+    def numa_topology(self) -> GuestTopology | None:
+        """NUMA cells as nova-api makes them; None where nothing asks for any.
+
+        :raises BadRequest: there can be no such cells.
+        """
+        return numa.topology(self.flavor, self.properties)
+
+    @cached_property
+    def flavor_groups(self) -> FlavorGroups:
+        """The extra specs ``resources[N]:``, ``trait[N]:`` and ``group_policy``."""
+        return flavor_groups(self.flavor.extra_specs)
+
+    @cached_property
+    def feature_traits(self) -> frozenset[str]:
+        """The traits that TPM, secure boot, memory encryption and the like need."""
+        return features.required_traits(self.flavor, self.properties)
+
+    @cached_property
+    def feature_resources(self) -> Mapping[str, int]:
+        """The amounts that such features take, by resource class."""
+        return features.resources(self.flavor, self.properties)
+
+    @cached_property
+    def has_tpm(self) -> bool:
+        """True for an instance with an emulated TPM (``hw:tpm_version``)."""
+        return features.TPM_VERSION.value(self.flavor, self.properties) is not None
+
+    @property
+    def tpm_secret_security(self) -> str:
+        """``hw:tpm_secret_security``, as it stands in the flavor."""
+        return self.flavor.extra_specs.get('hw:tpm_secret_security') or 'user'
+
+    @property
+    def device_profile(self) -> str | None:
+        """The name of Cyborg's device profile (``accel:device_profile``)."""
+        return self.flavor.extra_specs.get('accel:device_profile')
+
+    @cached_property
+    def packed_virtqueue(self) -> bool:
+        """True if packed virtio rings are asked for (``hw:virtio_packed_ring``)."""
+        return features.flag(self.flavor, self.properties, 'virtio_packed_ring')
+
+    @cached_property
+    def encryption_traits(self) -> tuple[str, ...]:
+        """The traits of ephemeral encryption and of its format, if one is named."""
+        if not features.flag(self.flavor, self.properties, 'ephemeral_encryption'):
+            return ()
+        trait = features.ENCRYPTION_FORMAT.trait(self.flavor, self.properties)
+        return os_traits.COMPUTE_EPHEMERAL_ENCRYPTION, *((trait,) if trait else ())
+
+    @cached_property
+    def sound_trait(self) -> str | None:
+        """The trait of a virtio sound device (``hw:sound_model``)."""
+        return features.SOUND_MODEL.trait(self.flavor, self.properties)
+
+    @cached_property
+    def device_traits(self) -> tuple[str, ...]:
+        """A trait for each device model that the image names; os-traits may lack some."""
+        return features.device_traits(self.properties)
+
+    def pci_requests(self, aliases: Sequence[str]) -> tuple[PciRequest, ...]:
+        """The devices of ``pci_passthrough:alias``, by the values of ``[pci] alias``.
+
+        :raises BadRequest: the flavor names an alias that does not exist.
+        :raises ConfigError: an alias is malformed.
+        """
+        return pci_aliases.pci_requests(self.flavor, self.properties, aliases)
+
+    def request_groups(
+        self, outside: Sequence[RequestGroup], is_bfv: bool, pinned: bool = True
+    ) -> dict[str, RequestGroup]:
+        """All groups of a query for candidates by suffix; '' is the unsuffixed one.
+
+        :param outside: the groups of ports and device profiles.
+        :param is_bfv: the root disk is a volume.
+        :param pinned: pinned CPUs count as PCPU; otherwise as VCPU, for hosts that report no
+            PCPU (``vcpu_pin_set``).
+        :raises BadRequest: a group from outside asks for nothing or has no name of its own.
+        """
+        groups = dict(self.flavor_groups.groups)
+        own = groups['']
+        resources = dict(own.resources)
+        required = {*own.required_traits, *self.properties.get('traits_required', ())}
+        forbidden = set(own.forbidden_traits)
+        if pinned:
+            if self.cpu_pinning:
+                resources[classes.PCPU] = self.cpu_pinning.pcpus
+                if self.cpu_pinning.policy == MIXED:
+                    resources[classes.VCPU] = self.cpu_pinning.vcpus
+            if self.hyperthreading:
+                traits = required if self.hyperthreading == 'required' else forbidden
+                traits.add(os_traits.HW_CPU_HYPERTHREADING)
+        for group in outside:
+            if not group.requester_id or group.requester_id in groups:
+                raise BadRequest(f'request group without a name of its own: {group.requester_id}')
+            if group.is_empty and not group.resources:
+                raise BadRequest(f'request group {group.requester_id} asks for nothing')
+            groups[group.requester_id] = group
+        named = resources.keys() | {name for x in groups.values() for name in x.resources}
+        resources |= self._flavor_sizes(named, is_bfv)
+        resources |= self.feature_resources
+        required |= self.feature_traits
+        groups[''] = replace(
+            own,
+            resources=resources,
+            required_traits=frozenset(required),
+            forbidden_traits=frozenset(forbidden),
+        )
+        return groups
+
+    def _flavor_sizes(self, named: set[str], is_bfv: bool) -> dict[str, int]:
+        """The flavor's own sizes, but for resource classes that are named already."""
+        flavor, sizes = self.flavor, {}
+        if named.isdisjoint((classes.VCPU, classes.PCPU)):
+            sizes[classes.VCPU] = flavor.vcpus
+        if classes.MEMORY_MB not in named:
+            sizes[classes.MEMORY_MB] = flavor.memory_mb
+        if classes.DISK_GB not in named:
+            swap_gb = -(-flavor.swap // 1024)
+            root_gb = 0 if is_bfv else flavor.root_gb
+            sizes[classes.DISK_GB] = root_gb + flavor.ephemeral_gb + swap_gb
+        return sizes

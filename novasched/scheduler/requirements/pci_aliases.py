@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PCI devices that a flavor asks for by the aliases of ``[pci] alias``, which nova-api looks up
+when an instance is created."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import os_resource_classes as classes
+
+from novasched.conf.errors import ConfigError
+from novasched.scheduler.errors import BadRequest
+from novasched.scheduler.model.flavor import Flavor, RequestGroup
+from novasched.scheduler.model.pci import PciRequest
+from novasched.scheduler.requirements.features import choices
+
+SPEC = 'pci_passthrough:alias'
+ALIAS_FIELDS = ('vendor_id', 'product_id', 'resource_class', 'traits', 'live_migratable')
+
+Alias = Mapping[str, Any]
+
+
+def pci_requests(
+    flavor: Flavor, properties: Mapping[str, Any], aliases: Sequence[str]
+) -> tuple[PciRequest, ...]:
+    """The devices, by the values of ``[pci] alias``.
+
+    :raises BadRequest: the flavor names an alias that does not exist.
+    :raises ConfigError: an alias is malformed.
+    """
+    text = flavor.extra_specs.get(SPEC)
+    if not text:
+        return ()
+    known = [_read(alias) for alias in aliases]
+    of_flavor, of_image = choices(flavor, properties, 'pci_numa_affinity_policy')
+    policy = of_flavor or of_image
+    requests = []
+    for index, part in enumerate(text.split(',')):
+        name, _, number = part.strip().partition(':')
+        alike = [alias for alias in known if alias['name'] == name]
+        if not alike or not number.isdigit():
+            why = 'NAME:COUNT is needed' if alike else 'no alias of that name in [pci] alias'
+            raise BadRequest(f'{SPEC} = {part.strip()}: {why}')
+        requests.append(
+            PciRequest(
+                count=int(number),
+                spec=tuple(map(_spec, alike)),
+                alias_name=name,
+                request_id=f'pci-{index}',
+                numa_policy=str(policy) if policy else alike[0].get('numa_policy'),
+            )
+        )
+    return tuple(requests)
+
+
+def request_groups(requests: Sequence[PciRequest]) -> tuple[RequestGroup, ...]:
+    """A request group for each device, for a Placement that knows the devices."""
+    return tuple(
+        RequestGroup(
+            requester_id=f'{request.request_id}-{number}',
+            resources={_resource_class(request.spec[0]): 1},
+            required_traits=_traits(request.spec[0]),
+        )
+        for request in requests
+        for number in range(request.count)
+    )
+
+
+def _read(text: str) -> Alias:
+    try:
+        alias = json.loads(text)
+        if not isinstance(alias['name'], str):
+            raise TypeError
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError('[pci] alias', text, 'is no JSON object with a name') from None
+    return dict(alias)
+
+
+def _spec(alias: Alias) -> dict[str, str | None]:
+    spec: dict[str, str | None] = {x: str(alias[x]) for x in ALIAS_FIELDS if x in alias}
+    if alias.get('device_type'):
+        spec['dev_type'] = str(alias['device_type'])
+    return spec
+
+
+def _resource_class(spec: Mapping[str, str | None]) -> str:
+    if name := spec.get('resource_class'):
+        return name if name in classes.STANDARDS else _custom(name)
+    return _custom(f'PCI_{spec.get("vendor_id")}_{spec.get("product_id")}')
+
+
+def _traits(spec: Mapping[str, str | None]) -> frozenset[str]:
+    names = filter(None, (name.strip() for name in (spec.get('traits') or '').split(',')))
+    return frozenset(name.upper() for name in names)
+
+
+def _custom(name: str) -> str:
+    made: str = classes.normalize_name(name.upper().removeprefix(classes.CUSTOM_NAMESPACE))
+    return made

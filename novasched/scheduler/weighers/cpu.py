@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPUWeigher: free vCPUs."""
+
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.weighers import Scope, Weigher
+
+
+class CPUWeigher(Weigher):
+    """Weigh hosts by the vCPUs that their allocation ratio leaves free."""
+
+    multiplier = 'cpu_weight_multiplier'
+    scope = Scope.HOST
+    minval = 0.0
+
+    def weigh(self, host: Host, request: Request) -> float:
+        return host.vcpus_total * host.cpu_allocation_ratio - host.vcpus_used

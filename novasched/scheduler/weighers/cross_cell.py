@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CrossCellWeigher: instances that move had better stay in their cell."""
+
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.weighers import Scope, Weigher
+
+
+class CrossCellWeigher(Weigher):
+    """Weigh 1 for hosts of the cell that a moving instance is in and may leave, else -1."""
+
+    multiplier = 'cross_cell_move_weight_multiplier'
+    scope = Scope.HOST
+
+    def applies(self, request: Request) -> bool:
+        destination = request.requested_destination
+        return (
+            destination is not None
+            and bool(destination.cell_uuid)
+            and destination.allow_cross_cell_move
+        )
+
+    def weigh(self, host: Host, request: Request) -> float:
+        move = request.requested_destination
+        return 1 if move is None or host.cell_uuid == move.cell_uuid else -1

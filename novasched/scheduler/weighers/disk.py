@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DiskWeigher: free disk."""
+
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.weighers import Scope, Weigher
+
+
+class DiskWeigher(Weigher):
+    """Weigh hosts by their free disk, in MiB."""
+
+    multiplier = 'disk_weight_multiplier'
+    scope = Scope.HOST
+    minval = 0.0
+
+    def weigh(self, host: Host, request: Request) -> float:
+        return host.free_disk_mb

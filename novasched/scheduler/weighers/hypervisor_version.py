@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HypervisorVersionWeigher: newer hypervisors."""
+
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.weighers import Scope, Weigher
+
+
+class HypervisorVersionWeigher(Weigher):
+    """Weigh hosts by the version of their hypervisor, one number; an unknown one is 0."""
+
+    multiplier = 'hypervisor_version_weight_multiplier'
+    scope = Scope.HOST
+
+    def weigh(self, host: Host, request: Request) -> float:
+        return host.hypervisor_version or 0

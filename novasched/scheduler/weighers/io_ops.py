@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IoOpsWeigher: I/O in progress."""
+
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.weighers import Scope, Weigher
+
+
+class IoOpsWeigher(Weigher):
+    """Weigh hosts by their instances in build, resize, snapshot, migration or rescue."""
+
+    multiplier = 'io_ops_weight_multiplier'
+    scope = Scope.HOST
+    minval = 0.0
+
+    def weigh(self, host: Host, request: Request) -> float:
+        return host.num_io_ops

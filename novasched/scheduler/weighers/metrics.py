@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MetricsWeigher: measurements of the monitors of nova-compute."""
+
+from __future__ import annotations
+
+from novasched.conf.settings import Settings, parse_ratios
+from novasched.scheduler.errors import MetricMissing
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.values import amount
+from novasched.scheduler.weighers import Scope, Weigher
+
+FRACTIONS = frozenset(f'cpu.{kind}percent' for kind in ('', 'user.', 'kernel.', 'idle.', 'iowait.'))
+"""Metrics that are kept as fractions of 1 and weighed as whole percents."""
+
+
+class MetricsWeigher(Weigher):
+    """Weigh hosts by their metrics, each times its ratio of ``[metrics] weight_setting``.
+
+    A host that lacks one weighs ``weight_of_unavailable`` unless nothing hangs on it.
+    """
+
+    multiplier = 'metrics_weight_multiplier'
+    scope = Scope.HOST
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.ratios, _ = parse_ratios(settings.metrics_weight_setting)
+
+    def applies(self, request: Request) -> bool:
+        return bool(self.ratios)
+
+    def weigh(self, host: Host, request: Request) -> float:
+        """See :class:`novasched.scheduler.weighers.Weigher`.
+
+        :raises MetricMissing: the host lacks one, and ``[metrics] required`` is set.
+        """
+        values = _values(host)
+        total = 0.0
+        for name, ratio in self.ratios:
+            if name in values:
+                total += values[name] * ratio
+            elif self.settings.metrics_required:
+                raise MetricMissing(name, host.host, host.nodename)
+            elif ratio * self._own_scale(host) != 0:
+                return self.settings.metrics_weight_of_unavailable
+        return total
+
+    def _own_scale(self, host: Host) -> float:
+        try:
+            return self.scale(host)
+        except ValueError:
+            return self.default_scale
+
+
+def _values(host: Host) -> dict[str, int]:
+    """A host's metrics by name, as whole numbers; those that are none are left out."""
+    values = {}
+    for metric in host.metrics:
+        name, value = str(metric.get('name')), metric.get('value', '')
+        try:
+            values[name] = amount(name, int(value * 100 if name in FRACTIONS else value))
+        except (TypeError, ValueError, OverflowError):
+            continue
+    return values

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NumInstancesWeigher: number of instances."""
+
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.weighers import Scope, Weigher
+
+
+class NumInstancesWeigher(Weigher):
+    """Weigh hosts by the number of their instances."""
+
+    multiplier = 'num_instances_weight_multiplier'
+    scope = Scope.HOST
+
+    def weigh(self, host: Host, request: Request) -> float:
+        return host.num_instances

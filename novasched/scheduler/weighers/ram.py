@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RAMWeigher: free memory."""
+
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.weighers import Scope, Weigher
+
+
+class RAMWeigher(Weigher):
+    """Weigh hosts by their free memory, in MiB."""
+
+    multiplier = 'ram_weight_multiplier'
+    scope = Scope.HOST
+    minval = 0.0
+
+    def weigh(self, host: Host, request: Request) -> float:
+        return host.free_ram_mb

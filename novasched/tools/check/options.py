@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options: names that are unknown, renamed or useless here, values that cannot be used, and what
+novasched does differently with the same nova.conf."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+
+from oslo_config import cfg
+
+from novasched.conf.loading import RATIO_OPTIONS, Written
+from novasched.conf.settings import Settings, parse_ratios
+from novasched.tools.check.findings import Finding, Level
+from novasched.tools.check.nova_conf import Known, NovaConf
+
+SCHEDULERS = (
+    'scheduler',
+    'filter_scheduler',
+    'metrics',
+    'novasched',
+    'placement',
+    'database',
+    'api_database',
+    'notifications',
+    'oslo_messaging_rabbit',
+    'oslo_messaging_notifications',
+)
+"""Groups whose every option a scheduler would read, so that any other name is a mistake."""
+SHARED = ('neutron', 'workarounds', 'compute')
+"""Groups that are other services' too: a name is a mistake if it nearly is one of ours."""
+
+NOVAS = ('scheduler', 'filter_scheduler', 'metrics')
+"""Those that nova itself declares."""
+
+NEAR, LIKELY = 0.6, 0.85
+"""How alike a name must be to be proposed, and to be taken for a mistake (difflib)."""
+
+IGNORED: Mapping[tuple[str, str], str] = {
+    ('filter_scheduler', 'track_instance_changes'): 'servers are read when a filter asks for them',
+    ('filter_scheduler', 'use_baremetal_filters'): 'list the filters in enabled_filters instead',
+    ('filter_scheduler', 'baremetal_enabled_filters'): 'list them in enabled_filters instead',
+    ('scheduler', 'host_manager'): 'there is one way to keep hosts',
+    ('DEFAULT', 'scheduler_host_manager'): 'there is one way to keep hosts',
+    ('DEFAULT', 'scheduler_tracks_instance_changes'): 'servers are read when a filter asks',
+    ('DEFAULT', 'scheduler_use_baremetal_filters'): 'list the filters in enabled_filters instead',
+    ('DEFAULT', 'baremetal_scheduler_default_filters'): 'list them in enabled_filters instead',
+    ('DEFAULT', 'scheduler_json_config_location'): 'its file is not read',
+    ('scheduler', 'scheduler_json_config_location'): 'its file is not read',
+    ('DEFAULT', 'scheduler_manager'): 'there is one manager',
+    ('placement', 'os_region_name'): 'set region_name',
+    ('placement', 'os_interface'): 'set valid_interfaces',
+}
+"""Options of some release of nova-scheduler without a use here, and what to do."""
+
+OTHER_SERVICES_OPTIONS: Mapping[str, frozenset[str]] = {
+    'notifications': frozenset(
+        {
+            'notify_on_state_change',
+            'notify_on_api_faults',
+            'default_level',
+            'default_publisher_id',
+            'versioned_notifications_topics',
+            'bdms_in_notifications',
+            'include_share_mapping',
+        }
+    ),
+    'placement': frozenset(
+        {
+            'randomize_allocation_candidates',
+            'policy_file',
+            'incomplete_consumer_project_id',
+            'incomplete_consumer_user_id',
+            'allocation_conflict_retry_count',
+        }
+    ),
+}
+"""Options that other services read in the groups above."""
+
+_OPTION_NAME = re.compile(r'\w[\w.-]*\Z')
+
+
+def check_names(written: Written, known: Known) -> Iterator[Finding]:
+    """Compare the names in the files with the known ones; options of other services are counted."""
+    renamed = _renamed(known)
+    of_others = 0
+    for group, options in written.items():
+        near = get_close_matches(group, SCHEDULERS, 1, LIKELY)
+        if near and group not in known and group not in SCHEDULERS:
+            yield Finding(Level.WARNING, f'[{group}]', f'unknown group; is it [{near[0]}]?')
+        for name in options:
+            if name in known.get(group, {}):
+                continue
+            found = list(_of_name(group, name, known, renamed, written))
+            yield from found
+            of_others += not found
+    if of_others:
+        text = f"{of_others} options that a scheduler does not read are other services'"
+        yield Finding(Level.OK, 'other options', text)
+
+
+def names_of(group: str, option: cfg.Opt) -> list[tuple[str, str]]:
+    """Groups and names by which an option may be written: its own, then its older ones."""
+    old = [
+        (each.group or group, (each.name or option.name).replace('-', '_'))
+        for each in option.deprecated_opts
+    ]
+    return [(group, option.dest), *(each for each in old if each != (group, option.dest))]
+
+
+def _of_name(
+    group: str,
+    name: str,
+    known: Known,
+    renamed: Mapping[tuple[str, str], tuple[str, str]],
+    written: Written,
+) -> Iterator[Finding]:
+    subject = f'[{group}] {name}'
+    if (group, name) in IGNORED:
+        yield Finding(Level.NOTE, subject, f'ignored: {IGNORED[group, name]}')
+    elif (group, name) in renamed:
+        new_group, new = renamed[group, name]
+        yield _deprecated(subject, new_group, new, written)
+    elif name not in OTHER_SERVICES_OPTIONS.get(group, ()):
+        yield from _unknown(group, name, subject, known.get(group, {}))
+
+
+def _deprecated(subject: str, group: str, name: str, written: Written) -> Finding:
+    """An older name; nova forgot those of its scheduler's options, which we still obey."""
+    text = f'deprecated: the name is [{group}] {name}'
+    if name in written.get(group, {}):
+        return Finding(Level.NOTE, subject, f'{text}, which is set too and counts')
+    if group not in NOVAS:
+        return Finding(Level.NOTE, subject, text)
+    text += '. It is obeyed here, while recent releases of nova pass it over'
+    return Finding(Level.WARNING, subject, text)
+
+
+def _unknown(group: str, name: str, subject: str, known: Iterable[str]) -> Iterator[Finding]:
+    if group not in SCHEDULERS and group not in SHARED:
+        return
+    near = get_close_matches(name, list(known), 1, NEAR if group in SCHEDULERS else LIKELY)
+    if near:
+        yield Finding(Level.WARNING, subject, f'unknown; is it {near[0]}?')
+    elif group in SCHEDULERS:
+        # A broken line may have made anything into a name, a password for instance.
+        subject = subject if _OPTION_NAME.match(name) else f'[{group}] (no name)'
+        yield Finding(Level.WARNING, subject, 'unknown: nobody reads it')
+
+
+def _renamed(known: Known) -> Mapping[tuple[str, str], tuple[str, str]]:
+    """Each older place of an option, and its place today."""
+    return {
+        old: (group, option.dest)
+        for group, options in known.items()
+        for option in options.values()
+        for old in names_of(group, option)[1:]
+    }
+
+
+def check_values(conf: cfg.ConfigOpts, written: Written, known: Known) -> Iterator[Finding]:
+    """Read whatever is written and known. A bad value is replaced by the option's default
+    in ``conf``, so that the other checks can go on."""
+    for group, options in known.items():
+        section = None if group == 'DEFAULT' else group
+        for option in options.values():
+            if not any(name in written.get(place, {}) for place, name in names_of(group, option)):
+                continue
+            with suppress(cfg.DuplicateOptError):  # then it is declared, with another default
+                conf.register_opt(option, section)
+            why = _wrong(conf, option, section)
+            if why:
+                conf.set_override(option.dest, option.default, section)
+                yield Finding(Level.ERROR, f'[{group}] {option.dest}', why)
+
+
+def check_together(settings: Settings, written: Written) -> Iterator[Finding]:
+    """Values that do not go together, or of which novasched takes a part alone."""
+    for field in RATIO_OPTIONS:
+        _, bad = parse_ratios(getattr(settings, field))
+        if bad:
+            yield Finding(Level.WARNING, field, f'elements are ignored: {", ".join(bad)}')
+    down = written.get('DEFAULT', {}).get('service_down_time')
+    if down and str(settings.service_down_time) != down[-1].strip():
+        text = f'must be more than report_interval; {settings.service_down_time} s is taken for it'
+        yield Finding(Level.WARNING, '[DEFAULT] service_down_time', text)
+
+
+def _wrong(conf: cfg.ConfigOpts, option: cfg.Opt, section: str | None) -> str | None:
+    try:
+        (conf[section] if section else conf)[option.dest]
+    except cfg.ConfigSourceValueError as error:
+        return 'not valid' if option.secret else str(error).rpartition('is not valid: ')[2]
+    except (cfg.NoSuchOptError, cfg.TemplateSubstitutionError):
+        return 'holds a $ that names no option; a $ of the value itself is written $$'
+    return None
+
+
+REMOVED: Mapping[str, int] = {
+    'TypeAffinityFilter': 17,
+    'ExactCoreFilter': 18,
+    'ExactDiskFilter': 18,
+    'ExactRamFilter': 18,
+    'CoreFilter': 20,
+    'DiskFilter': 20,
+    'RamFilter': 20,
+    'RetryFilter': 22,
+    'AggregateCoreFilter': 22,
+    'AggregateDiskFilter': 22,
+    'AggregateRamFilter': 22,
+    'AvailabilityZoneFilter': 28,
+}
+"""Filters that nova has no more, and the first of its releases without each."""
+
+
+def check_differences(nova_conf: NovaConf) -> Iterator[Finding]:
+    """Compare by the options alone; nobody is asked."""
+    settings, workers = nova_conf.settings, nova_conf.service.workers
+    seconds = settings.in_flight_timeout
+    if seconds > 0:
+        text = (
+            f'for {seconds:g} s a server counts on the host chosen for it, so that requests at '
+            'once spread; 0 believes what hosts report, as nova-scheduler does'
+        )
+        yield Finding(Level.NOTE, '[novasched] in_flight_timeout', text)
+    if settings.driver != 'filter_scheduler':
+        text = f'{settings.driver} runs here; nova of today has only filter_scheduler'
+        yield Finding(Level.NOTE, '[scheduler] driver', text)
+    if not settings.query_placement_for_availability_zone:
+        text = 'false leaves zones to AvailabilityZoneFilter; nova of today always asks Placement'
+        yield Finding(Level.NOTE, '[scheduler] query_placement_for_availability_zone', text)
+        if 'AvailabilityZoneFilter' not in settings.enabled_filters:
+            text = 'nothing looks at zones, since AvailabilityZoneFilter is not enabled'
+            yield Finding(Level.WARNING, '[filter_scheduler] enabled_filters', text)
+    for name in settings.enabled_filters:
+        if release := REMOVED.get(name):
+            text = f'runs here; nova has it no more since release {release}, and does not start'
+            yield Finding(Level.NOTE, f'filter {name}', text)
+    if workers > 1:
+        text = f'{workers} processes; requests run in threads here, so that one is mostly enough'
+        yield Finding(Level.NOTE, '[scheduler] workers', text)

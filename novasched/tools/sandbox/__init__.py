@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boot servers in a small cloud that lives in this process and leaves nothing behind.
+
+The scheduler and Placement are the real ones; databases are SQLite files in a temporary
+folder, and messages stay in memory. Every placement is then looked up in Placement: the
+exit status is 0 if its books agree, whether servers were refused or not. Times include
+the up to 50 ms after which the in-memory transport looks for a message.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+# Before any module that imports oslo.messaging, which settles on eventlet otherwise.
+import novasched.concurrency  # noqa: F401
+from novasched.conf.errors import NovaschedError
+from novasched.scheduler.model.flavor import Flavor
+
+ZONES = ('az01', 'az02')
+FLAVOR = '4,8192,40'
+MAX_AMOUNT = 2**31 - 1
+"""The greatest amount that Placement knows."""
+
+
+class Missing(NovaschedError):
+    """For the operator: the optional packages of the sandbox are not installed."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    add('--hosts', type=_count, default=12, metavar='N', help='how many (%(default)s)')
+    add('--servers', type=_count, default=40, metavar='N', help='how many (%(default)s)')
+    add(
+        '--flavor',
+        dest='flavors',
+        type=_flavor,
+        action='append',
+        metavar='VCPUS,RAM_MB,DISK_GB',
+        help=f'size of the servers ({FLAVOR}); when given several times, each request draws one',
+    )
+    add(
+        '--az',
+        choices=ZONES,
+        nargs='?',
+        const=ZONES[-1],
+        help='ask for this availability zone (%(const)s)',
+    )
+    policy = parser.add_mutually_exclusive_group()
+    for name, text in (
+        ('anti-affinity', 'each on a host of its own'),
+        ('affinity', 'all on one host'),
+    ):
+        policy.add_argument(
+            f'--{name}',
+            dest='policy',
+            action='store_const',
+            const=name,
+            help=f'all servers in one group: {text}',
+        )
+    add('--multi', type=_count, default=1, metavar='N', help='servers per request (%(default)s)')
+    add('--seed', type=int, default=0, metavar='N', help='for sizes and order (%(default)s)')
+    add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
+    add('--verbose', action='store_true', help="show the services' logs on standard error")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; 0 if Placement confirms all of it, else 1.
+
+    :raises NovaschedError: it cannot be done
+    """
+    arguments.flavors = arguments.flavors or [_flavor(FLAVOR)]
+    try:
+        tour = import_module('novasched.tools.sandbox.tour')
+    except ImportError as error:
+        raise Missing(f'{error.name} is not installed: pip install novasched[sandbox]') from error
+    return int(tour.run(arguments))
+
+
+def _count(text: str) -> int:
+    return _whole(text, 'a number', 1)
+
+
+def _flavor(text: str) -> Flavor:
+    parts = text.split(',')
+    if len(parts) != 3:
+        raise argparse.ArgumentTypeError(f'{text!r} is not VCPUS,RAM_MB,DISK_GB')
+    vcpus, memory_mb, root_gb = (
+        _whole(part, name, least)
+        for part, name, least in zip(parts, ('VCPUS', 'RAM_MB', 'DISK_GB'), (1, 1, 0), strict=True)
+    )
+    return Flavor(name=text, flavorid=text, id=1, vcpus=vcpus, memory_mb=memory_mb, root_gb=root_gb)
+
+
+def _whole(text: str, name: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'{name} must be whole, not {text!r}') from None
+    if not least <= value <= MAX_AMOUNT:
+        raise argparse.ArgumentTypeError(
+            f'{name} must be from {least} to {MAX_AMOUNT}, not {value}'
+        )
+    return value

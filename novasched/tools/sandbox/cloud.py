@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole small cloud in one process: databases, Placement, scheduler, conductor.
+
+    with Sandbox([SandboxHost('one'), SandboxHost('two', zone='az01')]) as cloud:
+        boot = cloud.boot(Flavor(vcpus=2, memory_mb=4096, root_gb=20), zone='az01')
+        assert boot.servers[0].host == 'two'
+        assert not cloud.problems()
+
+The scheduler is the real service, reading a nova.conf, and so is Placement. The sandbox
+plays conductor and nova-compute. There can be one at a time in a process, as there can
+be of Placement.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from oslo_utils import timeutils
+
+from novasched.conf import loading
+from novasched.rpc import wire
+from novasched.rpc.faults import NoValidHostFault
+from novasched.scheduler.memory import flavor_resources
+from novasched.scheduler.model.flavor import Flavor
+from novasched.scheduler.model.request import InstanceGroup
+from novasched.service.build import preflight
+from novasched.service.daemon import SchedulerService
+from novasched.tools.sandbox.computes import Amounts, Providers, SandboxComputes, SandboxHost
+from novasched.tools.sandbox.conductor import (
+    PROJECT,
+    USER,
+    Boot,
+    Conductor,
+    Server,
+    request_spec,
+)
+from novasched.tools.sandbox.databases import Databases
+from novasched.tools.sandbox.placement import serving
+
+SANDBOX_NAME = 'novasched-sandbox'
+
+Options = Mapping[str, Mapping[str, object]]
+"""nova.conf: group to option to value."""
+
+
+class Sandbox:
+    """A cloud of these machines, from ``with`` to its end.
+
+    :param options: what nova.conf is to say besides where things are
+    :param random: source of the UUIDs of instances
+    :ivar configuration: the arguments with which a command reads its nova.conf
+    """
+
+    def __init__(
+        self,
+        machines: Sequence[SandboxHost],
+        options: Options | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self.machines = tuple(machines)
+        self.boots: list[Boot] = []
+        self._options = options or {}
+        self._random = random or Random(secrets.randbits(32))
+        self._recording = threading.Lock()
+        self._reported = 0.0
+
+    def __enter__(self) -> Sandbox:
+        with ExitStack() as stack:
+            self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def group(self, policy: str, **rules: str) -> InstanceGroup:
+        """A new group; its members and their hosts are looked up when it is used."""
+        new = self._new_uuid()
+        return InstanceGroup(uuid=new, name=new, policy=policy, rules=rules)
+
+    def boot(
+        self,
+        flavor: Flavor,
+        count: int = 1,
+        *,
+        zone: str | None = None,
+        group: InstanceGroup | None = None,
+        image_properties: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> Boot:
+        """Request instances as conductor does, and run those that get a host.
+
+        :param fields: fields of the RequestSpec that are to have other values
+        :raises NoAnswer: the scheduler does not answer
+        """
+        uuids = tuple(self._new_uuid() for _ in range(count))
+        group_now = group and self._now(group, uuids)
+        spec = request_spec(uuids, flavor, zone, group_now, image_properties, **fields)
+        fault = None
+        chosen: list[list[wire.Selection]] = []
+        started = time.perf_counter()
+        try:
+            chosen = self.request(spec, uuids)
+        except NoValidHostFault as error:
+            fault = str(error)
+        boot = Boot(
+            uuids=uuids,
+            flavor=flavor,
+            seconds=time.perf_counter() - started,
+            servers=tuple(
+                Server(each, flavor, first, tuple(others))
+                for each, (first, *others) in zip(uuids, chosen, strict=False)
+            ),
+            fault=fault,
+            group_uuid=group.uuid if group else None,
+        )
+        self._run(boot, image_properties or {})
+        return boot
+
+    def request(self, spec: wire.RequestSpec, uuids: Sequence[str]) -> list[list[wire.Selection]]:
+        """Call the scheduler alone, for requests of any kind; nothing is written down.
+
+        :raises NoValidHostFault: not every instance gets a host
+        """
+        if time.monotonic() - self._reported >= self._settings.report_interval:
+            self._reported = time.monotonic()
+            self.computes.report()
+        return self._conductor.select_destinations(spec, uuids)
+
+    def problems(self) -> list[str]:
+        """Differences between Placement's allocations and the results so far, and the errors
+        that the services logged."""
+        found = allocation_problems(self.placement, self.machines, self.boots)
+        return found + self._errors.texts
+
+    def disable(self, name: str, reason: str = 'maintenance', synced: bool = True) -> None:
+        """Disable a machine's nova-compute.
+
+        :param synced: whether nova-compute has told Placement yet
+        """
+        self.computes.disable(name, reason)
+        if synced:
+            self.placement.disable(self.computes.machines[name].uuid)
+
+    def silence(self, name: str) -> None:
+        """Let a machine's nova-compute be dead for longer than it may be silent."""
+        self.computes.silence(name, since=2 * timedelta(seconds=self._settings.service_down_time))
+
+    def _start(self, stack: ExitStack) -> None:
+        self._errors = _Errors()
+        logging.getLogger().addHandler(self._errors)
+        stack.callback(logging.getLogger().removeHandler, self._errors)
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix=f'{SANDBOX_NAME}-')))
+
+        databases = self.databases = Databases(folder, sorted({x.cell for x in self.machines}))
+        stack.callback(databases.close)
+        databases.create()
+        self.computes = SandboxComputes(databases, self.machines, timeutils.utcnow)
+        self.computes.deploy()
+
+        # Placement without keystone takes what precedes the colon for the user's name.
+        token = f'admin:{secrets.token_hex()}'
+        url = stack.enter_context(serving(databases.url('placement'), token))
+        self.placement = Providers(url, token)
+        stack.callback(self.placement.close)
+        self._register()
+
+        conf = self._configured(folder, databases, url, token)
+        self._settings, service = loading.settings(conf), loading.service_settings(conf)
+        self._reported = time.monotonic()
+        preflight(conf, self._settings, service)
+        scheduler = SchedulerService(conf, self._settings, service)
+        scheduler.start()
+        stack.callback(scheduler.stop)
+        self._conductor = Conductor(conf)
+        stack.callback(self._conductor.close)
+
+    def _register(self) -> None:
+        """Register every machine, as a nova-compute does when it starts."""
+        for machine in self.machines:
+            self.placement.register(machine)
+
+    def _configured(self, folder: Path, databases: Databases, url: str, token: str) -> Any:
+        """Write nova.conf and read it as the daemon does. Naming a folder for further
+        files, an empty one, keeps those of an installed nova out."""
+        further = folder / 'nova.conf.d'
+        further.mkdir()
+        path = folder / 'nova.conf'
+        groups: dict[str, dict[str, object]] = {
+            'DEFAULT': {'transport_url': 'fake://', 'host': SANDBOX_NAME},
+            'database': {'connection': databases.url('main')},
+            'api_database': {'connection': databases.url('api')},
+            'placement': {'auth_type': 'admin_token', 'endpoint': url, 'token': token},
+        }
+        for group, options in self._options.items():
+            groups.setdefault(group, {}).update(options)
+        path.write_text(_ini(groups))
+        self.configuration = ('--config-file', str(path), '--config-dir', str(further))
+        return loading.load(self.configuration, SANDBOX_NAME)
+
+    def _run(self, boot: Boot, image_properties: Mapping[str, str]) -> None:
+        """Play the nova-computes that build the instances."""
+        with self._recording:
+            for server in boot.servers:
+                if server.host in self.computes.machines:
+                    self.computes.spawn(
+                        server.host,
+                        server.uuid,
+                        boot.flavor,
+                        image_properties,
+                        project_id=PROJECT,
+                        user_id=USER,
+                        availability_zone=server.selection.value('availability_zone'),
+                    )
+            self.boots.append(boot)
+
+    def _now(self, group: InstanceGroup, uuids: Sequence[str]) -> InstanceGroup:
+        """The group with all instances that were ever requested in it, and their hosts."""
+        boots = [each for each in self.boots if each.group_uuid == group.uuid]
+        return replace(
+            group,
+            members=frozenset(uuids).union(*(each.uuids for each in boots)),
+            hosts=frozenset(server.host for each in boots for server in each.servers),
+        )
+
+    def _new_uuid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+
+class _Errors(logging.Handler):
+    """Remembers what is logged as an error: a service may hide it from its caller."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(f'{record.name}: {record.getMessage()}')
+
+
+def _ini(groups: Options) -> str:
+    """The text of a configuration file; oslo.config takes a plain $ for a reference."""
+    lines = []
+    for group, options in groups.items():
+        lines.append(f'[{group}]')
+        lines += [f'{name} = {str(value).replace("$", "$$")}' for name, value in options.items()]
+    return '\n'.join([*lines, ''])
+
+
+def allocation_problems(
+    books: Providers, machines: Sequence[SandboxHost], boots: Sequence[Boot]
+) -> list[str]:
+    """Compare Placement's allocations with the results of all requests; one line per problem.
+
+    Every placed instance has its flavor's amounts on its host's provider and nothing
+    else, no refused one has anything, and each provider's usage is the sum.
+    """
+    by_name = {machine.name: machine for machine in machines}
+    taken: dict[str, Counter[str]] = defaultdict(Counter)
+    found = []
+    for boot in boots:
+        for server in boot.servers:
+            machine = by_name.get(server.host)
+            if machine is None:
+                found.append(f'server {server.uuid}: there is no host {server.host}')
+                continue
+            taken[machine.uuid].update(flavor_resources(server.flavor))
+            found += _of_server(books, server, machine)
+        placed = {server.uuid for server in boot.servers}
+        for consumer in boot.uuids:
+            if consumer in placed:
+                continue
+            if boot.fault is None:
+                found.append(f'server {consumer} was neither placed nor refused')
+            if held := books.allocations(consumer):
+                found.append(f'server {consumer} was refused and has {held}')
+    for machine in machines:
+        found += _of_provider(books, machine, taken[machine.uuid])
+    return found
+
+
+def _of_server(books: Providers, server: Server, machine: SandboxHost) -> Iterator[str]:
+    if server.node_uuid != machine.uuid:
+        yield f'server {server.uuid}: {machine.name} is not the node {server.node_uuid}'
+    held = books.allocations(server.uuid)
+    wanted = {machine.uuid: dict(flavor_resources(server.flavor))}
+    if held != wanted:
+        yield f'server {server.uuid} on {machine.name} has {held}, should have {wanted}'
+
+
+def _of_provider(books: Providers, machine: SandboxHost, taken: Amounts) -> Iterator[str]:
+    for name, used in books.usages(machine.uuid).items():
+        if used != taken[name]:
+            yield f'{machine.name}: {used} {name} in use, should be {taken[name]}'

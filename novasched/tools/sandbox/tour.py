@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``novaschedctl sandbox`` at work: start a cloud, boot instances, check, and show the
+report, as JSON or as a table for a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from statistics import median
+from typing import Any
+
+import os_resource_classes as classes
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from novasched.scheduler.memory import flavor_resources
+from novasched.tools.sandbox import ZONES
+from novasched.tools.sandbox.cloud import Sandbox
+from novasched.tools.sandbox.computes import CELLS, SandboxHost
+from novasched.tools.sandbox.conductor import Boot
+
+CORES = (8, 12, 16, 24)
+MEMORY_MB_PER_CORE = 4096
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """See :func:`novasched.tools.sandbox.command.run`."""
+    _log(arguments.verbose)
+    console = Console()
+    random = Random(arguments.seed)
+    machines = varied(arguments.hosts, random)
+    quiet = arguments.verbose or arguments.format == 'json' or not console.is_terminal
+    with _terminable(), _progress(console, quiet) as progress:
+        task = progress.add_task('Starting', total=arguments.servers)
+        with Sandbox(machines, random=random) as cloud:
+            progress.update(task, description='Booting servers')
+            for booted in _boots(cloud, arguments, random):
+                progress.advance(task, booted)
+            progress.update(task, description='Asking Placement')
+            result = report_of(cloud.machines, cloud.boots, cloud.problems())
+    if arguments.format == 'json':
+        print(json.dumps(result, indent=2))
+    else:
+        show(result, console)
+    return int(bool(result['problems']))
+
+
+def varied(count: int, random: Random) -> list[SandboxHost]:
+    """Machines of differing sizes. One in three is in each of two zones, the third in
+    none, and every other one in the second cell, so that zones and cells cross."""
+    zones = (*ZONES, None)
+    width = len(str(count))
+    machines = []
+    for number in range(count):
+        cores = random.choice(CORES)
+        machines.append(
+            SandboxHost(
+                name=f'host{number + 1:0{width}d}',
+                vcpus=cores,
+                memory_mb=cores * MEMORY_MB_PER_CORE,
+                disk_gb=cores * 40,
+                zone=zones[number % len(zones)],
+                cell=CELLS[number % len(CELLS)],
+            )
+        )
+    return machines
+
+
+def _boots(cloud: Sandbox, arguments: argparse.Namespace, random: Random) -> Iterator[int]:
+    """Request all instances; yields the number of each request."""
+    group = cloud.group(arguments.policy) if arguments.policy else None
+    left = arguments.servers
+    while left:
+        count = min(arguments.multi, left)
+        flavor = random.choice(arguments.flavors)
+        cloud.boot(flavor, count, zone=arguments.az, group=group)
+        left -= count
+        yield count
+
+
+def _progress(console: Console, quiet: bool) -> Progress:
+    return Progress(
+        TextColumn('{task.description}'),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=quiet,
+    )
+
+
+def _log(verbose: bool) -> None:
+    """Warnings on standard error; everything that the services log when asked."""
+    logging.basicConfig(
+        level=logging.WARNING,
+        format='%(asctime)s %(levelname)s %(name)s %(message)s',
+        handlers=[_StandardError()],
+    )
+    for name in ('nova', 'novasched'):
+        logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.NOTSET)
+
+
+class _StandardError(logging.Handler):
+    """Writes to what is standard error at the time: the progress bar replaces it, to
+    make room for such lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the program as an exception does, so that nothing is left behind."""
+
+    def end(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+SHOWN = {classes.VCPU: 'vCPU', classes.MEMORY_MB: 'RAM', classes.DISK_GB: 'disk'}
+BAR_WIDTH = 6
+
+
+def report_of(
+    machines: Sequence[SandboxHost], boots: Sequence[Boot], problems: Sequence[str]
+) -> dict[str, Any]:
+    """The report; its parts are those of the JSON form."""
+    servers = [server for boot in boots for server in boot.servers]
+    count = Counter(server.host for server in servers)
+    used: dict[str, Counter[str]] = {machine.name: Counter() for machine in machines}
+    for server in servers:
+        used.setdefault(server.host, Counter()).update(flavor_resources(server.flavor))
+    faults: Counter[str] = Counter()
+    for boot in boots:
+        if boot.fault is not None:
+            faults[boot.fault.strip()] += len(boot.uuids)
+    return {
+        'hosts': [
+            {
+                'name': each.name,
+                'zone': each.zone,
+                'cell': each.cell,
+                'servers': count[each.name],
+                'used': {name: used[each.name][name] for name in SHOWN},
+                'capacity': dict(each.capacity),
+            }
+            for each in machines
+        ],
+        'servers': [
+            {
+                'uuid': server.uuid,
+                'flavor': server.flavor.name,
+                'host': server.host,
+                'alternates': [x.value('service_host') for x in server.alternates],
+            }
+            for server in servers
+        ],
+        'refusals': [{'fault': fault, 'servers': number} for fault, number in faults.most_common()],
+        'problems': list(problems),
+        'summary': {
+            'confirmed': not problems,
+            'placed': len(servers),
+            'refused': sum(faults.values()),
+            **_times([boot.seconds for boot in boots]),
+        },
+    }
+
+
+def show(report: dict[str, Any], console: Console) -> None:
+    """Print the report for people, as wide as the terminal or 80 columns."""
+    plain = console.options.ascii_only
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column('host')
+    table.add_column('zone')
+    table.add_column('cell')
+    table.add_column('servers', justify='right')
+    for title in SHOWN.values():
+        table.add_column(title, justify='right', no_wrap=True)
+    for host in report['hosts']:
+        fills = [_fill(host['used'][x], host['capacity'].get(x, 0), plain) for x in SHOWN]
+        zone = Text(host['zone'] or '-')
+        table.add_row(Text(host['name']), zone, Text(host['cell']), str(host['servers']), *fills)
+    console.print(table)
+    for refusal in report['refusals']:
+        console.print(Text(f'{refusal["servers"]} refused: {refusal["fault"]}', 'yellow'))
+    for problem in report['problems']:
+        console.print(Text(f'Not as it should be: {problem}', 'bold red'))
+    console.print(_last_lines(report))
+
+
+def _times(seconds: Sequence[float]) -> dict[str, Any]:
+    """Durations of the requests, as conductor sees them."""
+    total = sum(seconds)
+    return {
+        'requests': len(seconds),
+        'seconds': round(total, 3),
+        'requests_per_second': round(len(seconds) / total, 1) if total else None,
+        'median_seconds': round(median(seconds), 4) if seconds else None,
+    }
+
+
+def _last_lines(report: dict[str, Any]) -> Text:
+    numbers = report['summary']
+    counts = f'{numbers["placed"]} placed, {numbers["refused"]} refused'
+    if numbers['confirmed']:
+        verdict = (f'Confirmed by Placement: {counts}.\n', 'bold green')
+    else:
+        verdict = (f'NOT confirmed: {counts}.\n', 'bold red')
+    times = f'{numbers["requests"]} requests in {numbers["seconds"]:.1f} s'
+    if numbers['requests']:
+        pace, middle = numbers['requests_per_second'], numbers['median_seconds'] * 1000
+        times += f': {pace:.1f} a second, median {middle:.0f} ms'
+    return Text.assemble(verdict, times)
+
+
+def _fill(used: int, capacity: int, plain: bool) -> Text:
+    """A bar and a percentage."""
+    share = used / capacity if capacity else 0.0
+    full, empty = ('#', '.') if plain else ('█', '░')
+    length = min(BAR_WIDTH, round(share * BAR_WIDTH))
+    colour = 'red' if share >= 0.9 else 'yellow' if share >= 0.7 else 'green'
+    bar = full * length + empty * (BAR_WIDTH - length)
+    return Text.assemble((bar, colour), f' {share:4.0%}')

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide a request as the daemon would, claim nothing, compare the answer with that of another
+scheduler, and report, for people and for machines."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from prettytable import PrettyTable
+
+from novasched.scheduler.cycle import Cycle
+from novasched.scheduler.decision import Decision, DecisionTrace, HostWeight, PlacementAttempt
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.memory import MemoryPlacement
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.requested_hosts import REJECTIONS
+
+
+@dataclass(slots=True)
+class Shadow:
+    """A filter scheduler's parts, and a seed that every decision starts from."""
+
+    driver: FilterScheduler
+    seed: int
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+    def decide(self, request: Request) -> Decision:
+        """The answer of the daemon now.
+
+        :raises NovaschedError: it cannot be decided: Placement or the API database is away.
+        """
+        request = replace(request, arrived=self.clock())
+        driver, line = self.driver, self.driver.pipeline.for_request()
+        line.explained_hosts = line.explained_instances = sys.maxsize
+        placement = MemoryPlacement(source=driver.placement)
+        # Each decision is made for itself: none counts for the next.
+        pending = PendingClaims(line.settings, self.clock, timeout=0.0)
+        cycle = Cycle(driver.prefilters, placement, driver.hosts, line, pending, None)
+        trace = DecisionTrace(request, self.seed, line.clock)
+        try:
+            return cycle.decide(request, trace)
+        except NoValidHost as error:
+            return trace.failed(error)
+
+
+NO_HOST = '(none)'
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first instance of a request that the two answers send to different hosts."""
+
+    server: str | None
+    recorded: str
+    ours: str
+    why: str
+
+
+def compare(recorded: tuple[str, ...], decision: Decision) -> Difference | None:
+    """None for the same hosts; the instances of one request may have swapped theirs."""
+    left, right = Counter(recorded), Counter(decision.hosts)
+    if left == right:
+        return None
+    theirs = next((x for x in recorded if x in left - right), NO_HOST)
+    ours = next((x for x in decision.hosts if x in right - left), NO_HOST)
+    index = decision.hosts.index(ours) if ours != NO_HOST else len(decision.attempts) - 1
+    attempts = decision.attempts[: max(index, 0) + 1]
+    server = attempts[-1].instance_uuid if attempts else None
+    return Difference(server, theirs, ours, _why(theirs, ours, attempts, decision.refusal))
+
+
+def _why(theirs: str, ours: str, attempts: Sequence[PlacementAttempt], refusal: str | None) -> str:
+    """The reason against a host for the last of these instances."""
+    if theirs == NO_HOST:
+        return 'the request was refused then'
+    if not attempts:
+        return refusal or 'Placement offers no candidate.'
+    ranking = attempts[-1].ranking
+    if not any(host.host == theirs for host in ranking.hosts):
+        return _rejection(theirs, attempts)
+    weighed = {best.host: best for best in reversed(ranking.best)}
+    if ours == NO_HOST:
+        return refusal or 'ours is not among the hosts that are left'
+    return _outweighed(weighed.get(theirs), weighed.get(ours))
+
+
+def _rejection(theirs: str, attempts: Sequence[PlacementAttempt]) -> str:
+    """The reason against a host that is not among the ranked ones."""
+    why = 'Placement offers no candidate there, or no cell has the host any more'
+    for result in (result for attempt in attempts for result in attempt.ranking.filters):
+        pairs = zip(result.rejected_hosts, result.reasons, strict=True)
+        reasons = [reason for host, reason in pairs if host.host == theirs]
+        if reasons and result.name in REJECTIONS:
+            why = 'the request itself rules the host out'
+        elif reasons:
+            why = f'{result.name} rejects it: {reasons[0]}'
+    return why
+
+
+def _outweighed(theirs: HostWeight | None, ours: HostWeight | None) -> str:
+    """The weighers that tell the two apart, the one that matters most first."""
+    parts = []
+    if theirs is not None and ours is not None:
+        for there, here in zip(theirs.shares, ours.shares, strict=True):
+            gain = here.added - there.added
+            if gain:
+                text = f'{here.weigher} {gain:+.3g} ({here.raw:g} against {there.raw:g})'
+                parts.append((abs(gain), text))
+    if not parts:
+        return 'both weigh the same, so that their order is up to chance'
+    return 'ours weighs differently: ' + ', '.join(text for _, text in sorted(parts)[::-1])
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRequest:
+    """Result of one request: the line that it stands in, or its number among those that
+    were heard.
+
+    ``failure`` if it could not be read or decided; ``unknown`` says why it is not compared
+    though it was decided. ``missing_fields`` names the parts of the request that nobody told.
+    """
+
+    line: int
+    hosts: tuple[str, ...] = ()
+    compared: bool = False
+    difference: Difference | None = None
+    failure: str | None = None
+    server: str | None = None
+    unknown: str | None = None
+    missing_fields: tuple[str, ...] = ()
+
+
+def count_results(rows: Sequence[ComparedRequest]) -> dict[str, int]:
+    """Numbers of requests by result."""
+    compared = sum(row.compared for row in rows)
+    different = sum(row.compared and row.difference is not None for row in rows)
+    failed = sum(row.failure is not None for row in rows)
+    return {
+        'requests': len(rows),
+        'compared': compared,
+        'same': compared - different,
+        'different': different,
+        'unknown': len(rows) - compared - failed,
+        'failed': failed,
+    }
+
+
+def is_same(rows: Sequence[ComparedRequest]) -> bool:
+    """True if all compared requests have the same answers, and none failed."""
+    counts = count_results(rows)
+    return not counts['different'] and not counts['failed']
+
+
+def as_json(rows: Sequence[ComparedRequest]) -> str:
+    """``{"counts": {...}, "requests": [{line, hosts, compared, difference, failure, server,
+    unknown, untold}]}``."""
+    requests = [dataclasses.asdict(row) for row in rows]
+    for fields in requests:
+        fields['untold'] = fields.pop('missing_fields')
+    return json.dumps({'counts': count_results(rows), 'requests': requests}, indent=2)
+
+
+def as_table(rows: Sequence[ComparedRequest]) -> str:
+    """The requests that differ, failed or cannot be compared, and the counts below them."""
+    table = PrettyTable(('line', 'server', 'recorded', 'ours', 'why'))
+    table.align = 'l'
+    table.max_width['why'] = 60
+    for row in rows:
+        why = row.failure or row.unknown
+        if row.difference is not None:
+            found = row.difference
+            cells = [found.server or row.server, found.recorded, found.ours, why or found.why]
+            table.add_row([row.line, *cells])
+        elif why is not None:
+            table.add_row([row.line, row.server or '', '', ' '.join(row.hosts), why])
+    counts = ', '.join(f'{number} {name}' for name, number in count_results(rows).items())
+    lines = [str(table)] if table.rows else []
+    lines.append(f'{counts}.')
+    partial = [row for row in rows if row.missing_fields]
+    if partial:
+        names = ', '.join(sorted({name for row in partial for name in row.missing_fields}))
+        some = ', '.join(str(row.line) for row in partial)
+        which = 'all' if len(partial) == len(rows) else some
+        lines.append(f'Not rebuilt fully, since not told: {names} (requests: {which}).')
+    return '\n'.join(lines)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request, rebuilt from what a scheduler says of it on the notification bus.
+
+Neither form tells everything. What is not told is named, so that nobody takes a decision
+about half a request for a different opinion. What nova-api has saved of the request
+(``request_specs`` in the API database) fills in some of it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from novasched.rpc import decode, versions, wire
+from novasched.rpc.serializer import Serializer
+from novasched.rpc.wire import BadObject, RequestSpec
+from novasched.rpc.wire.base import DATA, NAME, NAMESPACE, VERSION
+from novasched.scheduler.errors import BadRequest
+from novasched.scheduler.model.request import Request
+
+RENAMED = {'ServerGroup': 'InstanceGroup'}
+"""Objects that are not called as their payloads are."""
+INSIDE = '_obj_'
+SAVED_FIELDS = ('scheduler_hints', 'force_hosts', 'force_nodes', 'security_groups')
+"""What the legacy form lacks, and the database has."""
+UNSAVED_FIELDS = ('ignore_hosts', 'requested_destination', 'instance_group', 'retry')
+"""What the legacy form lacks, and nobody has."""
+FIELDS_IN_CLAIM = ('is_bfv', 'requested_resources', 'request_level_params')
+"""What no form tells, and what shows in the amounts that are claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltRequest:
+    """A request as far as it is known, and the names of the missing fields; one that would change
+    nothing is not named."""
+
+    request: Request
+    missing_fields: tuple[str, ...] = ()
+
+
+def instance_of(payload: Mapping[str, Any]) -> str | None:
+    """The instance that either form of a payload names: at the start the first of a request,
+    in the end the last."""
+    if DATA in payload:
+        named: str | None = payload[DATA].get('instance_uuid')
+    else:
+        named = payload['request_spec']['instance_properties'].get('uuid')
+    return named
+
+
+def rebuild_request(
+    payload: Mapping[str, Any],
+    context: Mapping[str, Any],
+    saved: RequestSpec | None = None,
+    routed: bool = False,
+) -> RebuiltRequest:
+    """The request that a ``select_destinations.start`` tells of.
+
+    Of the instances of one request only the first is named; the others get UUIDs of their own.
+    An instance that was created with others and is moved alone says how many they were, and
+    names its cell.
+
+    :param saved: the RequestSpec in the API database, if it is there.
+    :param routed: whether networks choose among hosts.
+    :raises BadRequest: it is no such payload.
+    """
+    versioned = DATA in payload
+    try:
+        spec = _versioned(payload) if versioned else _legacy(payload)
+        if saved is not None:
+            _fill(spec, saved, ('is_bfv',) if versioned else ('is_bfv', *SAVED_FIELDS))
+        request = decode.request(versions.Call(spec), Serializer().deserialize_context(context))
+    except (BadObject, KeyError, TypeError, AttributeError) as error:
+        raise BadRequest(f'no payload that can be read ({error})') from None
+    wanted = request.requested_destination
+    moved = wanted is not None and wanted.cell_uuid is not None
+    others = 0 if moved else request.num_instances - 1
+    uuids = (str(request.instance_uuid), *(str(uuid.uuid4()) for _ in range(others)))
+    names: list[str] = []
+    if not versioned:
+        names += UNSAVED_FIELDS if saved is not None else (*SAVED_FIELDS, *UNSAVED_FIELDS)
+    if moved:
+        names.append('requested_destination.allow_cross_cell_move')
+    if request.retry is not None and request.retry.hosts:
+        names.append('retry.hosts')
+    if request.numa_topology is not None:
+        names.append('network_metadata')
+    if routed:
+        names.append('requested_networks')
+    return RebuiltRequest(replace(request, instance_uuids=uuids), tuple(names))
+
+
+def _versioned(payload: Mapping[str, Any]) -> RequestSpec:
+    """A payload is the object that it tells of under another name, but for a few fields."""
+    told = payload[DATA]
+    fields = {name: _object(value) for name, value in told.items()}
+    for name in ('force_hosts', 'force_nodes'):
+        fields[name] = [told[name]] if told.get(name) else None
+    groups = [{'name': name} for name in told.get('security_groups') or ()]
+    fields['security_groups'] = _list('SecurityGroup', groups)
+    spec: RequestSpec = RequestSpec.from_plain(fields)
+    return spec
+
+
+def _object(value: Any) -> Any:
+    """A payload, with those in it, as the primitive of the object that it tells of."""
+    if isinstance(value, list):
+        return [_object(each) for each in value]
+    if not isinstance(value, Mapping) or DATA not in value:
+        return value
+    told = value[NAME].removesuffix('Payload')
+    name = RENAMED.get(told, told)
+    fields = {field: _object(each) for field, each in value[DATA].items()}
+    if name == 'InstanceGroup':
+        fields['_rules'] = fields.pop('rules', None)
+    if name == 'SchedulerRetries':
+        # Only the nodes are told, which is not enough to know the hosts by.
+        nodes = [{'hypervisor_hostname': node} for node in fields.get('hosts') or ()]
+        fields['hosts'] = _list('ComputeNode', nodes)
+    return _primitive(name, fields)
+
+
+def _list(name: str, elements: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The primitive of a list of objects."""
+    return _primitive(f'{name}List', {'objects': [_primitive(name, each) for each in elements]})
+
+
+def _primitive(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    version = getattr(wire, name).VERSION
+    return {NAME: name, NAMESPACE: 'nova', VERSION: version, DATA: dict(fields)}
+
+
+def _legacy(payload: Mapping[str, Any]) -> RequestSpec:
+    """The form is that of the first of the two dicts of version 4.0."""
+    told = payload['request_spec']
+    instance = dict(told['instance_properties'])
+    instance['pci_requests'] = _outside(instance.get('pci_requests'))
+    return versions.spec_from_dicts({**told, 'instance_properties': instance}, {})
+
+
+def _fill(spec: RequestSpec, saved: RequestSpec, names: Iterable[str]) -> None:
+    for name in names:
+        value = saved.value(name)
+        if value is not None:
+            setattr(spec, name, value)
+
+
+def _outside(value: Any) -> Any:
+    """The fields of an object of which the insides are told."""
+    if isinstance(value, list):
+        return [_outside(each) for each in value]
+    if not isinstance(value, Mapping) or '_changed_fields' not in value:
+        return value
+    return {
+        name.removeprefix(INSIDE): _outside(each)
+        for name, each in value.items()
+        if name.startswith(INSIDE)
+    }

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say where servers would go, how many more fit, and what other options would make of it.
+
+The databases and Placement are asked as they are now; nothing is claimed or written. What is
+asked for is a flavor, a size, one recorded request ({"request": BODY} in a line, as shadow
+reads them), or a decision of [novasched] decisions_file. --replay decides all requests of a
+file of either kind, one after the other, under nova.conf and, with --set or --compare, under
+other options beside it. The exit status is 0; 1 if it cannot be done, or a line of FILE cannot
+be read; 2 for a wrong argument.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Collection
+from importlib import import_module
+
+from novasched.tools import USAGE_ERROR
+
+MAX_INSTANCES = 10_000
+GROUP_POLICIES = ('anti-affinity', 'affinity', 'soft-anti-affinity', 'soft-affinity')
+OF_FLAVORS = ('project', 'zone', 'group_policy', 'hint', 'extra_spec', 'image_property', 'count')
+"""What recorded requests say themselves."""
+
+RECORDED: dict[str, tuple[str, ...]] = {
+    'replay': (*OF_FLAVORS, 'until_full', 'host'),
+    'request': OF_FLAVORS,
+    'decision': OF_FLAVORS,
+}
+ONLY_WITH_REPLAY = ('probe', 'compare')
+Parser = argparse.ArgumentParser
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    for name, metavar in (('--config-file', 'FILE'), ('--config-dir', 'DIR')):
+        add(name, metavar=metavar, action='append', default=[], help='nova.conf, as the daemon')
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument('--flavor', metavar='FLAVOR', help='a flavor, by id or name')
+    source.add_argument('--vcpus', type=_amount, metavar='N', help='a size, with --ram and --disk')
+    source.add_argument('--request', metavar='FILE[:N]', help='the request in a line of FILE')
+    source.add_argument('--decision', metavar='ID', help='a server, a request, or a decision')
+    source.add_argument('--replay', metavar='FILE', help='all requests of FILE')
+    add('--ram', type=_amount, metavar='MB', help='memory, with --vcpus')
+    add('--disk', type=_amount, default=0, metavar='GB', help='disk, with --vcpus (%(default)s)')
+    for name, help in (
+        ('--extra-spec', 'of the flavor, instead of or beside those that it has'),
+        ('--image-property', 'of the image'),
+        ('--hint', 'a scheduler hint'),
+    ):
+        add(name, type=_pair, action='append', default=[], metavar='KEY=VALUE', help=help)
+    add('--zone', metavar='ZONE', help='the availability zone')
+    add('--project', metavar='ID', help='whose servers these are')
+    add('--group-policy', choices=GROUP_POLICIES, help='all servers are in one new group')
+    add('--count', type=_positive, default=1, metavar='N', help='servers at once (%(default)s)')
+    add('--until-full', action='store_true', help='repeat it until it is refused')
+    add(
+        '--at-most',
+        type=_positive,
+        default=MAX_INSTANCES,
+        metavar='N',
+        help='so many (%(default)s)',
+    )
+    add('--host', metavar='HOST', help='why not this host')
+    _add_comparison(parser)
+    add('--seed', type=int, default=0, metavar='N', help='for draws among hosts (%(default)s)')
+    add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
+
+
+def _add_comparison(parser: Parser) -> None:
+    add = parser.add_argument
+    add(
+        '--set',
+        action='append',
+        default=[],
+        metavar='GROUP.NAME=VALUE',
+        help='an option that is other than nova.conf has it; several times for several',
+    )
+    add('--compare', metavar='FILE', help='replay under this nova.conf, too')
+    add('--probe', metavar='FLAVOR', help='how many of these fit after the replay')
+    add('--plot', metavar='FILE', help='draw how full hosts are, as .png, .svg or .pdf')
+    add('--file', metavar='FILE', help='the decisions, in place of those that nova.conf names')
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; 0 if it can be done, 1 if something could not be read, 2 for arguments that do
+    not go together.
+
+    :raises NovaschedError: it cannot be done.
+    """
+    if wrong := _wrong(arguments):
+        print(f'novaschedctl simulate: {wrong}', file=sys.stderr)
+        return USAGE_ERROR
+    # Only here: the daemon's parts take a second to import.
+    running = import_module('novasched.tools.simulate.running')
+    return int(running.run(arguments))
+
+
+def _wrong(arguments: argparse.Namespace) -> str | None:
+    """Arguments that do not go together."""
+    given = {name for name, value in vars(arguments).items() if value}
+    if arguments.count == 1:
+        given.discard('count')
+    if not arguments.replay and (lost := given.intersection(ONLY_WITH_REPLAY)):
+        return f'--{_spelt(lost)} needs --replay'
+    for source, others in RECORDED.items():
+        if source in given and (lost := given.intersection(others)):
+            return f'--{_spelt(lost)} does not go with --{source}'
+    if arguments.vcpus is not None and arguments.ram is None:
+        return '--vcpus needs --ram'
+    if arguments.vcpus is None and arguments.ram is not None:
+        return '--ram needs --vcpus'
+    if arguments.plot and not (arguments.until_full or arguments.replay):
+        return '--plot needs --until-full or --replay'
+    return None
+
+
+def _spelt(names: Collection[str]) -> str:
+    return min(names).replace('_', '-')
+
+
+def _amount(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise ValueError(text)
+    return number
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition('=')
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f'{text!r} is not KEY=VALUE')
+    return name, value

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plots of the hosts' use: all of them side by side, from the fullest to the emptiest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from matplotlib import rc_context, ticker
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from novasched.tools.simulate.runs import HostUse
+from novasched.tools.simulate.sources import Unusable
+
+UNDATED = {'.png': {}, '.svg': {'Date': None}, '.pdf': {'CreationDate': None}}
+"""The kinds of files; without a date, so that the same simulation draws the same picture."""
+
+SIZE, DPI = (10.0, 4.4), 150  # inches, and dots in each
+INK, FAINT = '#334155', '#e2e8f0'
+COLOURS = ('#94a3b8', '#2563eb', '#ea580c')
+"""Of what was before, and of each run."""
+
+
+def check(path: str) -> None:
+    """See that something can be drawn there.
+
+    :raises Unusable: by its name it is no picture, or there is no such folder.
+    """
+    if Path(path).suffix.lower() not in UNDATED:
+        raise Unusable(f'--plot {path}: the name must end in {", ".join(UNDATED)}')
+    if not Path(path).absolute().parent.is_dir():
+        raise Unusable(f'--plot {path}: there is no such folder')
+
+
+def draw(path: str, title: str, curves: Mapping[str, Sequence[HostUse]]) -> None:
+    """Draw memory in use and instances, a line for each state of the hosts.
+
+    :raises Unusable: the file cannot be written.
+    """
+    figure = Figure(figsize=SIZE, layout='constrained')
+    memory, servers = figure.subplots(1, 2)
+    _panel(memory, 'memory in use', curves, lambda use: use.share)
+    _panel(servers, 'servers', curves, lambda use: float(use.servers))
+    memory.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
+    servers.yaxis.set_major_locator(ticker.MaxNLocator(integer=True, steps=(1, 2, 5, 10)))
+    handles, labels = memory.get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc='outside lower center',
+        ncols=len(labels),
+        frameon=False,
+        labelcolor=INK,
+    )
+    figure.suptitle(title, color=INK, fontsize=13, fontweight='bold')
+    try:
+        with rc_context({'svg.hashsalt': title}):
+            figure.savefig(path, dpi=DPI, metadata=UNDATED[Path(path).suffix.lower()])
+    except OSError as error:
+        raise Unusable(f'--plot {path}: {error.strerror}') from None
+
+
+def _panel(
+    axes: Axes,
+    title: str,
+    curves: Mapping[str, Sequence[HostUse]],
+    value: Callable[[HostUse], float],
+) -> None:
+    for (name, uses), colour in zip(curves.items(), COLOURS, strict=False):
+        heights = sorted(map(value, uses), reverse=True)
+        places = range(len(heights) + 1)
+        axes.stairs(heights, places, baseline=None, label=name, color=colour, linewidth=1.8)
+        if colour == COLOURS[0]:
+            axes.stairs(heights, places, color=colour, alpha=0.25, fill=True)
+        axes.set_xlim(0, len(heights))
+    axes.set_ylim(bottom=0)
+    axes.set_title(title, loc='left', color=INK, fontsize=11)
+    axes.set_xlabel('hosts, the fullest first', color=INK)
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True, steps=(1, 2, 5, 10)))
+    axes.grid(axis='y', color=FAINT)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=INK)
+    axes.spines[['top', 'right']].set_visible(False)
+    axes.spines[['left', 'bottom']].set_color(INK)

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts a simulation together from nova.conf and the arguments, and shows the results."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+from oslo_config import cfg
+
+# First: it chooses the threads with which the libraries below are imported.
+import novasched.concurrency  # noqa: F401
+from novasched.cells.instances import find_flavor
+from novasched.conf import loading
+from novasched.conf.errors import ConfigError
+from novasched.conf.logs import without_secrets
+from novasched.conf.options import OPTIONS, field_of
+from novasched.conf.redaction import redact
+from novasched.conf.settings import Settings
+from novasched.observe import explain
+from novasched.observe.records.diagnosis import diagnose
+from novasched.observe.records.from_decision import rejections_of
+from novasched.scheduler.model.flavor import Flavor
+from novasched.scheduler.model.request import Request
+from novasched.service.build import Application, http_adapter
+from novasched.tools.shadow.replay import composed, configured
+from novasched.tools.simulate import report, sources
+from novasched.tools.simulate.runs import HostUse, Run, replay, until_full
+from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
+
+_FIELDS = {field.name for field in dataclasses.fields(Settings)}
+CHANGEABLE = {
+    f'{group}.{option.dest}': (group, option)
+    for group, option in OPTIONS
+    if field_of(group, option.dest) in _FIELDS
+}
+"""The options that a decision depends on, by the name that they go by here."""
+BEFORE = 'before'
+DrawFunction = Callable[[str, Mapping[str, Sequence[HostUse]]], None]
+
+
+def change_options(conf: cfg.ConfigOpts, texts: Sequence[str]) -> None:
+    """Let options have other values, in memory.
+
+    :raises ConfigError: there is no such option, or a decision does not depend on it, or it
+        cannot have the value.
+    """
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition('='))
+        if not equals:
+            raise ConfigError('--set', text, 'GROUP.NAME=VALUE is needed')
+        if name not in CHANGEABLE:
+            why = 'no decision depends on an option of that name'
+            raise ConfigError(f'--set {name}', value, why)
+        group, option = CHANGEABLE[name]
+        given = value.split(',') if isinstance(option, cfg.MultiOpt) else value
+        try:
+            conf.set_override(option.dest, given, None if group == 'DEFAULT' else group)
+        except ValueError as error:
+            raise ConfigError(f'--set {name}', value, str(error)) from None
+
+
+def pci_aliases(conf: cfg.ConfigOpts) -> Sequence[str]:
+    """``[pci] alias``, which nova-api reads."""
+    old = [cfg.DeprecatedOpt('pci_alias', group='DEFAULT')]
+    conf.register_opt(cfg.MultiStrOpt('alias', default=[], deprecated_opts=old), group='pci')
+    aliases: Sequence[str] = conf.pci.alias
+    return aliases
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A simulator, and the configuration that requests for it are made of."""
+
+    conf: cfg.ConfigOpts
+    application: Application
+    simulator: Simulator
+
+    def flavor(self, name: str) -> Flavor:
+        """The flavor of an id or name.
+
+        :raises Unusable: there is none.
+        """
+        flavor = find_flavor(self.application.cells.api, name)
+        if flavor is None:
+            raise sources.Unusable(f'there is no flavor of the id or name {name}')
+        return flavor
+
+    def request(self, arguments: argparse.Namespace) -> Request:
+        """Make the request that is asked for.
+
+        :raises NovaschedError: there is no such thing.
+        """
+        simulator = self.simulator
+        if arguments.request:
+            return simulator.anew(sources.numbered(arguments.request))
+        if arguments.decision:
+            path = arguments.file or loading.service_settings(self.conf).decisions_file
+            if path is None:
+                why = '--decision needs it, or --file'
+                raise ConfigError('[novasched] decisions_file', '', why)
+            found = sources.remembered(path, arguments.decision, simulator.settings)
+            return simulator.anew(found)
+        if arguments.flavor is not None:
+            flavor = self.flavor(arguments.flavor)
+        else:
+            flavor = Flavor(vcpus=arguments.vcpus, memory_mb=arguments.ram, root_gb=arguments.disk)
+        specs = {**flavor.extra_specs, **dict(arguments.extra_spec)}
+        return self.new_request(
+            replace(flavor, extra_specs=specs),
+            arguments.count,
+            image_properties=arguments.image_property,
+            hints=arguments.hint,
+            policy=arguments.group_policy,
+            zone=arguments.zone,
+            project=arguments.project,
+        )
+
+    def new_request(self, flavor: Flavor, count: int = 1, **fields: Any) -> Request:
+        """A request for new instances of a flavor."""
+        return sources.new_request(
+            flavor,
+            self.simulator.new_uuids(count),
+            pci_aliases(self.conf),
+            self.simulator.settings.pci_in_placement,
+            **fields,
+        )
+
+
+@contextmanager
+def _simulation(conf: cfg.ConfigOpts, seed: int) -> Iterator[Simulation]:
+    with composed(conf) as (application, driver):
+        settings = driver.pipeline.settings
+        placement = SimulatedPlacement(application.placement.offer, settings)
+        http = http_adapter(conf, 'placement', loading.service_settings(conf))
+        why_nothing = functools.partial(diagnose, settings, http, application.hosts.aggregates)
+        simulator = Simulator(driver, placement, seed, time.monotonic(), why_nothing)
+        yield Simulation(conf, application, simulator)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it, and print what comes of it; 1 if a request of a file could not be read.
+
+    :raises NovaschedError: it cannot be done.
+    """
+    handler = WarningPrinter()
+    logging.getLogger().addHandler(handler)
+    try:
+        draw = _plotter(arguments.plot) if arguments.plot else None
+        return (_replay if arguments.replay else _once)(arguments, draw)
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+def _once(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
+    is_json = arguments.format == 'json'
+    conf = configured(arguments.config_file, arguments.config_dir)
+    change_options(conf, arguments.set)
+    with _simulation(conf, arguments.seed) as simulation:
+        simulator, request = simulation.simulator, simulation.request(arguments)
+        if arguments.until_full:
+            filled = until_full(simulator, request, arguments.at_most)
+            name = request.flavor.name or 'servers'
+            print((report.filled_as_json if is_json else report.filled_as_text)(filled, name))
+            if draw:
+                curves = {BEFORE: filled.before, 'after': filled.after}
+                draw(f'{filled.fit:,} more {name}', curves)
+            return 0
+        outcome = simulator.decide(request)
+        record = outcome.record(0)
+        rejections = rejections_of(outcome.decision) if arguments.host else None
+    if is_json:
+        print(explain.as_json(record, 0, arguments.host, rejections))
+    else:
+        print(report.decided_as_text(record, arguments.host, rejections))
+    return 0
+
+
+def _replay(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
+    """Replay under each configuration, on hosts of its own."""
+    found: sources.Entries | None = None
+    runs: list[Run] = []
+    for name, conf in _configurations(arguments):
+        with _simulation(conf, arguments.seed) as simulation:
+            simulator, probe = simulation.simulator, None
+            if found is None:
+                found = sources.entries(arguments.replay, simulator.settings)
+            if arguments.probe:
+                probe = simulation.new_request(simulation.flavor(arguments.probe))
+            runs.append(replay(name, simulator, found.requests, probe, arguments.at_most))
+    assert found is not None
+    is_json = arguments.format == 'json'
+    shape = report.replayed_as_json if is_json else report.replayed_as_text
+    print(shape(runs, found, arguments.probe))
+    if draw:
+        curves = {BEFORE: runs[0].before, **{each.name: each.after for each in runs}}
+        draw(f'{len(found.requests):,} requests replayed', curves)
+    return int(bool(found.unread))
+
+
+def _configurations(arguments: argparse.Namespace) -> list[tuple[str, cfg.ConfigOpts]]:
+    """Read both before anything is done, so that errors are shown soon."""
+    found = [('as it is', configured(arguments.config_file, arguments.config_dir))]
+    if arguments.compare or arguments.set:
+        files = [arguments.compare] if arguments.compare else arguments.config_file
+        other = configured(files, [] if arguments.compare else arguments.config_dir)
+        change_options(other, arguments.set)
+        found.append(('changed', other))
+    return found
+
+
+def _plotter(path: str) -> DrawFunction:
+    """A function that draws into a file.
+
+    :raises Unusable: it does not go by a name, or what draws is not installed.
+    """
+    try:
+        plot = import_module('novasched.tools.simulate.plot')
+    except ImportError as error:
+        why = f'{error.name} is not installed: pip install novasched[simulate]'
+        raise sources.Unusable(f'--plot: {why}') from None
+    plot.check(path)
+    return functools.partial(plot.draw, path)
+
+
+class WarningPrinter(logging.Handler):
+    """Prints to standard error, once each, the warnings that a daemon would log: a cell that does
+    not answer, for instance, whose hosts are missing then."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._printed: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print, unless it is printed."""
+        text = redact(without_secrets(record).getMessage())
+        if text not in self._printed:
+            self._printed.add(text)
+            print(f'novaschedctl simulate: warning: {text}', file=sys.stderr)

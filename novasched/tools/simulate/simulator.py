@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler on a cloud of its own: it decides one request after the other, and each finds
+the hosts and Placement as those before it have left them. All is read once; from then on
+instances are claimed and placed in memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from novasched.conf.errors import NovaschedError
+from novasched.conf.settings import Settings
+from novasched.observe.records.from_decision import record_of
+from novasched.observe.records.record import Diagnosis, Record
+from novasched.observe.records.recorder import Diagnose
+from novasched.placement import query
+from novasched.placement.client import CandidatesWithSummaries
+from novasched.scheduler.decision import Decision
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.memory import ANY_HOST, FreeResources, HostCache, MemoryPlacement
+from novasched.scheduler.model.candidate import Candidate, CandidateIndex, ProviderSummary
+from novasched.scheduler.model.host import Host, Selection
+from novasched.scheduler.model.request import InstanceGroup, Request
+from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.ports import Candidates, Hosts
+
+
+class SimulatedHosts(HostCache):
+    """Real hosts, read once, and once more where a plugin turns out to need their instances.
+    Instances that were placed stay, and are built at once."""
+
+    def __init__(self, source: Hosts, settings: Settings, moment: float) -> None:
+        """:param moment: nothing older is used (monotonic seconds)."""
+        super().__init__(source, settings, replace(ANY_HOST, arrived=moment))
+        self._placed: list[tuple[Request, Selection]] = []
+
+    def refresh(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
+        """Read all hosts, and put the instances there again that were placed before."""
+        super().refresh(instances, images)
+        for request, selection in self._placed:
+            super().place(request, selection)
+        return self.hosts
+
+    def place(self, request: Request, selection: Selection) -> None:
+        """Put the current instance of a request on the host that was chosen for it."""
+        self._placed.append((request, selection))
+        super().place(request, selection)
+
+    def _with_instance(self, host: Host, request: Request, selection: Selection) -> Host:
+        after = super()._with_instance(host, request, selection)
+        return replace(after, num_io_ops=host.num_io_ops)
+
+
+class CandidatesLeft:
+    """The candidates of one query, without those that do not fit any more.
+
+    A claim never makes room, and the units and steps of an inventory do not depend on its usage:
+    later answers of Placement are a part of the first one.
+    """
+
+    def __init__(self, candidates: Sequence[Candidate], free: FreeResources) -> None:
+        self._free = free
+        self._candidates = candidates
+        self._amounts = [each.resources() for each in candidates]
+        self._indexes: dict[str, list[int]] = defaultdict(list)
+        for index, amounts in enumerate(self._amounts):
+            for provider in amounts:
+                self._indexes[provider].append(index)
+        self._gone: dict[int, frozenset[str]] = {}
+        self._seen = 0
+
+    def fitting(self) -> Sequence[Candidate]:
+        """The candidates that fit, in Placement's order."""
+        self._follow()
+        gone = self._gone
+        if not gone:
+            return self._candidates
+        return [each for index, each in enumerate(self._candidates) if index not in gone]
+
+    def lacking(self) -> Counter[frozenset[str]]:
+        """The numbers of candidates that are gone, by the resource classes that they lack."""
+        self._follow()
+        return Counter(self._gone.values())
+
+    def amount(self, name: str) -> int:
+        """The least amount of a resource class that a candidate takes from one provider."""
+        return min(
+            amounts[name] for each in self._amounts for amounts in each.values() if name in amounts
+        )
+
+    def _follow(self) -> None:
+        """Look again at the candidates on providers that have changed."""
+        for provider in {*self._free.changes[self._seen :]}:
+            for index in self._indexes.get(provider, ()):
+                if lacking := self._free.lacking(self._amounts[index]):
+                    self._gone[index] = lacking
+                else:
+                    self._gone.pop(index, None)
+        self._seen = len(self._free.changes)
+
+
+class SimulatedPlacement(MemoryPlacement):
+    """Placement as it would be after the claims of the simulation: each query is asked once, for
+    all candidates, and answered from memory ever after.
+
+    :param ask: asks Placement.
+    :ivar beyond: how many candidates the limit kept from the last request. Placement may pick
+        others than the first ones that it named.
+    """
+
+    def __init__(
+        self, ask: Callable[[query.Query], CandidatesWithSummaries], settings: Settings
+    ) -> None:
+        super().__init__({})
+        self.settings = settings
+        self.beyond = 0
+        self._ask = ask
+        self._offers: dict[str, CandidatesLeft] = {}
+
+    def candidates(self, request: Request) -> Candidates:
+        """See :class:`novasched.scheduler.ports.Placement`. The limit of the query is kept to.
+
+        :raises PlacementUnavailable: it is asked, and does not answer.
+        """
+        most = query.limit(request, self.settings)
+        self.beyond = 0
+        found: list[Candidate] = []
+        for offer in self._candidates(request):
+            fitting = offer.fitting()
+            first = fitting[:most]
+            self.beyond += len(fitting) - len(first)
+            found += first
+        return CandidateIndex(found)
+
+    def why_nothing(self, request: Request) -> Diagnosis | None:
+        """The resource classes without any one of which a candidate would be left; None if
+        there was none to begin with."""
+        found: Counter[str] = Counter()
+        classes: set[str] = set()
+        for offer in self._candidates(request):
+            for lacking, number in offer.lacking().items():
+                classes |= lacking
+                if len(lacking) == 1:
+                    (name,) = lacking
+                    found[f'{offer.amount(name)} {name}'] += number
+        if not classes:
+            return None
+        return Diagnosis(tuple(name for name, _ in found.most_common()))
+
+    def full(self, request: Request) -> Counter[str]:
+        """The numbers of candidates that are gone, by the resource classes that they lack."""
+        found: Counter[str] = Counter()
+        for offer in self._candidates(request):
+            for lacking, number in offer.lacking().items():
+                found[' and '.join(sorted(lacking))] += number
+        return found
+
+    def _candidates(self, request: Request) -> list[CandidatesLeft]:
+        """The candidates of each query of a request.
+
+        :raises PlacementUnavailable: it is asked, and does not answer.
+        """
+        found = []
+        for each in query.build_all(replace(request, unlimited=True), self.settings):
+            if each.string not in self._offers:
+                answer = self._ask(each)
+                self.learn(answer.provider_summaries)
+                self._offers[each.string] = CandidatesLeft(answer.allocation_requests, self.free)
+            found.append(self._offers[each.string])
+        return found
+
+    def learn(self, summaries: Mapping[str, ProviderSummary]) -> None:
+        """Take in the providers that are new; claims have changed the others."""
+        for provider, summary in summaries.items():
+            self.free.by_provider.setdefault(
+                provider,
+                {name: stock.capacity - stock.used for name, stock in summary.resources.items()},
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedDecision:
+    """Result of a request.
+
+    :ivar beyond: the number of candidates beyond the limit of the query.
+    :ivar full: the numbers of candidates that are gone, by the resource classes that they lack.
+    """
+
+    decision: Decision
+    diagnosis: Diagnosis | None = None
+    beyond: int = 0
+    full: Mapping[str, int] = field(default_factory=dict)
+
+    def record(self, number: int) -> Record:
+        """The record of it; no times, which differ from one run to the next."""
+        record = record_of(self.decision, f'simulated-{number}', 0.0)
+        return replace(record, steps={}, inquiry=self.diagnosis)
+
+
+class Simulator:
+    """Decides, and remembers what it decided.
+
+    :param real: the scheduler that nova.conf describes; of it nothing is changed.
+    :param moment: nothing that is older is used (monotonic seconds).
+    :param diagnose: finds out why Placement itself offers nothing.
+    """
+
+    def __init__(
+        self,
+        real: FilterScheduler,
+        placement: SimulatedPlacement,
+        seed: int,
+        moment: float,
+        diagnose: Diagnose | None = None,
+    ) -> None:
+        settings = self.settings = real.pipeline.settings
+        self.placement = placement
+        self.simulated_hosts = SimulatedHosts(real.hosts, settings, moment)
+        self._random = Random(seed)
+        self._moment = moment
+        self._diagnose = diagnose
+        self._groups: dict[str, InstanceGroup] = {}
+        self._driver = FilterScheduler(
+            Parts(
+                settings,
+                real.prefilters,
+                placement,
+                self.simulated_hosts,
+                [each.plugin for each in real.pipeline.filters],
+                [each.plugin for each in real.pipeline.weighers],
+                PendingClaims(settings, timeout=0),  # what was decided before, hosts show
+            )
+        )
+
+    @property
+    def hosts(self) -> Sequence[Host]:
+        """All hosts as they are now."""
+        return list(self.simulated_hosts.all().values())
+
+    def new_uuids(self, number: int) -> tuple[str, ...]:
+        """UUIDs of new instances."""
+        draw = self._random.getrandbits
+        return tuple(str(uuid.UUID(int=draw(128), version=4)) for _ in range(number))
+
+    def anew(self, request: Request) -> Request:
+        """The same request for other instances; a rebuild is for the one that it names."""
+        if request.is_rebuild:
+            return request
+        uuids = self.new_uuids(request.count)
+        return replace(request, instance_uuids=uuids, instance_uuid=uuids[0])
+
+    def decide(self, request: Request) -> SimulatedDecision:
+        """Place the instances of a request, or refuse it.
+
+        :raises NovaschedError: it cannot be decided: Placement or a database is away.
+        """
+        request = replace(self._known(request), arrived=self._moment)
+        decision = self._driver.decide(request, seed=self._random.getrandbits(32))
+        if decision.refusal is not None:
+            return self._refused(decision)
+        chosen = [selections[0] for selections in decision.selections]
+        if not request.is_rebuild:
+            self._place(request, chosen)
+        return SimulatedDecision(decision)
+
+    def _place(self, request: Request, chosen: Sequence[Selection]) -> None:
+        uuids = request.instance_uuids or [None] * len(chosen)
+        for consumer, selection in zip(uuids, chosen, strict=True):
+            self.simulated_hosts.place(request.for_instance(consumer), selection)
+        group = request.instance_group
+        if group is not None and group.uuid:
+            hosts = group.hosts.union(each.service_host for each in chosen)
+            members = group.members.union(request.instance_uuids or ())
+            self._groups[group.uuid] = replace(group, hosts=hosts, members=members)
+
+    def _known(self, request: Request) -> Request:
+        """The request with the instances that its group has got meanwhile."""
+        group = request.instance_group
+        if group is None:
+            return request
+        known = self._groups.get(group.uuid or '', group)
+        members = group.members.union(known.members, request.instance_uuids or ())
+        group = replace(group, hosts=group.hosts | known.hosts, members=members)
+        return replace(request, instance_group=group)
+
+    def _refused(self, decision: Decision) -> SimulatedDecision:
+        counts, asked, placement = decision.counts, decision.narrowed, self.placement
+        if asked is None or counts is None or not counts.asked:
+            return SimulatedDecision(decision)
+        diagnosis = None if counts.candidates else self._why_nothing(asked)
+        return SimulatedDecision(decision, diagnosis, placement.beyond, placement.full(asked))
+
+    def _why_nothing(self, asked: Request) -> Diagnosis | None:
+        """Find the constraints without which Placement would offer a candidate."""
+        found = self.placement.why_nothing(asked)
+        if found is not None or self._diagnose is None:
+            return found
+        try:
+            return self._diagnose(asked)
+        except NovaschedError:
+            return None

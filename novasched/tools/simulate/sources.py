@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests from recorded messages, from the records of decisions, or new ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from novasched.conf.errors import NovaschedError
+from novasched.conf.settings import Settings
+from novasched.observe.records.record import Record
+from novasched.observe.records.store import RecordReader
+from novasched.scheduler.errors import BadRequest
+from novasched.scheduler.model.flavor import Flavor, Image
+from novasched.scheduler.model.image_properties import typed
+from novasched.scheduler.model.request import InstanceGroup, Request
+from novasched.scheduler.requirements import Requirements, pci_aliases
+from novasched.tools.shadow.replay import Recorded, Unread, read
+
+SQLITE = b'SQLite format 3\0'
+NETWORKS = 'requested_networks'
+CYBORG_SPEC = 'accel:device_profile'
+
+
+class Unusable(NovaschedError):
+    """For the operator: a file, or a part of it, cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The requests of a file; how many others are left out, by the reason; and what could not
+    be read at all."""
+
+    requests: Sequence[Recorded]
+    skipped: Counter[str] = field(default_factory=Counter)
+    unread: Sequence[str] = ()
+
+
+def entries(path: str, settings: Settings) -> Entries:
+    """All requests of a file of either kind, the oldest first.
+
+    :raises Unusable: there is no such file, or no request that can be used in it.
+    :raises UnreadableRecords: it is a file of decisions, and damaged.
+    """
+    if _is_archive(path):
+        with closing(RecordReader(path)) as reader:
+            found = _of_records(reader.all(), settings)
+    else:
+        found = _of_messages(path)
+    if not found.requests:
+        why = [*found.unread, *(f'{number} {text}' for text, number in found.skipped.items())]
+        raise Unusable(
+            f'{path}: no request that can be used: {"; ".join(why[:3]) or "it is empty"}'
+        )
+    return found
+
+
+def numbered(text: str) -> Request:
+    """The request of ``FILE`` or ``FILE:N``: the Nth line, by default the first that there is.
+
+    :raises Unusable: there is no such file or line, or no request in it.
+    """
+    path, _, number = text.rpartition(':')
+    if not path or not number.isdigit():
+        path, number = text, ''
+    for each in _lines(path):
+        if number and each.line != int(number):
+            continue
+        if isinstance(each, Unread):
+            raise Unusable(f'{path}: line {each.line}: {each.why}')
+        return each.request
+    raise Unusable(f'{path}: there is no request in {f"line {number}" if number else "it"}')
+
+
+def remembered(path: str, name: str, settings: Settings) -> Request:
+    """The request of the newest decision on an instance, or of a request, or of that id.
+
+    :raises Unusable: there is none, or it is not known in full.
+    :raises UnreadableRecords: the file cannot be read.
+    """
+    with closing(RecordReader(path)) as reader:
+        records = reader.of(name)
+    if not records:
+        raise Unusable(f'{path} has no decision on {name}; the newest are kept')
+    found = rebuilt(records[0], settings)
+    if isinstance(found, str):
+        raise Unusable(f'{path}: the decision on {name} cannot be repeated: {found}')
+    return found
+
+
+def rebuilt(record: Record, settings: Settings) -> Request | str:
+    """The request that a record is about; or why it cannot be had."""
+    kept = record.asked
+    if kept.lacks is None:
+        return 'not all of the request is kept by the release that wrote it'
+    is_routed = settings.query_placement_for_routed_network_aggregates
+    lacks = [name for name in kept.lacks if name != NETWORKS or is_routed]
+    if lacks:
+        return f'not kept: {", ".join(lacks)}'
+    flavor = Flavor(
+        name=kept.flavor,
+        id=kept.flavor_id,
+        vcpus=kept.vcpus,
+        memory_mb=kept.memory_mb,
+        root_gb=kept.root_gb,
+        ephemeral_gb=kept.disk_gb - (0 if kept.is_bfv else kept.root_gb),
+        swap=kept.swap_mb,
+        extra_specs=kept.extra_specs,
+    )
+    image = None
+    if kept.image or kept.image_format or kept.image_properties:
+        image = Image(
+            id=kept.image, disk_format=kept.image_format, properties=kept.image_properties
+        )
+    return Request(
+        flavor=flavor,
+        instance_uuids=kept.servers or None,
+        instance_uuid=kept.servers[0] if kept.servers else None,
+        num_instances=kept.count,
+        project_id=kept.project,
+        user_id=kept.user,
+        availability_zone=kept.zone,
+        image=image,
+        is_bfv=kept.is_bfv,
+        scheduler_hints={name: (value,) for name, value in kept.hints.items()},
+        ignore_hosts=kept.ignore_hosts,
+        force_hosts=kept.force_hosts,
+        force_nodes=kept.force_nodes,
+        numa_topology=Requirements(flavor, kept.image_properties).numa_topology,
+    )
+
+
+def _of_records(records: Sequence[Record], settings: Settings) -> Entries:
+    found, skipped = [], Counter[str]()
+    for number, record in enumerate(records, 1):
+        request = rebuilt(record, settings)
+        if isinstance(request, str):
+            skipped[request] += 1
+        else:
+            known = None if record.result.failure else record.result.hosts
+            found.append(Recorded(number, request, known))
+    return Entries(found, skipped)
+
+
+def _of_messages(path: str) -> Entries:
+    found, unread = [], []
+    for each in _lines(path):
+        if isinstance(each, Unread):
+            unread.append(f'line {each.line}: {each.why}')
+        else:
+            found.append(each)
+    return Entries(found, unread=unread)
+
+
+def _lines(path: str) -> Iterator[Recorded | Unread]:
+    try:
+        with open(path, encoding='utf-8') as lines:
+            yield from read(lines)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unusable(f'{path}: {getattr(error, "strerror", None) or "no text"}') from None
+
+
+def _is_archive(path: str) -> bool:
+    try:
+        with open(path, 'rb') as file:
+            return file.read(len(SQLITE)) == SQLITE
+    except OSError as error:
+        raise Unusable(f'{path}: {error.strerror}') from None
+
+
+def new_request(
+    flavor: Flavor,
+    uuids: Sequence[str],
+    aliases: Sequence[str],
+    pci_in_placement: bool,
+    *,
+    image_properties: Iterable[tuple[str, str]] = (),
+    hints: Iterable[tuple[str, str]] = (),
+    policy: str | None = None,
+    zone: str | None = None,
+    project: str | None = None,
+) -> Request:
+    """A request for new instances, with the parts that nova-api works out.
+
+    :param aliases: the values of ``[pci] alias``.
+    :param image_properties: as Glance keeps them, like ``hints`` pairs of name and value; several
+        hints may have one name.
+    :param policy: that of a new group of these instances.
+    :raises NovaschedError: nova-api would refuse it, or know more of it than is here.
+    """
+    if flavor.extra_specs.get(CYBORG_SPEC):
+        raise BadRequest(f'{CYBORG_SPEC}: only Cyborg knows what that is; record a request instead')
+    image = Image(properties=typed(dict(image_properties)))
+    requirements = Requirements(flavor, image.properties)
+    pci = requirements.pci_requests(aliases)
+    values: dict[str, tuple[str, ...]] = {}
+    for name, value in hints:
+        values[name] = (*values.get(name, ()), value)
+    group = None
+    if policy:
+        name = f'simulated-{uuids[0]}'
+        group = InstanceGroup(uuid=name, name=name, policy=policy, members=frozenset(uuids))
+        values['group'] = (name,)
+    return Request(
+        flavor=flavor,
+        instance_uuids=tuple(uuids),
+        instance_uuid=uuids[0],
+        num_instances=len(uuids),
+        project_id=project,
+        availability_zone=zone,
+        image=image,
+        scheduler_hints=values,
+        instance_group=group,
+        numa_topology=requirements.numa_topology,
+        pci_requests=pci,
+        requested_resources=pci_aliases.request_groups(pci) if pci_in_placement else (),
+    )

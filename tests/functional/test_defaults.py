@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that are not set mean what they mean to nova-scheduler."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from tests.lab.daemon import is_reference
+from tests.lab.nova_release import NovaRelease, run
+
+pytestmark = pytest.mark.skipif(is_reference(), reason='it has the defaults of nova by nature')
+
+NOVAS = """
+import os, sys
+from nova import config, rpc
+from nova.conf import CONF as conf
+from oslo_reports import opts
+config.parse_args(['nova-scheduler', '--config-file', os.devnull], configure_db=False, init_rpc=False)
+opts.set_defaults(conf)
+rpc.init(conf)
+"""
+OURS = """
+import os, sys
+from novasched.conf.loading import load
+from novasched.rpc.server import make_transport
+conf = load(['--config-file', os.devnull], 'novasched')
+make_transport(conf)
+"""
+SHOW = """
+import json
+from oslo_config import cfg
+groups = {name: conf[name] for name in conf}
+values = {'DEFAULT': {name: each for name, each in groups.items()
+                      if not isinstance(each, cfg.ConfigOpts.GroupAttr)}}
+values.update((name, dict(each)) for name, each in groups.items() if name not in values['DEFAULT'])
+print(json.dumps(values, default=str))
+"""
+
+Options = dict[tuple[str, str], Any]
+
+OF_OUR_OWN = {
+    ('DEFAULT', 'default_log_levels'): 'nova adds libraries that nothing here imports',
+    ('DEFAULT', 'host'): "the machine's name as well, but looked up when it is needed",
+    ('DEFAULT', 'state_path'): "nova's is the folder of its Python package, and there is none",
+    ('neutron', 'timeout'): 'a Neutron that hangs would hold requests without end',
+    ('oslo_messaging_rabbit', 'rabbit_qos_prefetch_count'): (
+        'what waits stays where other schedulers can have it'
+    ),
+    ('placement', 'timeout'): 'a Placement that hangs would hold requests without end',
+    ('scheduler', 'workers'): (
+        'one, where nova takes one for each processor: a worker has many threads, and does not '
+        'know what another one has chosen'
+    ),
+}
+"""The options whose default is not nova's, and the reason."""
+
+
+def options(output: str) -> Options:
+    """The values that a process has shown in the last line of its output."""
+    groups = json.loads(output.splitlines()[-1])
+    return {(group, name): value for group, each in groups.items() for name, value in each.items()}
+
+
+@pytest.fixture(scope='module')
+def novas(nova: NovaRelease) -> Options:
+    """Every option that nova knows, with an empty nova.conf."""
+    return options(run([str(nova.python), '-c', NOVAS + SHOW]))
+
+
+@pytest.fixture(scope='module')
+def ours() -> Options:
+    """Every option that the daemon knows, with the same."""
+    return options(run([sys.executable, '-c', OURS + SHOW]))
+
+
+def test_defaults_are_those_of_nova(novas: Options, ours: Options) -> None:
+    """All are, but for the table's, and each of these differs indeed."""
+    both = novas.keys() & ours.keys()
+    assert len(both) > 200
+    different = {each: (ours[each], novas[each]) for each in both if ours[each] != novas[each]}
+    assert {each: different[each] for each in different.keys() - OF_OUR_OWN.keys()} == {}
+    assert OF_OUR_OWN.keys() - different.keys() == set()

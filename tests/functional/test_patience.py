@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A short outage refuses nobody: requests wait for what they cannot do without."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.lab import broker
+from tests.lab.client import NovaClient, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import Config
+from tests.lab.processes import wait_until
+from tests.lab.proxy import (
+    Fault,
+    Proxy,
+    Rule,
+    answer,
+    dropped,
+    every,
+    garbage,
+    half,
+    hang,
+    hang_after,
+)
+from tests.lab.steady import Caller, load
+from tests.lab.tunnel import Tunnel
+
+from .test_cells import set_mapping
+from .test_placement_fails import CANDIDATES, first, held_by, placed
+
+SMALL, LARGE = Flavor(), Flavor(ram_mb=4096)
+WANTED = f'MEMORY_MB%3A{LARGE.ram_mb}'
+TIMEOUT, PATIENCE = 2, 60
+SOON = 60.0
+WAITS = ' wait, for '
+
+
+@pytest.fixture(scope='module')
+def hosts(cloud: NovaCloud) -> NovaCloud:
+    """Two hosts without end."""
+    cloud.reset()
+    for number in range(2):
+        cloud.add_host(f'host-{number}', vcpus=10_000, ram_mb=50_000_000, disk_gb=1_000_000)
+    return cloud
+
+
+@pytest.fixture(scope='module')
+def between(cloud: NovaCloud) -> Iterator[Proxy]:
+    """What stands between the daemon and Placement."""
+    with Proxy(cloud.placement_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxy(hosts: NovaCloud, between: Proxy) -> Iterator[Proxy]:
+    """The same for one test, at the end of which all is well again."""
+    hosts.refresh_services()
+    between.asked.clear()
+    yield between
+    between.faults = None
+    between.release()
+
+
+@pytest.fixture(scope='module')
+def caller(cloud: NovaCloud) -> Iterator[Caller]:
+    """Who asks in several threads."""
+    with Caller(cloud.config('patient-caller')) as made:
+        yield made
+
+
+@dataclass(frozen=True)
+class Tunnels:
+    """What stands between the daemon and its databases."""
+
+    api: Tunnel
+    cell: Tunnel
+
+
+@pytest.fixture(scope='module')
+def tunnels(hosts: NovaCloud) -> Iterator[Tunnels]:
+    """Those of the API database and of the cell of both hosts."""
+    cell = hosts.cells['cell1'].url
+    with Tunnel(hosts.api.url) as first_one, Tunnel(cell) as second:
+        set_mapping(hosts, 'cell1', database_connection=second.url)
+        yield Tunnels(first_one, second)
+        set_mapping(hosts, 'cell1', database_connection=cell)
+
+
+@pytest.fixture(scope='module')
+def scheduler(hosts: NovaCloud, between: Proxy, tunnels: Tunnels) -> Iterator[Daemon]:
+    """It waits for longer than any of these outages takes, and has few threads for that."""
+    config: Config = {
+        'DEFAULT': {'executor_thread_pool_size': 2, 'graceful_shutdown_timeout': 6},
+        'oslo_messaging_rabbit': {'rabbit_qos_prefetch_count': 1},
+        'placement': {'endpoint': between.url, 'timeout': TIMEOUT},
+        'api_database': {'connection': tunnels.api.url},
+        'novasched': {
+            'placement_patience': PATIENCE,
+            'database_patience': PATIENCE,
+            'cell_timeout': TIMEOUT,
+        },
+    }
+    with Daemon(hosts, config) as daemon:
+        yield daemon
+
+
+FAULTS = {
+    '500': answer(500),
+    '401': answer(401),
+    'a page': garbage(work=False),
+    'silence': hang(work=False),
+}
+
+
+@pytest.mark.usefixtures('scheduler')
+@pytest.mark.parametrize('fault', FAULTS.values(), ids=FAULTS)
+def test_a_query(proxy: Proxy, client: NovaClient, fault: Fault) -> None:
+    """Whatever it is that passes, it is waited for."""
+    proxy.faults = first('GET', CANDIDATES, *[fault] * 2)
+    assert placed(client)
+    asked = [each for each in proxy.asked if CANDIDATES in each]
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    'faults', [[answer(503)] * 3, [dropped()] * 3, [half()] * 2], ids=['503', 'dropped', 'half']
+)
+@pytest.mark.usefixtures('scheduler')
+def test_a_short_failure(proxy: Proxy, client: NovaClient, faults: list[Fault]) -> None:
+    """What looks like a restart costs no server."""
+    proxy.faults = first('GET', CANDIDATES, *faults)
+    assert placed(client)
+
+
+def test_a_restart(proxy: Proxy, client: NovaClient, scheduler: Daemon) -> None:
+    """Nor does a Placement that is away for a moment."""
+    [server] = new_uuids()
+    with ThreadPoolExecutor(1) as pool:
+        with proxy.down():
+            asking = pool.submit(placed, client, server)
+            wait_until(lambda: f"instances ('{server}'" in scheduler.text(), SOON, 'request')
+        assert asking.result()
+
+
+@pytest.mark.usefixtures('scheduler')
+@pytest.mark.parametrize(
+    ('method', 'servers', 'fault'),
+    [
+        pytest.param('PUT', 1, answer(401), id='401'),
+        pytest.param('PUT', 1, answer(500), id='500'),
+        pytest.param('PUT', 1, answer(500, work=True), id='500 after the work'),
+        pytest.param('PUT', 1, hang_after(), id='silence after the work'),
+        pytest.param('POST', 2, answer(500), id='500 for two'),
+        pytest.param('POST', 2, answer(500, work=True), id='500 after the work for two'),
+    ],
+)
+def test_a_claim(
+    proxy: Proxy, hosts: NovaCloud, client: NovaClient, method: str, servers: int, fault: Fault
+) -> None:
+    """What it may have done is looked at before it is asked for once more."""
+    uuids = new_uuids(servers)
+    proxy.faults = first(method, '/allocations', *[fault] * 2)
+    chosen = placed(client, *uuids)
+    assert len(chosen) == servers
+    found = hosts.all_allocations()
+    assert {server: found.get(server) for server in uuids} == held_by(chosen, uuids)
+
+
+@pytest.mark.usefixtures('scheduler')
+def test_a_bad_query(proxy: Proxy, client: NovaClient) -> None:
+    """Nobody waits where the query itself is at fault."""
+    proxy.faults = every('GET', CANDIDATES, answer(400))
+    assert placed(client) == []
+    assert len([each for each in proxy.asked if CANDIDATES in each]) == 1
+
+
+def test_credentials_that_are_refused(proxy: Proxy, client: NovaClient, scheduler: Daemon) -> None:
+    """They may be good again soon; the log has the first refusal, and then the acceptance.
+
+    Other calls of the daemon, such as the cleanup after a claim, may be accepted in between.
+    """
+    before = len(scheduler.text())
+    proxy.faults = first('GET', CANDIDATES, *[answer(401)] * 3)
+    assert placed(client)
+    log = scheduler.text()[before:]
+    said = re.findall(r'The credentials in \[placement\] are (refused|accepted)', log)
+    assert said in [['refused', 'accepted'] * times for times in (1, 2, 3)]
+
+
+@pytest.mark.usefixtures('scheduler')
+def test_heartbeats(proxy: Proxy, caller: Caller) -> None:
+    """A caller that gives up after two seconds of silence waits for five."""
+    proxy.faults = every('GET', CANDIDATES, answer(500))
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(caller.place, call_monitor_timeout=2)
+        time.sleep(5)  # the time that has to pass
+        assert not asked.done()
+        proxy.faults = None
+        assert asked.result().error is None
+
+
+def large_ones(fault: Fault) -> Rule:
+    """A rule: what happens to the one query."""
+    return lambda method, path, body: fault if CANDIDATES in path and WANTED in path else None
+
+
+def test_one_slow_query(
+    proxy: Proxy, client: NovaClient, caller: Caller, scheduler: Daemon
+) -> None:
+    """It times out again and again, and nobody who asks for something else is refused."""
+    proxy.faults, before = large_ones(hang()), len(scheduler.text())
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(placed_large, client)
+        proxy.wait_for_hanging()
+        with load(caller, 4) as found:
+            wait_until(
+                lambda: slow.done() or sum(WANTED in each for each in [*proxy.asked]) > 1,
+                SOON,
+                'second attempt',
+            )
+            count = len(found.answers) + 20
+            wait_until(lambda: len(found.answers) > count, SOON, 'quick ones')
+        assert found.failures() == []
+        proxy.faults = None
+        proxy.release()
+        assert slow.result()
+    taken = sorted(each.taken for each in found.answers)
+    print(f'{len(taken)} quick ones: median {statistics.median(taken):.3f} s, last {taken[-1]:.3f}')
+    assert 'left alone' not in scheduler.text()[before:]
+
+
+def placed_large(client: NovaClient) -> list[str]:
+    """The host of a large server."""
+    found = client.select_destinations(new_uuids(), LARGE)
+    return [selections[0]['service_host'] for selections in found]
+
+
+def test_those_who_find_no_thread(
+    hosts: NovaCloud, proxy: Proxy, caller: Caller, scheduler: Daemon
+) -> None:
+    """They stay in the broker while others wait, and are answered as well."""
+    before = scheduler.text().count(WAITS)
+    proxy.faults = every('GET', CANDIDATES, answer(500))
+    with ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(caller.place) for _ in range(6)]
+        wait_until(lambda: scheduler.text().count(WAITS) == before + 2, SOON, 'those who wait')
+        wait_until(lambda: broker.depth(hosts.amqp_url) == 3, SOON, 'those in the broker')
+        proxy.faults = None
+        assert [each.result().error for each in asked] == [None] * 6
+
+
+@pytest.mark.usefixtures('proxy')
+@pytest.mark.parametrize('silent', [False, True], ids=['refuses', 'silent'])
+@pytest.mark.parametrize(
+    ('name', 'asked'), [('api', {'force_hosts': ['host-1']}), ('cell', {})], ids=['API', 'cell']
+)
+def test_a_database(
+    client: NovaClient,
+    scheduler: Daemon,
+    tunnels: Tunnels,
+    name: str,
+    asked: dict[str, Any],
+    silent: bool,
+) -> None:
+    """A request that names a host waits for what knows its cell, and each request for the only
+    cell with hosts."""
+    tunnel, before = getattr(tunnels, name), scheduler.text().count(WAITS)
+    begin, end = (tunnel.shut, tunnel.open) if silent else (tunnel.refuse, tunnel.accept)
+    with ThreadPoolExecutor(1) as pool:
+        begin()
+        placed = pool.submit(client.select_destinations, new_uuids(), SMALL, **asked)
+        wait_until(lambda: scheduler.text().count(WAITS) > before, SOON, 'wait')
+        end()
+        [[found]] = placed.result()
+    assert found['service_host'] in asked.get('force_hosts', ['host-0', 'host-1'])
+
+
+def test_the_end_of_the_process(proxy: Proxy, caller: Caller, scheduler: Daemon) -> None:
+    """Who waits is refused in time."""
+    before = scheduler.text().count(WAITS)
+    proxy.faults = every('GET', CANDIDATES, answer(500))
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(caller.place) for _ in range(2)]
+        wait_until(lambda: scheduler.text().count(WAITS) == before + 2, SOON, 'those who wait')
+        assert scheduler.stop() == 0
+        assert all('NoValidHost' in str(each.result().error) for each in asked)
+    assert scheduler.text().count('Cannot schedule, since Placement fails: ') == 2

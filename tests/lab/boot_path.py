@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way of a plain boot through the product, counted by running it with ports in memory.
+
+``python -m tests.lab.boot_path`` prints the modules and the functions that it enters: what a
+newcomer has to read to follow one request from the driver to its answer.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import novasched
+from novasched.conf.settings import Settings
+from novasched.plugins import loading
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.prefilters.request_filter import enabled_prefilters
+from tests.lab.builders import a_host, a_request
+from tests.lab.ports import CountingPlacement, sources
+
+ROOT = f'{Path(novasched.__file__).parent}/'
+OUTSIDE = ('conf/logs.py', 'conf/redaction.py', 'scheduler/memory.py')
+"""Not counted: handlers of the log, and what stands for Placement and the databases."""
+SETTINGS = Settings(
+    enabled_filters=(
+        'AvailabilityZoneFilter', 'ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
+        'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'NUMATopologyFilter',
+    ),
+    weight_classes=('RAMWeigher', 'CPUWeigher', 'DiskWeigher'),
+)  # fmt: skip
+
+
+@dataclass
+class BootPath:
+    """Functions that were entered, by module, and the deepest stack of the product's frames."""
+
+    functions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    depth: int = 0
+
+    @property
+    def modules(self) -> set[str]:
+        """Paths of the modules below ``novasched/``."""
+        return {module for module, _ in self.functions}
+
+    def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
+        """Count a call: what ``sys.setprofile`` takes."""
+        if event == 'call' and frame.f_code.co_filename.startswith(ROOT):
+            module = frame.f_code.co_filename.removeprefix(ROOT)
+            if module in OUTSIDE:
+                return
+            # Python 3.10 knows the name alone.
+            name = getattr(frame.f_code, 'co_qualname', frame.f_code.co_name)
+            self.functions[module, name] += 1
+            self.depth = max(self.depth, depth_of(frame))
+
+
+def depth_of(frame: FrameType | None) -> int:
+    """The number of the product's frames on a stack."""
+    depth = 0
+    while frame is not None:
+        depth += frame.f_code.co_filename.startswith(ROOT)
+        frame = frame.f_back
+    return depth
+
+
+def boot_path() -> BootPath:
+    """Boot one instance on one of four hosts, with seven filters and three weighers."""
+    hosts = [a_host(f'host{number}') for number in range(4)]
+    driver = FilterScheduler(
+        Parts(
+            SETTINGS,
+            enabled_prefilters(SETTINGS, sources()),
+            CountingPlacement({host.uuid: 9 for host in hosts}),
+            MemoryHosts(hosts),
+            loading.filters(SETTINGS),
+            loading.weighers(SETTINGS),
+        )
+    )
+    path = BootPath()
+    threading.setprofile(path)
+    sys.setprofile(path)
+    try:
+        driver.select_destinations(a_request())
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    return path
+
+
+def main() -> None:
+    path = boot_path()
+    for module in sorted(path.modules):
+        names = sorted(name for of, name in path.functions if of == module)
+        print(f'{module}: {", ".join(names)}')
+    calls = sum(path.functions.values())
+    functions = len(path.functions)
+    print(f'{len(path.modules)} modules, {functions} functions, {calls} calls, depth {path.depth}')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests ask the broker directly, past oslo.messaging."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from amqp.exceptions import NotFound
+from kombu.connection import Connection
+from kombu.entity import Exchange, Queue
+from kombu.messaging import Producer
+from kombu.simple import SimpleQueue
+
+EXCHANGE = 'nova'
+TOPIC = 'scheduler'
+
+
+def consumers(amqp_url: str, queue: str) -> int:
+    """How many consume from a queue; none when there is no such queue."""
+    with connect(amqp_url) as connection:
+        try:
+            return int(connection.channel().queue_declare(queue, passive=True).consumer_count)
+        except NotFound:
+            return 0
+
+
+def depth(amqp_url: str, queue: str = TOPIC) -> int:
+    """How many messages nobody has been sent, or somebody has given back."""
+    with connect(amqp_url) as connection:
+        return int(connection.channel().queue_declare(queue, passive=True).message_count)
+
+
+def purge(amqp_url: str, queue: str = TOPIC) -> None:
+    """Throw away what nobody has been sent."""
+    with connect(amqp_url) as connection:
+        connection.channel().queue_purge(queue)
+
+
+def exists(amqp_url: str, queue: str) -> bool:
+    with connect(amqp_url) as connection:
+        try:
+            connection.channel().queue_declare(queue, passive=True)
+        except NotFound:
+            return False
+        return True
+
+
+def publish(amqp_url: str, body: bytes, routing_key: str = TOPIC) -> None:
+    """Put a message of any content into the queue of the scheduler."""
+    with connect(amqp_url) as connection:
+        exchange = Exchange(EXCHANGE, type='topic', durable=False, passive=True)
+        Producer(connection.channel(), exchange, auto_declare=False).publish(
+            body,
+            routing_key=routing_key,
+            content_type='application/json',
+            content_encoding='utf-8',
+        )
+
+
+def connect(amqp_url: str) -> Connection:
+    """A connection that the block closes."""
+    return Connection(amqp_url.replace('rabbit://', 'amqp://', 1), connect_timeout=10)
+
+
+@contextmanager
+def copied(amqp_url: str, routing_key: str = TOPIC) -> Iterator[Callable[[], Any]]:
+    """A queue of our own that gets what others get with a routing key; what is given returns
+    the next body, decoded."""
+    with connect(amqp_url) as connection:
+        exchange = Exchange(EXCHANGE, type='topic', durable=False, passive=True)
+        name = f'novasched-copy-{secrets.token_hex(4)}'
+        queue = Queue(name, exchange, routing_key, durable=False, auto_delete=True)
+        with closing(SimpleQueue(connection.channel(), queue)) as copies:
+
+            def following() -> Any:
+                message = copies.get(timeout=10)
+                message.ack()
+                return message.payload
+
+            yield following

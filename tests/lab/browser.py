@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real browser without a window, and the page served to it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+from tests.lab.binaries import program
+
+FLAGS = (
+    '--headless=new',
+    '--no-sandbox',
+    '--disable-gpu',
+    '--disable-dev-shm-usage',
+    '--hide-scrollbars',
+)
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody reads it."""
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """The URL at which a WSGI application is served meanwhile."""
+    with make_server('127.0.0.1', 0, app, handler_class=_Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f'http://127.0.0.1:{server.server_port}'
+        finally:
+            server.shutdown()
+
+
+@contextmanager
+def browser() -> Iterator[webdriver.Chrome]:
+    """Chromium; Debian's packages are installed if they are missing."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = program('chromium', 'chromium')
+    for flag in FLAGS:
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options, Service(program('chromium-driver', 'chromedriver')))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def appear(driver: webdriver.Chrome, scheme: str, width: int, height: int = 900) -> None:
+    """Look as to somebody who prefers light or dark, in a window of that size."""
+    media = {'features': [{'name': 'prefers-color-scheme', 'value': scheme}]}
+    driver.execute_cdp_cmd('Emulation.setEmulatedMedia', media)
+    size = {'width': width, 'height': height, 'deviceScaleFactor': 1, 'mobile': width < 600}
+    driver.execute_cdp_cmd('Emulation.setDeviceMetricsOverride', size)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts, requests and candidates for tests: say what matters, the rest is ordinary."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.flavor import Flavor, Image
+from novasched.scheduler.model.host import Aggregate, Host, Instance, Service
+from novasched.scheduler.model.request import InstanceGroup, Request
+
+NAMESPACE = uuid.UUID('6f2f26b5-9df6-4f0f-9d0b-3b8a3f8a2b43')
+
+
+def a_uuid(name: str) -> str:
+    """The same UUID for the same name."""
+    return str(uuid.uuid5(NAMESPACE, name))
+
+
+def a_host(
+    name: str = 'host1',
+    *,
+    ram: int = 8192,
+    disk_gb: int = 100,
+    vcpus: int = 8,
+    vcpus_used: int = 0,
+    cell: str = 'cell1',
+    disabled: bool = False,
+    up: bool = True,
+    metadata: Mapping[str, str] | Iterable[Mapping[str, str]] = (),
+    instances: Iterable[str] = (),
+    **fields: Any,
+) -> Host:
+    """A host with so much free; ``metadata`` puts it into an aggregate, or several."""
+    rows = [metadata] if isinstance(metadata, Mapping) else metadata
+    return Host(
+        host=name,
+        nodename=fields.pop('nodename', name),
+        uuid=fields.pop('uuid', a_uuid(name)),
+        cell_uuid=a_uuid(cell),
+        service=Service(name, up=up, disabled=disabled, disabled_reason=fields.pop('why', None)),
+        total_usable_ram_mb=fields.pop('total_usable_ram_mb', ram),
+        free_ram_mb=ram,
+        total_usable_disk_gb=fields.pop('total_usable_disk_gb', disk_gb),
+        free_disk_mb=disk_gb * 1024,
+        vcpus_total=vcpus,
+        vcpus_used=vcpus_used,
+        aggregates=tuple(
+            Aggregate(i, a_uuid(f'aggregate{i}'), f'aggregate{i}', dict(row))
+            for i, row in enumerate(rows, 1)
+        ),
+        instances={uuid: Instance(uuid) for uuid in instances},
+        **fields,
+    )
+
+
+def a_flavor(extra_specs: Mapping[str, str] | None = None, **fields: Any) -> Flavor:
+    """A flavor of 1 vCPU, 512 MiB and 1 GiB."""
+    return Flavor(
+        **{'vcpus': 1, 'memory_mb': 512, 'root_gb': 1, **fields, 'extra_specs': extra_specs or {}}
+    )
+
+
+def a_request(
+    *,
+    count: int = 1,
+    flavor: Flavor | None = None,
+    extra_specs: Mapping[str, str] | None = None,
+    image: Mapping[str, Any] | None = None,
+    hints: Mapping[str, Iterable[str]] | None = None,
+    group: InstanceGroup | None = None,
+    **fields: Any,
+) -> Request:
+    """A request for ``count`` servers, to be claimed; ``image`` is its properties."""
+    uuids = tuple(a_uuid(f'server{i}') for i in range(count))
+    fields.setdefault('instance_uuids', uuids)
+    fields.setdefault('instance_uuid', uuids[0] if uuids else None)
+    return Request(
+        flavor=flavor or a_flavor(extra_specs),
+        num_instances=count,
+        project_id='project',
+        user_id='user',
+        image=Image(properties=image) if image is not None else None,
+        scheduler_hints={name: tuple(values) for name, values in (hints or {}).items()},
+        instance_group=group,
+        **fields,
+    )
+
+
+def a_group(policy: str, members: Iterable[str] = (), **fields: Any) -> InstanceGroup:
+    return InstanceGroup(uuid=a_uuid('group'), policy=policy, members=frozenset(members), **fields)
+
+
+def a_candidate(*providers: str, **amounts: int) -> Candidate:
+    """A candidate that takes those amounts from the first provider, one custom
+    resource from each other."""
+    first, *others = providers
+    taken = {first: amounts or {'VCPU': 1}, **{other: {'CUSTOM_X': 1} for other in others}}
+    return Candidate(
+        allocations={
+            rp: msgspec.Raw(json.dumps({'resources': what}).encode()) for rp, what in taken.items()
+        },
+        mappings=msgspec.Raw(json.dumps({'': list(providers)}).encode()),
+    )
+
+
+def a_mapped_candidate(provider: str, group: str, providers: Iterable[str]) -> Candidate:
+    """A candidate on a provider, with others for the groups ``group-0``, ``group-1``..."""
+    mapped = {f'{group}-{i}': [each] for i, each in enumerate(providers)}
+    return Candidate(
+        allocations={provider: msgspec.Raw(b'{"resources": {"VCPU": 1}}')},
+        mappings=msgspec.Raw(json.dumps({'': [provider], **mapped}).encode()),
+    )

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The passwords and tokens of this run, which no file may show but those that hold them."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+SHOWN = ('*.log', '*.jsonl')
+"""What daemons and tools write for people to read."""
+
+_ours: set[str] = set()
+
+
+def a_secret() -> str:
+    """One that is found in no text by chance, and means the same in every syntax."""
+    return remembered(secrets.token_hex(16))
+
+
+def remembered(secret: str) -> str:
+    """The same, which from now on is one of this run's."""
+    _ours.add(secret)
+    return secret
+
+
+def leaks(directory: Path) -> Iterator[str]:
+    """The lines below a directory that show one: the file and the line's number."""
+    for path in sorted(each for pattern in SHOWN for each in directory.rglob(pattern)):
+        with path.open(errors='replace') as lines:
+            for number, line in enumerate(lines, 1):
+                if any(secret in line for secret in _ours):
+                    yield f'{path}:{number}'
+
+
+def shown_as_such(text: str, word: str) -> list[str]:
+    """The lines in which a password, which is a word that stands elsewhere, too, is shown as one:
+    in a URL, or between quotes, or after the name of what it is."""
+    secret = re.escape(word)
+    shown = re.compile(
+        rf':{secret}@|[\'"]{secret}[\'"]|(passw\w*|token|secret)\W{{1,4}}{secret}(?![\w.-])',
+        re.IGNORECASE,
+    )
+    return [line for line in text.splitlines() if shown.search(line)]

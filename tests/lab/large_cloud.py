@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A large cloud that is there soon: hosts go into the databases by the thousand, those of
+Placement included, since its API takes a request for each of a provider's matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from tests.lab import placement_api, servers
+from tests.lab.builders import a_uuid
+from tests.lab.compute_rows import Compute, Flavor, Row, instance_row, now
+from tests.lab.large_cloud_hosts import METADATA, aggregates_of, instances_of
+from tests.lab.large_cloud_requests import FILTERS, UNLIMITED
+from tests.lab.nova_cloud import COMPUTE_TRAITS, PROJECT, USER, Database, NovaCloud
+from tests.lab.nova_release import Config, NovaRelease
+from tests.lab.placement_api import PlacementProcess
+
+PROVIDER_TABLES = (
+    'resource_providers', 'inventories', 'resource_classes', 'traits', 'resource_provider_traits',
+    'placement_aggregates', 'resource_provider_aggregates',
+)  # fmt: skip
+HOSTS_AT_ONCE = 250  # whose instances are inserted together
+FLAVOR_ID = 1  # of the instances, and of requests
+LONG = 86_400  # seconds; computes stay up, though nobody reports for them
+QUIET = 600  # seconds between the heartbeats of a scheduler, so that none is counted
+
+
+def config(fallback: bool) -> Config:
+    """What both schedulers are told, beside where things are.
+
+    :param fallback: look for pinned CPUs among VCPU, too, by a second query, as nova does
+        unless it is told that no host is so old that it reports them there.
+    """
+    return {
+        'DEFAULT': {'debug': False, 'service_down_time': LONG, 'report_interval': QUIET},
+        'scheduler': {'workers': 1, 'max_placement_results': UNLIMITED},
+        'filter_scheduler': {'enabled_filters': ','.join(FILTERS)},
+        'workarounds': {'disable_fallback_pcpu_query': not fallback},
+    }
+
+
+class Providers:
+    """Placement's own tables."""
+
+    def __init__(self, url: str) -> None:
+        self._database = Database(url, PROVIDER_TABLES)
+        self._classes = self._numbers('resource_classes', 'name')
+        self._traits = self._numbers('traits', 'name')
+        rows = [{'created_at': now(), 'uuid': a_uuid(name)} for name in METADATA]
+        self._database.insert('placement_aggregates', rows)
+        self._aggregates = self._numbers('placement_aggregates', 'uuid')
+        self._count = 0
+
+    def add(self, computes: Sequence[Compute], aggregates: Sequence[Sequence[str]]) -> None:
+        """Providers with inventories and traits, members of the aggregates of those names."""
+        numbered = list(enumerate(computes, self._count + 1))
+        self._count += len(computes)
+        self._insert('resource_providers', (self._provider(i, each) for i, each in numbered))
+        self._insert('inventories', (row for i, each in numbered for row in self._has(i, each)))
+        self._insert(
+            'resource_provider_traits',
+            (
+                {'resource_provider_id': i, 'trait_id': self._traits[trait]}
+                for i, each in numbered
+                for trait in (*COMPUTE_TRAITS, *each.traits)
+            ),
+        )
+        self._insert(
+            'resource_provider_aggregates',
+            (
+                {'resource_provider_id': i, 'aggregate_id': self._aggregates[a_uuid(name)]}
+                for (i, _), names in zip(numbered, aggregates, strict=True)
+                for name in names
+            ),
+        )
+
+    def _has(self, number: int, compute: Compute) -> Iterator[Row]:
+        ordinary = {'reserved': 0, 'min_unit': 1, 'step_size': 1}
+        for name, inventory in compute.inventories().items():
+            kind = {'resource_provider_id': number, 'resource_class_id': self._classes[name]}
+            yield {**ordinary, **kind, **inventory}
+
+    @staticmethod
+    def _provider(number: int, compute: Compute) -> Row:
+        return {
+            'id': number, 'root_provider_id': number, 'uuid': compute.uuid, 'name': compute.name,
+            'generation': 1,
+        }  # fmt: skip
+
+    def _insert(self, table: str, rows: Iterator[Row]) -> None:
+        self._database.insert(table, [{'created_at': now(), **row} for row in rows])
+
+    def _numbers(self, table: str, name: str) -> dict[str, int]:
+        return {row[name]: row['id'] for row in self._database.rows(table)}
+
+
+class LargeCloud(NovaCloud):
+    """A cloud that only grows."""
+
+    def __init__(self, directory: Path, placement: PlacementProcess, **urls: str) -> None:
+        super().__init__(NovaRelease.find(), directory, placement_url=placement.url, **urls)
+        self.placement_process = placement
+        self._providers = Providers(placement.connection)
+        self.api.insert(
+            'aggregates',
+            [{'created_at': now(), 'uuid': a_uuid(name), 'name': name} for name in METADATA],
+        )
+        self._aggregates = {row['name']: row['id'] for row in self.api.rows('aggregates')}
+        self.api.insert(
+            'aggregate_metadata',
+            [
+                {'created_at': now(), 'key': k, 'value': v, 'aggregate_id': self._aggregates[name]}
+                for name, metadata in METADATA.items()
+                for k, v in metadata.items()
+            ],
+        )
+
+    def grow(self, computes: Sequence[Compute], instances: int = 0) -> None:
+        """Bring the cloud to these hosts, the first of which it has already, with so many
+        instances on each of the others."""
+        first = len(self.computes)
+        added = computes[first:]
+        self.add_rows(added)
+        names = [aggregates_of(number) for number in range(first, len(computes))]
+        self.api.insert(
+            'aggregate_hosts',
+            [
+                {'created_at': now(), 'host': each.name, 'aggregate_id': self._aggregates[name]}
+                for each, its in zip(added, names, strict=True)
+                for name in its
+            ],
+        )
+        self._providers.add(added, names)
+        if instances:
+            self._fill(added, instances)
+
+    def _fill(self, computes: Sequence[Compute], count: int) -> None:
+        """Let instances run on hosts, the first one of every tenth host in a server group."""
+        for start in range(0, len(computes), HOSTS_AT_ONCE):
+            some = computes[start : start + HOSTS_AT_ONCE]
+            for cell, database in self.cells.items():
+                database.insert(
+                    'instances',
+                    [
+                        {**row, 'uuid': uuid}
+                        for each in some
+                        if each.cell == cell
+                        for row in [self._instance(each)]
+                        for uuid in instances_of(each.name, count)
+                    ],
+                )
+        members = [instances_of(each.name, 1)[0] for each in computes[::10]]
+        number = max((row['id'] for row in self.api.rows('instance_groups')), default=0) + 1
+        made = {'created_at': now()}
+        group = {**made, 'id': number, 'user_id': USER, 'project_id': PROJECT}
+        self.api.insert('instance_groups', [{**group, 'uuid': a_uuid(f'group{number}')}])
+        policy = {'group_id': number, 'policy': 'anti-affinity', 'rules': '{}'}
+        self.api.insert('instance_group_policy', [policy])
+        self.api.insert(
+            'instance_group_member',
+            [{**made, 'instance_uuid': uuid, 'group_id': number} for uuid in members],
+        )
+
+    @staticmethod
+    def _instance(compute: Compute) -> Row:
+        row = instance_row('', compute, Flavor(), PROJECT, USER, index=0)
+        return {**row, 'instance_type_id': FLAVOR_ID}
+
+
+@contextmanager
+def cloud(directory: Path) -> Iterator[LargeCloud]:
+    """A cloud without a host yet on servers of its own, whose Placement logs every request."""
+    with (
+        closing(servers.mariadb()) as mariadb,
+        closing(servers.rabbitmq()) as rabbitmq,
+        placement_api.placement(mariadb.url, directory, '--log-level', 'INFO') as placement,
+        closing(
+            LargeCloud(directory, placement, amqp_url=rabbitmq.url, database_url=mariadb.url)
+        ) as made,
+    ):
+        yield made

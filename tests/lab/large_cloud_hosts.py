@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hosts of a large cloud: what their computes write into the database, and Placement's
+view of them. Two sockets of 16 cores of 2 threads; half of the CPUs can be pinned.
+
+No two hosts are equally full, so that no two rows, and no two NUMA topologies, are alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from tests.lab.builders import a_uuid
+from tests.lab.compute_rows import Compute
+from tests.lab.reports import an_object
+
+CELLS = ('cell1', 'cell2')
+SOCKETS, CORES, THREADS = 2, 16, 2
+CPUS = CORES * THREADS  # of a socket
+DEDICATED = CPUS // 2
+GIB = 1024  # MiB
+RAM = 192 * GIB  # of a socket
+
+FAST = 'fast'
+METADATA = {
+    FAST: {FAST: 'true'},
+    'az1': {'availability_zone': 'az1'},
+    'az2': {'availability_zone': 'az2'},
+}
+"""The aggregates: one of every second host, and two zones."""
+
+LIBVIRT_TRAITS = (
+    'COMPUTE_ACCELERATORS', 'COMPUTE_ADDRESS_SPACE_EMULATED',
+    'COMPUTE_ADDRESS_SPACE_PASSTHROUGH', 'COMPUTE_DEVICE_TAGGING', 'COMPUTE_GRAPHICS_MODEL_VIRTIO',
+    'COMPUTE_IMAGE_TYPE_ISO', 'COMPUTE_IMAGE_TYPE_QCOW2', 'COMPUTE_IMAGE_TYPE_RAW',
+    'COMPUTE_NET_ATTACH_INTERFACE', 'COMPUTE_NET_ATTACH_INTERFACE_WITH_TAG',
+    'COMPUTE_NET_VIF_MODEL_E1000', 'COMPUTE_NET_VIF_MODEL_VIRTIO', 'COMPUTE_RESCUE_BFV',
+    'COMPUTE_SECURITY_UEFI_SECURE_BOOT', 'COMPUTE_SOCKET_PCI_NUMA_AFFINITY',
+    'COMPUTE_STORAGE_BUS_SCSI', 'COMPUTE_STORAGE_BUS_VIRTIO', 'COMPUTE_TRUSTED_CERTS',
+    'COMPUTE_VOLUME_ATTACH_WITH_TAG', 'COMPUTE_VOLUME_EXTEND', 'COMPUTE_VOLUME_MULTI_ATTACH',
+    'HW_CPU_HYPERTHREADING', 'HW_CPU_X86_AESNI', 'HW_CPU_X86_AVX', 'HW_CPU_X86_AVX2',
+    'HW_CPU_X86_AVX512F', 'HW_CPU_X86_SSE42', 'HW_CPU_X86_VMX',
+)  # fmt: skip
+"""What a libvirt host has beyond what every host has."""
+
+FEATURES = (
+    'fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush dts acpi mmx '
+    'fxsr sse sse2 ss ht tm pbe syscall nx pdpe1gb rdtscp lm pclmuldq dtes64 monitor ds_cpl vmx '
+    'smx est tm2 ssse3 fma cx16 xtpr pdcm pcid dca sse4.1 sse4.2 x2apic movbe popcnt '
+    'tsc-deadline aes xsave osxsave avx f16c rdrand fsgsbase tsc_adjust bmi1 hle avx2 smep bmi2 '
+    'erms invpcid rtm mpx avx512f avx512dq rdseed adx smap clflushopt clwb intel-pt avx512cd '
+    'avx512bw avx512vl xsaveopt xsavec xgetbv1 xsaves arat umip pku md-clear stibp ssbd'
+)
+MODELS = ('Skylake-Server-IBRS', 'Cascadelake-Server', 'Icelake-Server', 'SapphireRapids')
+GUESTS = (
+    'alpha', 'aarch64', 'armv7l', 'cris', 'i686', 'lm32', 'm68k', 'microblaze', 'mips', 'mipsel',
+    'ppc', 'ppc64', 'ppc64le', 's390x', 'sh4', 'sparc', 'sparc64', 'x86_64', 'xtensa',
+)  # fmt: skip
+
+
+def large_cloud(count: int, traits: tuple[str, ...] = ()) -> list[Compute]:
+    """So many hosts, over both cells, with these traits more; the same ones every time."""
+    return [_host(number, traits) for number in range(count)]
+
+
+def aggregates_of(number: int) -> list[str]:
+    """The names of the aggregates that hold the host of this number."""
+    zone = 'az2' if number // 2 % 2 else 'az1'
+    return [zone] if number % 2 else [FAST, zone]
+
+
+def instances_of(name: str, count: int) -> list[str]:
+    return [a_uuid(f'{name}/{number}') for number in range(count)]
+
+
+def _host(number: int, traits: tuple[str, ...]) -> Compute:
+    random = Random(number)
+    name = f'host-{number:05}'
+    pinned = [random.randrange(0, DEDICATED // 4 + 1) * 2 for _ in range(SOCKETS)]
+    used = [random.randrange(0, RAM // 2, 4) for _ in range(SOCKETS)]
+    servers = random.randrange(0, 12)
+    ram = RAM * SOCKETS
+    disk, disk_used = 7000, random.randrange(0, 3000)
+    columns = {
+        'vcpus': CPUS * SOCKETS,
+        'vcpus_used': random.randrange(0, 60) + sum(pinned),
+        'memory_mb_used': sum(used),
+        'free_ram_mb': ram - sum(used),
+        'local_gb_used': disk_used,
+        'free_disk_gb': disk - disk_used,
+        'disk_available_least': disk - disk_used,
+        'running_vms': servers,
+        'cpu_info': json.dumps(_cpu_info(MODELS[number % len(MODELS)])),
+        'supported_instances': json.dumps(
+            [[guest, kind, 'hvm'] for guest in GUESTS for kind in _kinds(guest)]
+        ),
+        'stats': json.dumps(_stats(servers, random)),
+        'numa_topology': json.dumps(
+            _object(
+                'NUMATopology',
+                cells=[_cell(i, pinned[i], used[i]) for i in range(SOCKETS)],
+            )
+        ),
+        'pci_stats': json.dumps(_object('PciDevicePoolList', objects=_pools(random))),
+    }
+    return Compute(
+        name,
+        CELLS[number % len(CELLS)],
+        vcpus=(CPUS - DEDICATED) * SOCKETS,
+        pcpus=DEDICATED * SOCKETS,
+        ram_mb=ram,
+        disk_gb=disk,
+        traits=traits,
+        uuid=a_uuid(name),
+        columns=columns,
+    )
+
+
+def _kinds(guest: str) -> Sequence[str]:
+    return ('qemu', 'kvm') if guest in ('i686', 'x86_64') else ('qemu',)
+
+
+def _cpu_info(model: str) -> dict[str, Any]:
+    topology = {'cells': SOCKETS, 'sockets': 1, 'cores': CORES, 'threads': THREADS}
+    return {
+        'arch': 'x86_64', 'model': model, 'vendor': 'Intel', 'topology': topology,
+        'features': FEATURES.split(),
+    }  # fmt: skip
+
+
+def _stats(servers: int, random: Random) -> dict[str, str]:
+    projects = {f'num_proj_{random.getrandbits(128):032x}': '1' for _ in range(min(servers, 3))}
+    return {
+        'failed_builds': '0', 'num_instances': str(servers), 'num_vm_active': str(servers),
+        'num_task_None': str(servers), 'num_os_type_None': str(servers), **projects,
+        'io_workload': str(random.randrange(0, 3)),
+    }  # fmt: skip
+
+
+def _pools(random: Random) -> list[Any]:
+    return [
+        _object(
+            'PciDevicePool', product_id='1018', vendor_id='15b3', numa_node=socket,
+            tags={'dev_type': 'type-VF', 'physical_network': 'physnet0', 'remote_managed': 'false'},
+            count=random.randrange(4, 17),
+        )
+        for socket in range(SOCKETS)
+    ]  # fmt: skip
+
+
+def _cell(number: int, pinned: int, used: int) -> dict[str, Any]:
+    """A NUMA cell with so many CPUs pinned and so much memory used (MiB)."""
+    first, other = number * CORES, (SOCKETS + number) * CORES
+    cores = [[first + i, other + i] for i in range(CORES)]
+    cpus = sorted(cpu for core in cores for cpu in core)
+    dedicated = sorted(cpu for core in cores[CORES // 2 :] for cpu in core)
+    pages = (
+        (4, RAM // 2 * 256, used * 128),
+        (2048, RAM // 4 // 2, 0),
+        (1048576, RAM // 4 // GIB, 0),
+    )
+    return _object(
+        'NUMACell', id=number, cpuset=[cpu for cpu in cpus if cpu not in dedicated],
+        pcpuset=dedicated, cpu_usage=pinned, memory=RAM, memory_usage=used,
+        pinned_cpus=dedicated[:pinned], siblings=cores, socket=number,
+        mempages=[
+            _object('NUMAPagesTopology', size_kb=size, total=total, used=taken, reserved=0)
+            for size, total, taken in pages
+        ],
+        network_metadata=_object('NetworkMetadata', physnets=['physnet0'], tunneled=False),
+    )  # fmt: skip
+
+
+def _object(name: str, **data: Any) -> dict[str, Any]:
+    return {**an_object(name, **data), 'nova_object.changes': sorted(data)}

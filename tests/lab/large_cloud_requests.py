@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The requests that both schedulers are measured with, and the filters that judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from novasched.conf.settings import DEFAULT_FILTERS
+from tests.lab.descriptions import Case, wire
+from tests.lab.large_cloud_hosts import FAST, instances_of
+
+FILTERS = (
+    *DEFAULT_FILTERS,
+    'AggregateInstanceExtraSpecsFilter',
+    'IoOpsFilter',
+    'NumInstancesFilter',
+    'NUMATopologyFilter',
+    'PciPassthroughFilter',
+)
+UNLIMITED = 1_000_000
+"""As ``max_placement_results``: every host that Placement has is a candidate."""
+
+SMALL: Case = {'vcpus': 2, 'memory_mb': 4096, 'root_gb': 20}
+GROUP_HOSTS = [f'host-{number:05}' for number in range(0, 100, 10)]
+GROUP: Case = {
+    'policy': 'anti-affinity', 'policies': ['anti-affinity'], '_rules': {},
+    'members': [uuid for name in GROUP_HOSTS for uuid in instances_of(name, 1)],
+    'hosts': GROUP_HOSTS,
+}  # fmt: skip
+"""Ten instances already run, each on a host of its own."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """So many servers of a flavor, with alternates, in the words of descriptions.py; ``more``
+    are other fields of the request."""
+
+    flavor: Case
+    properties: Case = field(default_factory=dict)
+    guest: Sequence[Case] = ()
+    group: Case | None = None
+    count: int = 1
+    more: Case = field(default_factory=dict)
+
+    @property
+    def resources(self) -> dict[str, int]:
+        cpus = 'PCPU' if any(cell.get('pcpuset') for cell in self.guest) else 'VCPU'
+        return {
+            cpus: self.flavor['vcpus'],
+            'MEMORY_MB': self.flavor['memory_mb'],
+            'DISK_GB': self.flavor['root_gb'],
+        }
+
+    def arguments(self, uuids: Sequence[str]) -> dict[str, Any]:
+        request = {
+            'flavor': self.flavor,
+            'image': {'disk_format': 'qcow2', 'properties': self.properties},
+            'numa_topology': {'cells': self.guest} if self.guest else None,
+            'instance_group': self.group
+            and {**self.group, 'members': [*self.group['members'], *uuids]},
+            'num_instances': len(uuids),
+            'instance_uuid': uuids[0],
+            **self.more,
+        }
+        return {
+            'spec_obj': wire('RequestSpec', request),
+            'instance_uuids': list(uuids),
+            'return_objects': True,
+            'return_alternates': True,
+        }
+
+
+KINDS = {
+    'plain': Kind(SMALL),
+    'filters': Kind(
+        {
+            **SMALL,
+            'extra_specs': {
+                'capabilities:hypervisor_type': 'QEMU',
+                'capabilities:cpu_info:vendor': 'Intel',
+                f'aggregate_instance_extra_specs:{FAST}': 'true',
+            },
+        },
+        {'hw_architecture': 'x86_64', 'img_hv_type': 'kvm', 'hw_vm_mode': 'hvm'},
+    ),
+    'pinned': Kind(
+        {
+            **SMALL,
+            'vcpus': 4,
+            'extra_specs': {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '2'},
+        },
+        guest=[
+            {'id': i, 'pcpuset': [2 * i, 2 * i + 1], 'memory': 2048, 'cpu_policy': 'dedicated'}
+            for i in range(2)
+        ],
+    ),
+    'pages': Kind(
+        {**SMALL, 'extra_specs': {'hw:mem_page_size': 'large'}},
+        guest=[{'id': 0, 'cpuset': [0, 1], 'memory': 4096, 'pagesize': -2}],
+    ),
+    'group': Kind(SMALL, group=GROUP),
+    'ten': Kind(SMALL, count=10),
+}

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cloud without computes: nova's databases with hosts, aggregates and servers in them.
+
+What computes, the API and the conductor would write is written here, in their place.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from .compute_rows import Compute, Flavor, Row, instance_row, now, used_by
+from .nova_release import Config, NovaRelease, Schemas, write_config
+from .placement_api import TOKEN, Allocations, PlacementApi
+from .servers import create_database, drop_database
+
+PROJECT = 'functional-project'
+USER = 'functional-user'
+
+# What reset() empties, children before parents. The cells' own mappings stay.
+API_TABLES = (
+    'aggregate_hosts',
+    'aggregate_metadata',
+    'aggregates',
+    'flavor_extra_specs',
+    'flavors',
+    'host_mappings',
+    'instance_mappings',
+    'instance_group_policy',
+    'instance_group_member',
+    'instance_groups',
+)
+CELL_TABLES = ('compute_nodes', 'services', 'instance_extra', 'migrations', 'instances')
+
+# Traits that every nova-compute of this release puts on its provider.
+COMPUTE_TRAITS = ('COMPUTE_NODE', 'OWNER_NOVA')
+
+
+class Database:
+    """One database, its tables known by reflection."""
+
+    def __init__(self, url: str, tables: Sequence[str]) -> None:
+        self.url = url
+        self.engine = sa.create_engine(url)
+        metadata = sa.MetaData()
+        metadata.reflect(self.engine, only=list(tables))
+        self._tables = metadata.tables
+
+    def table(self, name: str) -> sa.Table:
+        return self._tables[name]
+
+    def insert(self, name: str, rows: Sequence[Row]) -> None:
+        if rows:
+            with self.engine.begin() as connection:
+                connection.execute(sa.insert(self.table(name)), list(rows))
+
+    def update(self, name: str, values: Row, **where: object) -> None:
+        table = self.table(name)
+        with self.engine.begin() as connection:
+            connection.execute(sa.update(table).filter_by(**where).values(**values))
+
+    def delete(self, name: str, **where: object) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(sa.delete(self.table(name)).filter_by(**where))
+
+    def rename(self, name: str, new: str) -> None:
+        """Let a table have another name for a while."""
+        with self.engine.begin() as connection:
+            connection.execute(sa.text(f'RENAME TABLE {name} TO {new}'))
+
+    def rows(self, name: str, **where: object) -> list[Row]:
+        with self.engine.connect() as connection:
+            found = connection.execute(sa.select(self.table(name)).filter_by(**where))
+            return [dict(row) for row in found.mappings()]
+
+    def clear(self, tables: Iterable[str]) -> None:
+        with self.engine.begin() as connection:
+            for name in tables:
+                connection.execute(sa.delete(self.table(name)))
+
+
+class NovaCloud:
+    """Databases made by nova-manage, and the hosts that a test puts there."""
+
+    def __init__(
+        self,
+        nova: NovaRelease,
+        directory: Path,
+        *,
+        amqp_url: str,
+        database_url: str,
+        placement_url: str,
+        cells: Sequence[str] = ('cell1', 'cell2'),
+        elsewhere: Mapping[str, str] | None = None,
+    ) -> None:
+        """:param elsewhere: cells whose databases are on servers of their own, with the
+        URLs of these.
+        """
+        self.nova = nova
+        self.directory = directory
+        self.amqp_url = amqp_url
+        self.placement_url = placement_url
+        self.placement = PlacementApi(placement_url)
+        self.computes: dict[str, Compute] = {}
+        self._server = database_url
+        self._elsewhere = elsewhere or {}
+        self._prefix = f'novasched_{secrets.token_hex(4)}'
+        self._databases: list[tuple[str, str]] = []
+        self._servers = 0
+        try:
+            self._make(Schemas(nova, directory), cells)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self, schemas: Schemas, cells: Sequence[str]) -> None:
+        # map_cell0 appends _cell0 to the name of the main database, so that no URL with a
+        # password goes over a command line.
+        api, cell0 = self._database('api'), self._database('cell0')
+        main = self._manage_config('main', api, f'{self._server}/{self._prefix}')
+        schemas.make('api', main, api)
+        self.nova.manage(main, 'cell_v2', 'map_cell0')
+        schemas.make('cell', self._manage_config('cell0', api, cell0), cell0)
+        for number, cell in enumerate(cells, 1):
+            url = self._database(cell)
+            # nova-manage wants a transport URL that no other cell has: one broker, told
+            # apart by a harmless option of its driver.
+            amqp = f'{self.amqp_url}{"&" if "?" in self.amqp_url else "?"}heartbeat_rate={number}'
+            config = self._manage_config(cell, api, url, amqp)
+            schemas.make('cell', config, url)
+            self.nova.manage(config, 'cell_v2', 'create_cell', '--name', cell)
+        self.api = Database(api, (*API_TABLES, 'cell_mappings'))
+        self.cell0 = Database(cell0, CELL_TABLES)
+        self.cells = {
+            cell: Database(f'{self._server_of(cell)}/{self._prefix}_{cell}', CELL_TABLES)
+            for cell in cells
+        }
+        mappings = self.api.rows('cell_mappings')
+        self.cell_uuids = {row['name']: row['uuid'] for row in mappings}
+        self._cell_ids = {row['name']: row['id'] for row in mappings}
+
+    def _database(self, suffix: str) -> str:
+        name, server = f'{self._prefix}_{suffix}', self._server_of(suffix)
+        self._databases.append((server, name))
+        return create_database(server, name)
+
+    def _server_of(self, suffix: str) -> str:
+        return self._elsewhere.get(suffix, self._server)
+
+    def _manage_config(self, name: str, api: str, main: str, amqp: str | None = None) -> Path:
+        config = {
+            'DEFAULT': {'transport_url': amqp or self.amqp_url},
+            'api_database': {'connection': api},
+            'database': {'connection': main},
+        }
+        return write_config(self.directory / f'{self._prefix}-{name}.conf', config)
+
+    def close(self) -> None:
+        self.disconnect()
+        for server, name in self._databases:
+            drop_database(server, name)
+
+    def disconnect(self) -> None:
+        """Let go of pooled connections, which may have been cut."""
+        for database in (getattr(self, 'api', None), getattr(self, 'cell0', None)):
+            if database is not None:
+                database.engine.dispose()
+        for database in getattr(self, 'cells', {}).values():
+            database.engine.dispose()
+
+    def config(self, host: str, overrides: Config | None = None) -> Path:
+        """A nova.conf for a scheduler (or a client) of this name; overrides win."""
+        base: dict[str, Mapping[str, object]] = {
+            'DEFAULT': {
+                'host': host,
+                'debug': True,
+                'transport_url': self.amqp_url,
+                'report_interval': 1,
+                'long_rpc_timeout': 120,
+            },
+            'api_database': {'connection': self.api.url, 'max_retries': 1},
+            'database': {'connection': self.cell0.url, 'max_retries': 1},
+            'scheduler': {'workers': 1},
+            'placement': {
+                'auth_type': 'admin_token',
+                'endpoint': self.placement_url,
+                'token': TOKEN,
+            },
+        }
+        for section, options in (overrides or {}).items():
+            base[section] = {**base.get(section, {}), **options}
+        return write_config(self.directory / f'{self._prefix}-{host}-nova.conf', base)
+
+    def reset(self) -> None:
+        """Remove every host, service, aggregate, server and allocation."""
+        self.api.clear(API_TABLES)
+        for database in (self.cell0, *self.cells.values()):
+            database.clear(CELL_TABLES)
+        self.placement.clear()
+        self.computes.clear()
+
+    def add_host(self, name: str, cell: str = 'cell1', **sizes: Any) -> Compute:
+        """One host, up and mapped; the keywords are Compute's."""
+        compute = Compute(name, cell, **sizes)
+        self.add_hosts([compute])
+        return compute
+
+    def add_hosts(self, computes: Sequence[Compute]) -> None:
+        """Hosts as their computes, nova-manage discover_hosts and Placement have them."""
+        self.add_rows(computes)
+        for compute in computes:
+            traits = [*COMPUTE_TRAITS, *compute.traits]
+            self.placement.add_provider(compute.uuid, compute.name, compute.inventories(), traits)
+
+    def add_rows(self, computes: Sequence[Compute]) -> None:
+        """Hosts that Placement does not know."""
+        for cell, database in self.cells.items():
+            ours = [compute for compute in computes if compute.cell == cell]
+            version = self.nova.service_version
+            database.insert('services', [compute.service_row(version) for compute in ours])
+            database.insert('compute_nodes', [compute.node_row() for compute in ours])
+        self.api.insert(
+            'host_mappings',
+            [
+                {'created_at': now(), 'cell_id': self._cell_ids[c.cell], 'host': c.name}
+                for c in computes
+            ],
+        )
+        self.computes.update({compute.name: compute for compute in computes})
+
+    def add_aggregate(
+        self,
+        name: str,
+        hosts: Sequence[str],
+        zone: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
+        """A host aggregate, in nova and in Placement; its UUID."""
+        aggregate = str(uuid.uuid4())
+        self.api.insert('aggregates', [{'created_at': now(), 'uuid': aggregate, 'name': name}])
+        number = self.api.rows('aggregates', uuid=aggregate)[0]['id']
+        self.api.insert(
+            'aggregate_hosts',
+            [{'created_at': now(), 'host': host, 'aggregate_id': number} for host in hosts],
+        )
+        pairs = {**({'availability_zone': zone} if zone else {}), **(metadata or {})}
+        self.api.insert(
+            'aggregate_metadata',
+            [
+                {'created_at': now(), 'key': key, 'value': value, 'aggregate_id': number}
+                for key, value in pairs.items()
+            ],
+        )
+        for host in hosts:
+            self.placement.join_aggregate(self.computes[host].uuid, aggregate)
+        return aggregate
+
+    def refresh_services(self) -> None:
+        """Let every compute's service be seen up right now."""
+        for database in self.cells.values():
+            database.update('services', {'last_seen_up': now()}, binary='nova-compute')
+
+    def boot(self, server: str, host: str, flavor: Flavor, project: str = PROJECT) -> None:
+        """Let a placed server run: its row, its mapping, and the host's own account."""
+        compute = self.computes[host]
+        database = self.cells[compute.cell]
+        self._servers += 1
+        row = instance_row(server, compute, flavor, project, USER, self._servers)
+        database.insert('instances', [row])
+        mapping = {
+            'created_at': now(),
+            'instance_uuid': server,
+            'cell_id': self._cell_ids[compute.cell],
+            'project_id': project,
+            'user_id': USER,
+            'queued_for_delete': False,
+        }
+        self.api.insert('instance_mappings', [mapping])
+        node = database.rows('compute_nodes', uuid=compute.uuid)[0]
+        database.update('compute_nodes', used_by(flavor, node), uuid=compute.uuid)
+
+    def allocations(self, consumer: str) -> dict[str, dict[str, int]]:
+        """What a server holds in Placement: {host name: {resource class: amount}}."""
+        held = self.placement.allocations(consumer)
+        return {self.host_of(provider): amounts for provider, amounts in held.items()}
+
+    def all_allocations(self) -> Allocations:
+        """What every consumer holds, by the hosts' names."""
+        return {
+            consumer: {self.host_of(provider): amounts for provider, amounts in held.items()}
+            for consumer, held in self.placement.all_allocations().items()
+        }
+
+    def host_of(self, node: str) -> str:
+        return next((c.name for c in self.computes.values() if c.uuid == node), node)
+
+    def service_rows(self, binary: str) -> list[Row]:
+        """The services rows of one binary, of all databases."""
+        databases = (self.cell0, *self.cells.values())
+        return [row for database in databases for row in database.rows('services', binary=binary)]

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cloud in memory that looks like one in use, and decisions that were taken in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+from novasched.conf.settings import Settings
+from novasched.observe.page.app import Page
+from novasched.observe.page.watch import HostReading, Watch
+from novasched.observe.records.recorder import DecisionRecorder
+from novasched.observe.records.store import RecordWriter
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.model.host import Aggregate, Host
+from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
+from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
+from tests.lab.decided import Decided
+from tests.lab.ports import CountingPlacement
+
+CELLS, ZONES, RACK = ('north', 'south', 'west'), ('az1', 'az2', 'az3'), 250
+GIB = 1024
+FILTERS = ('ComputeFilter', 'AvailabilityZoneFilter', 'RamFilter', 'DiskFilter', 'CoreFilter')
+FLAVORS = [
+    a_flavor(name=name, vcpus=vcpus, memory_mb=ram * GIB, root_gb=disk)
+    for name, vcpus, ram, disk in (
+        ('m1.small', 1, 2, 20), ('m1.large', 4, 8, 80), ('r1.huge', 16, 240, 100), ('d1.store', 4, 16, 9000),
+    )
+]  # fmt: skip
+NOVEMBER = 1795282629.0
+
+
+class Cells:
+    """Hosts by the names of their cells. Implements :class:`novasched.observe.page.watch.HostSource`."""
+
+    def __init__(self, hosts: Mapping[str, Collection[Host]]) -> None:
+        self.known = dict(hosts)
+        self.silent: set[str] = set()
+        self.error: Exception | None = None
+        self.readings = self.renewals = 0
+        self.old = False
+
+    def read(self) -> HostReading:
+        self.readings += 1
+        if self.error:
+            raise self.error
+        hosts = {name: each for name, each in self.known.items() if name not in self.silent}
+        return HostReading(hosts, {name: name for name in self.known}, self.old)
+
+    def renew(self) -> None:
+        self.renewals += 1
+
+
+def cloud(count: int, seed: int = 1) -> Mapping[str, list[Host]]:
+    """So many hosts, some fuller than others by rack, some down or disabled."""
+    random = Random(seed)
+    cells: dict[str, list[Host]] = {name: [] for name in CELLS}
+    for number in range(count):
+        cell = CELLS[min(number * 5 // (2 * count), 2)]
+        cells[cell].append(_host(number, cell, count, random))
+    return cells
+
+
+def decided(path: Path, hosts: Sequence[Host], count: int, seed: int = 2) -> None:
+    """Decide so many requests over hosts, and keep the records in a file."""
+    random, settings = Random(seed), Settings(enabled_filters=FILTERS)
+    ticks = iter(range(10**9))
+    recorder = DecisionRecorder(
+        settings, RecordWriter(str(path), 1000), clock=lambda: NOVEMBER + 37 * next(ticks)
+    )
+    full = CountingPlacement({host.uuid: 10**6 for host in hosts if host.service.up})
+    driver = Decided(hosts, full, settings=settings).driver
+    driver.recorder = recorder
+    for number in range(count):
+        servers = 3 if number % 7 == 3 else 1
+        request = a_request(
+            flavor=random.choice(FLAVORS),
+            availability_zone=random.choice((None, *ZONES)),
+            count=servers,
+            instance_uuids=tuple(a_uuid(f'server-{number}-{i}') for i in range(servers)),
+            request_id=f'req-{a_uuid(f"request-{number}")}',
+        )
+        with suppress(NoValidHost):
+            driver.select_destinations(request)
+    recorder.close()
+
+
+def a_page(
+    reader: Cells, decisions: Path | None = None, remote: bool = False, **watch: float
+) -> Page:
+    file = str(decisions) if decisions else None
+    return Page(Watch(lambda: reader, **watch), file, 'nova', remote)
+
+
+def _host(number: int, cell: str, count: int, random: Random) -> Host:
+    rack = number // RACK
+    load = min(max(Random(rack).uniform(0.25, 0.95) + random.gauss(0, 0.14), 0.0), 1.0)
+    cores = random.choice((32, 32, 64))
+    ram, disk = cores * 8 * GIB, cores * 120
+    bad = random.random()
+    host = a_host(
+        f'compute-{number + 1:0{len(str(count))}d}',
+        ram=round(ram * (1 - load) / GIB) * GIB,
+        total_usable_ram_mb=ram,
+        disk_gb=round(disk * (1 - load * random.uniform(0.3, 1.0))),
+        total_usable_disk_gb=disk,
+        vcpus=cores,
+        vcpus_used=round(cores * 4 * load * random.uniform(0.6, 1.0)),
+        cpu_allocation_ratio=4.0,
+        cell=cell,
+        up=bad > 0.012,
+        disabled=0.012 < bad < 0.02 or (rack == 4 and number % 25 < 6),
+        why='rack 4: new switches',
+        num_instances=round(load * 40),
+        hypervisor_type='QEMU',
+        hypervisor_version=8002000,
+        numa=_numa(cores, ram, load, random) if number % 4 else lambda: None,
+    )
+    names = [f'rack-{rack + 1:02d}', *(['pinned'] if number % 4 else [])]
+    zone = {'availability_zone': ZONES[number % len(ZONES)]}
+    aggregates = [Aggregate(1, None, zone['availability_zone'], zone)]
+    aggregates += [Aggregate(i, None, name, {}) for i, name in enumerate(names, 2)]
+    return replace(host, aggregates=tuple(aggregates))
+
+
+def _numa(cores: int, ram: int, load: float, random: Random) -> Callable[[], HostTopology]:
+    half = cores // 2
+    cells = []
+    for cell in range(2):
+        cpus = range(cell * half, (cell + 1) * half)
+        pinnable = frozenset(cpus[half // 4 :])
+        used = round(len(pinnable) * min(1.0, load * random.uniform(0.5, 1.3)))
+        memory = ram // 2
+        taken = round(memory * load / GIB) * GIB
+        cells.append(
+            HostCell(
+                cell,
+                frozenset(cpus[: half // 4]),
+                memory,
+                pcpuset=pinnable,
+                cpu_usage=round(half * load),
+                memory_usage=taken,
+                pinned_cpus=frozenset(sorted(pinnable)[:used]),
+                mempages=(
+                    Pages(4, memory * 256, taken * 256),
+                    Pages(1048576, 64, round(64 * load)),
+                ),
+            )
+        )
+    made = HostTopology(tuple(cells))
+    return lambda: made

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement as a child process, and what the tests write to it and read from it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from .hidden import a_secret
+from .processes import Process, free_port
+from .servers import create_database, drop_database
+
+TOKEN = f'admin:{a_secret()}'
+"""Of the user whom Placement takes for an administrator where there is no keystone."""
+START = 60.0
+
+# {consumer: {provider: {resource class: amount}}}
+Allocations = dict[str, dict[str, dict[str, int]]]
+
+
+class PlacementProcess:
+    """The sandbox's Placement in a process of its own, on a port that it keeps."""
+
+    def __init__(self, connection: str, directory: Path, *arguments: str) -> None:
+        self.connection = connection
+        self._arguments = arguments
+        self._port = free_port()
+        self.url = f'http://127.0.0.1:{self._port}'
+        self.log = directory / 'placement.log'
+        self._process: Process | None = None
+
+    def start(self) -> None:
+        self.log.write_text('')
+        self._process = Process(
+            [
+                *(sys.executable, '-m', 'novasched.tools.sandbox.placement'),
+                *('--port', str(self._port), '--token', TOKEN, *self._arguments),
+            ],
+            self.log,
+            env={**os.environ, 'NOVASCHED_PLACEMENT_CONNECTION': self.connection},
+        )
+        process = self._process
+        process.ready(lambda: 'listening on' in process.text(), START, 'Placement')
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    close = kill
+
+
+@contextmanager
+def placement(server_url: str, directory: Path, *arguments: str) -> Iterator[PlacementProcess]:
+    """Placement with a database of its own on a server, until the end of the block."""
+    name = f'novasched_{secrets.token_hex(4)}_placement'
+    try:
+        connection = create_database(server_url, name)
+        with closing(PlacementProcess(connection, directory, *arguments)) as process:
+            process.start()
+            yield process
+    finally:
+        drop_database(server_url, name)
+
+
+class Conflict(AssertionError):
+    """Something is in use, or somebody else has just changed it."""
+
+
+class PlacementApi:
+    """Placement's HTTP API as far as the tests use it; an unexpected status raises."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._session = requests.Session()
+        self._session.headers.update(
+            {'X-Auth-Token': TOKEN, 'OpenStack-API-Version': 'placement 1.36'}
+        )
+
+    def add_provider(
+        self,
+        uuid: str,
+        name: str,
+        inventories: dict[str, dict[str, Any]],
+        traits: list[str],
+        parent: str | None = None,
+    ) -> None:
+        """A resource provider with its inventories and traits; custom resource classes are
+        made on the way."""
+        body = {'uuid': uuid, 'name': name}
+        if parent is not None:
+            body['parent_provider_uuid'] = parent
+        self._call('POST', '/resource_providers', body)
+        for name in inventories:
+            if name.startswith('CUSTOM_'):
+                self._call('PUT', f'/resource_classes/{name}')
+        path = f'/resource_providers/{uuid}'
+        body_of = {'resource_provider_generation': 0, 'inventories': inventories}
+        self._call('PUT', f'{path}/inventories', body_of)
+        self.set_traits(uuid, traits)
+
+    def set_traits(self, uuid: str, traits: list[str]) -> None:
+        """Replace a provider's traits; custom ones are made on the way."""
+        for trait in traits:
+            if trait.startswith('CUSTOM_'):
+                self._call('PUT', f'/traits/{trait}')
+        path = f'/resource_providers/{uuid}/traits'
+        generation = self._call('GET', path)['resource_provider_generation']
+        self._call('PUT', path, {'resource_provider_generation': generation, 'traits': traits})
+
+    def join_aggregate(self, uuid: str, aggregate: str) -> None:
+        """Make a provider a member of one more aggregate."""
+        self.change_aggregates(uuid, lambda now: [*now, aggregate])
+
+    def change_aggregates(self, uuid: str, change: Callable[[list[str]], list[str]]) -> None:
+        """Make a provider a member of others than now.
+
+        :raises Conflict: the provider has changed meanwhile.
+        """
+        path = f'/resource_providers/{uuid}/aggregates'
+        now = self._call('GET', path)
+        body = {
+            'aggregates': change(now['aggregates']),
+            'resource_provider_generation': now['resource_provider_generation'],
+        }
+        self._call('PUT', path, body)
+
+    def remove_provider(self, uuid: str) -> None:
+        """Remove a provider.
+
+        :raises Conflict: something is allocated there.
+        """
+        self._call('DELETE', f'/resource_providers/{uuid}')
+
+    def providers(self) -> list[str]:
+        """The UUIDs of all resource providers."""
+        found = self._call('GET', '/resource_providers')['resource_providers']
+        return [provider['uuid'] for provider in found]
+
+    def allocations(self, consumer: str) -> dict[str, dict[str, int]]:
+        """What a consumer holds: {provider: {resource class: amount}}."""
+        held = self._call('GET', f'/allocations/{consumer}')['allocations']
+        return {provider: entry['resources'] for provider, entry in held.items()}
+
+    def all_allocations(self) -> Allocations:
+        found: Allocations = {}
+        for provider in self.providers():
+            held = self._call('GET', f'/resource_providers/{provider}/allocations')['allocations']
+            for consumer, entry in held.items():
+                found.setdefault(consumer, {})[provider] = entry['resources']
+        return found
+
+    def allocate(self, consumer: str, provider: str, resources: dict[str, int]) -> None:
+        """Let a new consumer hold something, as another service would."""
+        body = {
+            'allocations': {provider: {'resources': resources}},
+            'project_id': 'another-project',
+            'user_id': 'another-user',
+            'consumer_generation': None,
+        }
+        self._call('PUT', f'/allocations/{consumer}', body)
+
+    def keep(self, consumer: str, allocations: dict[str, dict[str, int]]) -> None:
+        """Let a consumer that holds something hold this alone, as at the end of a move."""
+        now = self._call('GET', f'/allocations/{consumer}')
+        body = {
+            **{name: now[name] for name in ('project_id', 'user_id', 'consumer_generation')},
+            'allocations': {rp: {'resources': each} for rp, each in allocations.items()},
+        }
+        self._call('PUT', f'/allocations/{consumer}', body)
+
+    def drop(self, consumer: str, provider: str) -> None:
+        """Let a consumer hold nothing of one provider any more, as when a destination turns
+        out to be unfit; what it holds elsewhere stays.
+
+        :raises Conflict: somebody else has just changed what it holds.
+        """
+        now = self._call('GET', f'/allocations/{consumer}')
+        if now['allocations'].pop(provider, None):
+            self._call('PUT', f'/allocations/{consumer}', _settable(now))
+
+    def hand_over(self, consumer: str, other: str, generation: int | None = None) -> bool:
+        """Let another consumer hold what one holds, instead of what it held, as a conductor
+        does before a move and when it is undone. False where there is nothing to hand over.
+
+        :param generation: of the other one, if it holds nothing.
+        :raises Conflict: somebody else has just changed what one of them holds.
+        """
+        giving, taking = (self._call('GET', f'/allocations/{each}') for each in (consumer, other))
+        if not giving['allocations']:
+            return False
+        generation = taking.get('consumer_generation', generation)
+        bodies = {
+            consumer: {**_settable(giving), 'allocations': {}},
+            other: {**_settable(giving), 'consumer_generation': generation},
+        }
+        self._call('POST', '/allocations', bodies)
+        return True
+
+    def release(self, consumer: str) -> None:
+        self._call('DELETE', f'/allocations/{consumer}')
+
+    def clear(self) -> None:
+        """Remove every allocation and every provider; children go before their parents."""
+        for consumer in self.all_allocations():
+            self.release(consumer)
+        left = self._call('GET', '/resource_providers')['resource_providers']
+        while left:
+            parents = {provider['parent_provider_uuid'] for provider in left}
+            for provider in left:
+                if provider['uuid'] not in parents:
+                    self.remove_provider(provider['uuid'])
+            left = [provider for provider in left if provider['uuid'] in parents]
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        response = self._session.request(method, self._url + path, json=body, timeout=60)
+        if not response.ok:
+            error = Conflict if response.status_code == 409 else AssertionError
+            raise error(f'{method} {path}: {response.status_code} {response.text}')
+        return response.json() if response.content else None
+
+
+def _settable(held: dict[str, Any]) -> dict[str, Any]:
+    """What a consumer holds, as a PUT takes it."""
+    names = ('project_id', 'user_id', 'consumer_generation')
+    resources = {rp: {'resources': each['resources']} for rp, each in held['allocations'].items()}
+    return {**{name: held[name] for name in names}, 'allocations': resources}

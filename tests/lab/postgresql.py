@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A private PostgreSQL on a loopback port."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import psycopg2
+import sqlalchemy as sa
+
+from .binaries import SEARCH, install
+from .hidden import a_secret
+from .processes import Failed, Process
+from .servers import START, _Private
+
+USER = 'postgres'
+"""The user whom Debian's package makes; the server refuses to run as root."""
+
+
+class PostgreSQL(_Private):
+    """A database server with one user, nova, who may do everything."""
+
+    name = 'postgresql'
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._programs = _programs()
+        self._password = a_secret()
+        self.url = f'postgresql+psycopg2://nova:{self._password}@127.0.0.1:{self.port}'
+        self._install()
+
+    def start(self) -> None:
+        options = {
+            'listen_addresses': '127.0.0.1',
+            'unix_socket_directories': str(self.directory),
+            'max_connections': '300',
+            'shared_buffers': '32MB',
+            # The data is worth nothing after a power cut: no waiting for the disk.
+            'fsync': 'off',
+            'full_page_writes': 'off',
+            'synchronous_commit': 'off',
+        }
+        command = [
+            *_as_its_user(),
+            str(self._programs / 'postgres'),
+            *('-D', str(self.directory / 'data'), '-p', str(self.port)),
+            *(word for name, value in options.items() for word in ('-c', f'{name}={value}')),
+        ]
+        self._process = Process(command, self.log, cwd=self.directory)
+        self._process.ready(self._accepts, START, 'PostgreSQL')
+
+    def stop(self) -> None:
+        """End it in an orderly way, without waiting for its clients; its data stays."""
+        self._signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End it as a crash would, which it mends when it is started; its data stays."""
+        self._signal(signal.SIGQUIT)
+
+    def freeze(self) -> None:
+        """Let it do nothing: connections stay, and nothing is answered."""
+        for process in self._all():
+            process.suspend()
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        for process in self._all():
+            process.resume()
+
+    def _all(self) -> list[psutil.Process]:
+        # Each connection has a process, which is in a session of its own.
+        assert self._process is not None
+        main = psutil.Process(self._process.pid)
+        return [main, *main.children()]
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.alive():
+            os.kill(self._process.pid, number)
+            self._process.wait(START)
+
+    def _install(self) -> None:
+        secret = self.directory / 'password'
+        secret.touch(0o600)
+        secret.write_text(self._password)
+        if os.geteuid() == 0:
+            for path in (self.directory, secret):
+                shutil.chown(path, USER, USER)
+        command = [
+            *_as_its_user(),
+            str(self._programs / 'initdb'),
+            *('-D', str(self.directory / 'data'), '-U', 'nova', '-A', 'scram-sha-256'),
+            *(f'--pwfile={secret}', '--encoding=UTF8', '--locale=C', '--no-sync'),
+        ]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=self.directory
+        )
+        if done.returncode:
+            raise Failed(f'{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}')
+
+    def _accepts(self) -> bool:
+        try:
+            psycopg2.connect(
+                host='127.0.0.1', port=self.port, user='nova', password=self._password,
+                dbname='postgres',
+            ).close()  # fmt: skip
+        except psycopg2.OperationalError:
+            return False
+        return True
+
+
+def dump(url: str) -> list[str]:
+    """What makes the tables of a database, as it is."""
+    command = [str(_programs() / 'pg_dump'), '--no-owner', '--inserts']
+    done = subprocess.run(command, env=_environment(url), capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f'{command} ended with {done.returncode}:\n{done.stderr}')
+    # What begins with a backslash is for psql.
+    lines = [each for each in done.stdout.splitlines() if not each.startswith(('--', '\\'))]
+    return ['\n'.join(lines)]
+
+
+def _environment(url: str) -> dict[str, str]:
+    """What tells the programs of PostgreSQL which database is meant."""
+    parsed = sa.make_url(url)
+    return {
+        **os.environ,
+        'PGHOST': str(parsed.host),
+        'PGPORT': str(parsed.port),
+        'PGUSER': str(parsed.username),
+        'PGPASSWORD': str(parsed.password),
+        'PGDATABASE': str(parsed.database),
+    }
+
+
+def _programs() -> Path:
+    """Where the newest version's are; Debian has a folder for each, in nobody's PATH."""
+
+    def find() -> list[Path]:
+        on_path = shutil.which('initdb', path=SEARCH)
+        there = sorted(Path('/usr/lib/postgresql').glob('*/bin/initdb'), key=_version)
+        return [Path(on_path).resolve().parent] if on_path else [each.parent for each in there]
+
+    if not find():
+        install('postgresql')
+    return find()[-1]
+
+
+def _version(path: Path) -> float:
+    return float(path.parts[-3])
+
+
+def _as_its_user() -> list[str]:
+    if os.geteuid() != 0:
+        return []
+    # Whoever changes the user loses the signal that Process has asked for.
+    user = ['setpriv', f'--reuid={USER}', f'--regid={USER}', '--clear-groups']
+    return [*user, '--pdeathsig', 'INT', '--']

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Child processes, free ports, and waiting with a deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+# A poll's pause: short against every wait here, long against the cost of asking.
+PAUSE = 0.05
+
+
+class Failed(Exception):
+    """Something that the tests need does not come up; the text says what to read."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(
+    predicate: Callable[[], bool], seconds: float, what: str, pause: float = PAUSE
+) -> None:
+    """Return when the predicate holds, raise Failed when the deadline passes first."""
+    deadline = time.monotonic() + seconds
+    while not predicate():
+        if time.monotonic() > deadline:
+            raise Failed(f'after {seconds} s still no {what}')
+        time.sleep(pause)
+
+
+class Process:
+    """A child in a session of its own, its output in a file.
+
+    A session of its own: Ctrl-C reaches only the tests, which stop their servers in
+    order, and kill() reaches the grandchildren too.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.command = list(command)
+        self.log = log
+        with log.open('ab') as output:
+            self._child = subprocess.Popen(
+                [*_dying_with_us(), *self.command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else dict(env),
+                cwd=cwd,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is also that of its session and process group."""
+        return self._child.pid
+
+    def alive(self) -> bool:
+        return self._child.poll() is None
+
+    def text(self) -> str:
+        return self.log.read_text(errors='replace')
+
+    def ready(self, predicate: Callable[[], bool], seconds: float, what: str) -> None:
+        """wait_until(), but a child that ends meanwhile fails at once, with its last words."""
+        wait_until(lambda: not self.alive() or predicate(), seconds, what)
+        if not self.alive():
+            last = '\n'.join(self.text().splitlines()[-25:])
+            raise Failed(f'{self.command[0]} ended with {self._child.returncode}:\n{last}')
+
+    def wait(self, seconds: float) -> int:
+        """Its exit status; Failed when it does not end in time."""
+        try:
+            return self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Failed(f'{self.command[0]} does not end within {seconds} s') from None
+
+    def stop(self, seconds: float = 30) -> int:
+        """SIGTERM and its exit status; killed and Failed when it does not end in time."""
+        if self.alive():
+            self._child.send_signal(signal.SIGTERM)
+        try:
+            return self.wait(seconds)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group, as a crash would; nothing when all have ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._child.wait()
+
+
+def _dying_with_us() -> list[str]:
+    """A prefix that ends the child when the tests themselves are killed (util-linux)."""
+    setpriv = shutil.which('setpriv')
+    return [setpriv, '--pdeathsig', 'TERM', '--'] if setpriv else []

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nova-compute writes of NUMA cells and PCI devices into compute_nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tests.lab.descriptions import VERSIONS
+from tests.lab.wire import primitive
+
+Primitive = dict[str, Any]
+
+
+def an_object(name: str, version: str | None = None, **data: Any) -> Primitive:
+    return {**primitive(name, version or VERSIONS[name], **data), 'nova_object.changes': []}
+
+
+def a_numa_cell(
+    number: int,
+    cores: int = 4,
+    threads: int = 2,
+    memory: int = 16384,
+    pinned: Iterable[int] = (),
+    **fields: Any,
+) -> Primitive:
+    """A cell all of whose CPUs can be pinned, those of a core numbered one after the other,
+    with all of its memory (MiB) in pages of 4 KiB."""
+    first = number * cores * threads
+    cpus = list(range(first, first + cores * threads))
+    small = an_object('NUMAPagesTopology', size_kb=4, total=memory * 256, used=0, reserved=0)
+    usual = {
+        'id': number, 'cpuset': [], 'pcpuset': cpus, 'memory': memory, 'memory_usage': 0,
+        'cpu_usage': 0, 'pinned_cpus': list(pinned), 'socket': number // 2, 'mempages': [small],
+        'siblings': [cpus[core : core + threads] for core in range(0, len(cpus), threads)],
+    }  # fmt: skip
+    return an_object('NUMACell', **{**usual, **fields})
+
+
+def a_numa_topology(*cells: Primitive, version: str | None = None) -> str:
+    return json.dumps(an_object('NUMATopology', version, cells=list(cells)))
+
+
+def some_devices(count: int, numa_node: int | None, **tags: str) -> str:
+    """The text of ``pci_stats`` of a host with so many free devices, near a host cell."""
+    pool = an_object(
+        'PciDevicePool', product_id='10fb', vendor_id='8086', numa_node=numa_node, count=count,
+        tags={'dev_type': 'type-PCI', **tags},
+    )  # fmt: skip
+    return json.dumps(an_object('PciDevicePoolList', objects=[pool]))

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private RabbitMQ and MariaDB on loopback ports, or the ones that the caller names.
+
+Each server can be stopped, killed and started again on the same port, with its data.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+import pymysql
+import pytest
+import sqlalchemy as sa
+
+from .binaries import program
+from .certificates import Identity
+from .hidden import a_secret
+from .processes import Failed, Process, free_port, wait_until
+
+AMQP_VARIABLE = 'NOVASCHED_TEST_AMQP_URL'
+DATABASE_VARIABLE = 'NOVASCHED_TEST_DB_URL'
+
+START = 60.0
+
+
+class Server(Protocol):
+    """What a test may do to a server: start, stop, kill and start it again."""
+
+    @property
+    def url(self) -> str:
+        """How clients find it."""
+
+    def start(self) -> None:
+        """Start it, on the port that it had; returns when it serves."""
+
+    def stop(self) -> None:
+        """End it in an orderly way; its data stays."""
+
+    def kill(self) -> None:
+        """End it as a crash would; its data stays."""
+
+    def close(self) -> None:
+        """End it and forget its data."""
+
+
+class _Private:
+    """A server of our own: one process, one port, one directory."""
+
+    name = ''
+
+    def __init__(self) -> None:
+        # Not below pytest's own directories: a Unix socket's path has 107 bytes at most.
+        self.directory = Path(tempfile.mkdtemp(prefix=f'novasched-{self.name}-'))
+        self.log = self.directory / 'output.log'
+        self.port = free_port()
+        self._process: Process | None = None
+
+    def stop(self) -> None:
+        """End it in an orderly way; its data stays."""
+        if self._process is not None:
+            self._process.stop(START)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    def freeze(self) -> None:
+        """Let it do nothing: connections stay, and nothing is answered."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it and forget its data: nothing of it is worth an orderly end."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class RabbitMQ(_Private):
+    """A broker with one user, and an epmd that ends with it.
+
+    With an identity, which may be another one at the next start, it also speaks TLS on a
+    port of its own, with clients that have a certificate.
+    """
+
+    name = 'rabbitmq'
+
+    def __init__(self, identity: Identity | None = None) -> None:
+        super().__init__()
+        self.identity = identity
+        self._tls_port = free_port()
+        self._password = a_secret()
+        at = f'rabbit://nova:{self._password}@127.0.0.1'
+        self.url, self.tls_url = f'{at}:{self.port}/', f'{at}:{self._tls_port}/'
+        self._command = program('rabbitmq-server', 'rabbitmq-server')
+        self._epmd_command = program('erlang-base', 'epmd')
+        self._epmd_port, self._dist_port = free_port(), free_port()
+        self._epmd: Process | None = None
+        (self.directory / 'plugins').write_text('[].\n')
+
+    def start(self) -> None:
+        """Start epmd and the broker; returns when AMQP is spoken."""
+        self._configure()
+        env = self._environment()
+        # Ours, in the foreground: the one that Erlang starts would outlive the tests.
+        self._epmd = Process(
+            [self._epmd_command, '-port', str(self._epmd_port), '-address', '127.0.0.1'],
+            self.directory / 'epmd.log',
+            env=env,
+        )
+        self._epmd.ready(lambda: _listens(self._epmd_port), START, 'epmd')
+        self._process = Process([self._command], self.log, env=env, cwd=self.directory)
+        self._process.ready(lambda: _speaks_amqp(self.port), START, 'RabbitMQ')
+
+    def stop(self) -> None:
+        """End the broker in an orderly way; its data stays."""
+        super().stop()
+        self._end_epmd()
+
+    def kill(self) -> None:
+        super().kill()
+        self._end_epmd()
+
+    def control(self, *arguments: str) -> None:
+        """rabbitmqctl."""
+        command = [program('rabbitmq-server', 'rabbitmqctl'), *arguments]
+        done = subprocess.run(command, env=self._environment(), capture_output=True, text=True)
+        if done.returncode:
+            raise Failed(f'{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}')
+
+    def _end_epmd(self) -> None:
+        if self._epmd is not None:
+            self._epmd.kill()
+
+    def _configure(self) -> None:
+        options = {
+            'listeners.tcp.local': f'127.0.0.1:{self.port}',
+            'default_user': 'nova',
+            'default_pass': self._password,
+            'log.console': 'true',
+            'log.console.level': 'warning',
+            'vm_memory_high_watermark.absolute': '512MiB',
+            'disk_free_limit.absolute': '1MB',
+        }
+        if self.identity:
+            options |= {
+                'listeners.ssl.local': f'127.0.0.1:{self._tls_port}',
+                'ssl_options.cacertfile': str(self.identity.authority),
+                'ssl_options.certfile': str(self.identity.certificate),
+                'ssl_options.keyfile': str(self.identity.key),
+                'ssl_options.verify': 'verify_peer',
+                'ssl_options.fail_if_no_peer_cert': 'true',
+            }
+        path = self.directory / 'rabbitmq.conf'
+        path.touch(0o600)
+        path.write_text(''.join(f'{name} = {value}\n' for name, value in options.items()))
+
+    def _environment(self) -> dict[str, str]:
+        base = self.directory
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(('RABBITMQ_', 'ERL_'))}
+        return {
+            **kept,
+            # Erlang's cookie is made in HOME.
+            'HOME': str(base),
+            'ERL_EPMD_PORT': str(self._epmd_port),
+            'ERL_EPMD_ADDRESS': '127.0.0.1',
+            'ERL_CRASH_DUMP': '/dev/null',
+            # Without the node's host name every lookup is local.
+            'RABBITMQ_NODENAME': f'novasched{self.port}@localhost',
+            'RABBITMQ_NODE_PORT': str(self.port),
+            'RABBITMQ_NODE_IP_ADDRESS': '127.0.0.1',
+            'RABBITMQ_DIST_PORT': str(self._dist_port),
+            'RABBITMQ_BASE': str(base),
+            'RABBITMQ_MNESIA_BASE': str(base / 'mnesia'),
+            'RABBITMQ_LOG_BASE': str(base / 'log'),
+            'RABBITMQ_LOGS': '-',
+            'RABBITMQ_PID_FILE': str(base / 'pid'),
+            'RABBITMQ_ENABLED_PLUGINS_FILE': str(base / 'plugins'),
+            'RABBITMQ_CONFIG_FILE': str(base / 'rabbitmq.conf'),
+            'RABBITMQ_ADVANCED_CONFIG_FILE': str(base / 'advanced.config'),
+            'RABBITMQ_GENERATED_CONFIG_DIR': str(base / 'config'),
+            'RABBITMQ_CONF_ENV_FILE': str(base / 'rabbitmq-env.conf'),
+            'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS': (
+                '-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +S 2:2'
+            ),
+        }
+
+
+class MariaDB(_Private):
+    """A database server with one user, nova, who may do everything.
+
+    With an identity, which may be another one at the next start, it also speaks TLS.
+    """
+
+    name = 'mariadb'
+
+    def __init__(self, identity: Identity | None = None) -> None:
+        super().__init__()
+        self.identity = identity
+        self._command = program('mariadb-server', 'mariadbd', 'mysqld')
+        install = program('mariadb-server', 'mariadb-install-db', 'mysql_install_db')
+        self._password = a_secret()
+        self.url = f'mysql+pymysql://nova:{self._password}@127.0.0.1:{self.port}'
+        # At its start a server removes the temporary tables that it finds, another's too.
+        self._temporary = self.directory / 'tmp'
+        self._temporary.mkdir()
+        self._install(install)
+
+    def start(self) -> None:
+        """Start the server; returns when a connection is accepted."""
+        command = [
+            self._command,
+            '--no-defaults',
+            *self._user(),
+            f'--datadir={self.directory / "data"}',
+            f'--tmpdir={self._temporary}',
+            f'--socket={self.directory / "socket"}',
+            f'--pid-file={self.directory / "pid"}',
+            f'--init-file={self.directory / "init.sql"}',
+            f'--port={self.port}',
+            '--bind-address=127.0.0.1',
+            '--skip-name-resolve',
+            '--skip-log-bin',
+            # The data is worth nothing after a power cut: no waiting for the disk.
+            '--innodb-flush-log-at-trx-commit=0',
+            '--innodb-doublewrite=0',
+            '--innodb-flush-method=nosync',
+            '--innodb-buffer-pool-size=128M',
+            '--innodb-log-file-size=64M',
+            '--performance-schema=OFF',
+            '--max-connections=500',
+            '--character-set-server=utf8mb3',
+        ]
+        if self.identity:
+            command += [
+                f'--ssl-ca={self.identity.authority}',
+                f'--ssl-cert={self.identity.certificate}',
+                f'--ssl-key={self.identity.key}',
+            ]
+        self._process = Process(command, self.log, cwd=self.directory)
+        self._process.ready(self._accepts, START, 'MariaDB')
+
+    def _install(self, command: str) -> None:
+        # SQL at each start, read by the server itself: no password on a command line, and
+        # nobody but nova may enter.
+        sql = self.directory / 'init.sql'
+        sql.touch(0o600)
+        sql.write_text(
+            f"CREATE OR REPLACE USER nova@'%' IDENTIFIED BY '{self._password}';\n"
+            "GRANT ALL PRIVILEGES ON *.* TO nova@'%' WITH GRANT OPTION;\n"
+            "DELETE FROM mysql.global_priv WHERE User NOT IN ('nova', 'mariadb.sys');\n"
+            'FLUSH PRIVILEGES;\n'
+        )
+        done = subprocess.run(
+            [
+                command,
+                '--no-defaults',
+                *self._user(),
+                f'--datadir={self.directory / "data"}',
+                f'--tmpdir={self._temporary}',
+                '--auth-root-authentication-method=normal',
+                '--skip-test-db',
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise Failed(f'{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}')
+
+    def _accepts(self) -> bool:
+        try:
+            pymysql.connect(
+                host='127.0.0.1', port=self.port, user='nova', password=self._password
+            ).close()
+        except pymysql.err.OperationalError:
+            return False
+        return True
+
+    @staticmethod
+    def _user() -> list[str]:
+        # As root the server wants to be told that this is meant.
+        return ['--user=root'] if os.geteuid() == 0 else []
+
+
+class Memcached(_Private):
+    """A memcached, whose data does not outlive it."""
+
+    name = 'memcached'
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._command = program('memcached', 'memcached')
+        self.url = f'127.0.0.1:{self.port}'
+
+    def start(self) -> None:
+        """Start the server; returns when a connection is accepted."""
+        # As root the server wants to be told that this is meant.
+        user = ['-u', 'root'] if os.geteuid() == 0 else []
+        command = [self._command, *user, '-l', '127.0.0.1', '-p', str(self.port), '-m', '16']
+        self._process = Process(command, self.log, cwd=self.directory)
+        self._process.ready(lambda: _listens(self.port), START, 'memcached')
+
+
+class Named:
+    """A server that the caller runs and names by URL: used, never stopped."""
+
+    def __init__(self, url: str, scheme: str, default_port: int) -> None:
+        parts = urlsplit(url)
+        # Only the driver's own name for the scheme is understood everywhere.
+        self.url = urlunsplit(parts._replace(scheme=scheme))
+        self._address = (parts.hostname or '127.0.0.1', parts.port or default_port)
+
+    def start(self) -> None:
+        """It runs already; wait only until its port answers."""
+        host, port = self._address
+        wait_until(lambda: _listens(port, host), START, f'server at {host}:{port}')
+
+    def stop(self) -> None:
+        """Not ours to stop: a test that needs that cannot run against it."""
+        pytest.fail('this test stops its servers; it needs private ones')
+
+    def kill(self) -> None:
+        self.stop()
+
+    def close(self) -> None:
+        """Leave it as it is."""
+
+
+def rabbitmq() -> Server:
+    url = os.environ.get(AMQP_VARIABLE)
+    return _started(Named(url, 'rabbit', 5672) if url else RabbitMQ())
+
+
+def mariadb() -> Server:
+    url = os.environ.get(DATABASE_VARIABLE)
+    return _started(Named(url.rstrip('/'), 'mysql+pymysql', 3306) if url else MariaDB())
+
+
+def _started(server: Server) -> Server:
+    try:
+        server.start()
+    except BaseException:
+        server.close()
+        raise
+    return server
+
+
+def create_database(server_url: str, name: str) -> str:
+    if is_postgresql(server_url):
+        _execute(f'{server_url}/postgres', f'CREATE DATABASE "{name}"')
+    else:
+        _execute(server_url, f'CREATE DATABASE `{name}` CHARACTER SET utf8mb3')
+    return f'{server_url}/{name}'
+
+
+def drop_database(server_url: str, name: str) -> None:
+    if is_postgresql(server_url):
+        _execute(f'{server_url}/postgres', f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+    else:
+        _execute(server_url, f'DROP DATABASE IF EXISTS `{name}`')
+
+
+def is_postgresql(url: str) -> bool:
+    return url.startswith('postgresql')
+
+
+def _execute(server_url: str, statement: str) -> None:
+    engine = sa.create_engine(server_url, isolation_level='AUTOCOMMIT')
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql(statement)
+    finally:
+        engine.dispose()
+
+
+def _listens(port: int, host: str = '127.0.0.1') -> bool:
+    try:
+        socket.create_connection((host, port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _speaks_amqp(port: int) -> bool:
+    """Whether the protocol header is answered: the port alone opens too early."""
+    try:
+        with socket.create_connection(('127.0.0.1', port), 1) as connection:
+            connection.settimeout(5)
+            connection.sendall(b'AMQP\x00\x00\x09\x01')
+            return connection.recv(1) == b'\x01'
+    except OSError:
+        return False

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulations over hosts and providers in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from novasched.conf.settings import Settings
+from novasched.placement.client import CandidatesWithSummaries
+from novasched.placement.query import Query
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
+from novasched.scheduler.filters.num_instances import NumInstancesFilter
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.candidate import Candidate, Inventory, ProviderSummary
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.weighers.ram import RAMWeigher
+from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
+from tests.lab.ports import CountingPlacement
+
+
+def a_full_candidate(amounts: Mapping[str, Mapping[str, int]]) -> Candidate:
+    """A candidate that takes this: provider UUID to resource class to amount."""
+    return Candidate(
+        {rp: msgspec.Raw(json.dumps({'resources': each}).encode()) for rp, each in amounts.items()}
+    )
+
+
+class Asked:
+    """A Placement that offers a MEMORY_MB of each host that has it, and counts questions."""
+
+    def __init__(self, room: Mapping[str, int], amount: int = 512) -> None:
+        self.room, self.amount = room, amount
+        self.strings: list[str] = []
+
+    def __call__(self, what: Query) -> CandidatesWithSummaries:
+        self.strings.append(what.string)
+        fit = [rp for rp, left in self.room.items() if left >= self.amount]
+        return CandidatesWithSummaries(
+            [a_full_candidate({rp: {'MEMORY_MB': self.amount}}) for rp in fit],
+            {
+                rp: ProviderSummary({'MEMORY_MB': Inventory(left, 0)})
+                for rp, left in self.room.items()
+            },
+        )
+
+
+def a_simulator(
+    hosts: Sequence[Host], ask: Asked | None = None, seed: int = 1, **settings: Any
+) -> Simulator:
+    """A simulator of the filter scheduler over hosts that have the memory that they say."""
+    values = Settings(**settings)
+    nobody = CountingPlacement({})
+    filters = [NumInstancesFilter(values), ServerGroupAntiAffinityFilter(values)]
+    weighers = [RAMWeigher(values)]
+    real = FilterScheduler(Parts(values, [], nobody, MemoryHosts(hosts), filters, weighers))
+    room = ask or Asked({host.uuid: host.free_ram_mb for host in hosts})
+    return Simulator(real, SimulatedPlacement(room, values), seed, moment=0.0)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests of which notifications are compared: those that nova's conductor was recorded to
+make, and variations of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
+from tests.lab.wire import CALLS, MADE, primitive
+
+from .hidden import a_secret
+from .nova_cloud import NovaCloud
+
+Arguments = dict[str, Any]
+DATA = 'nova_object.data'
+HOSTS = ('e2e-cmp1', 'e2e-cmp2', 'e2e-cmp3', 'e2e-cmp4')
+"""The names that the recorded requests know."""
+FILTERS = (
+    'ComputeFilter', 'ComputeCapabilitiesFilter', 'NUMATopologyFilter', 'PciPassthroughFilter',
+    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter',
+)  # fmt: skip
+TOKEN = a_secret()
+
+
+def furnish(cloud: NovaCloud) -> None:
+    """Four hosts in one cell, ranked by their memory."""
+    cloud.reset()
+    columns = {
+        'hypervisor_type': 'fake',
+        'numa_topology': a_numa_topology(
+            a_numa_cell(0, cpuset=[16, 17]), a_numa_cell(1, cpuset=[18, 19])
+        ),
+        'pci_stats': some_devices(4, 1),
+    }
+    for number, name in enumerate(HOSTS, 1):
+        traits = ('CUSTOM_E2E',) if number < 3 else ()
+        cloud.add_host(name, ram_mb=65536 * number, pcpus=16, columns=columns, traits=traits)
+    cloud.add_aggregate('e2e-az', HOSTS[:2], zone='e2e-az')
+    cloud.add_aggregate('e2e-ssd', HOSTS[2:], metadata={'e2e_ssd': 'true'})
+
+
+def cases(uuid: str, connection: str) -> dict[str, Arguments]:
+    """Arguments of select_destinations by what they are about; moves stay in a cell, of
+    which the UUID and the database are given: nova opens the one that it is sent."""
+    found = {name: copy.deepcopy(body['args']) for name, body in CALLS.items()}
+    for arguments in found.values():
+        wanted = arguments['spec_obj'][DATA].get('requested_destination')
+        if wanted and wanted[DATA].get('cell'):
+            wanted[DATA]['cell'][DATA].update(uuid=uuid, database_connection=connection)
+    return {**found, **_varied()}
+
+
+def changed(base: str, fields: Mapping[str, Any], **arguments: Any) -> Arguments:
+    """A recorded request with other fields, and other arguments."""
+    whole: Arguments = copy.deepcopy(CALLS[base]['args'])
+    whole['spec_obj'][DATA].update(copy.deepcopy(dict(fields)))
+    return {**whole, **arguments}
+
+
+def _varied() -> dict[str, Arguments]:
+    every = MADE['everything']['spec_obj'][DATA]
+    host, other = HOSTS[2], HOSTS[1]
+    group = CALLS['anti-affinity group']['args']['spec_obj'][DATA]['instance_group']
+    return {
+        'image properties': changed('boot', {'image': _image(
+            hw_architecture='x86_64', hw_vif_multiqueue_enabled=True, img_hv_type='kvm',
+            traits_required=['CUSTOM_E2E'], hw_numa_mem=[512, 512], os_distro='debian',
+            hw_ephemeral_encryption_secret_uuid=every['instance_uuid'],
+        )}),
+        'volume': changed('boot', {'image': _volume(), 'is_bfv': True}),
+        'pinned': changed('boot', pinned(None)),
+        'pinned, three at once': changed('boot of three', pinned(None)),
+        'pinned beside emulator threads': changed('boot', pinned('isolate')),
+        'shared cells with huge pages': changed('boot', _shared()),
+        'one cell': changed('boot of three', _shared(1)),
+        'devices': changed('boot', {'pci_requests': _devices()}),
+        'devices, three at once': changed('boot of three', {'pci_requests': _devices()}),
+        'devices and cells': changed('boot', {'pci_requests': _devices(), **pinned(None)}),
+        'requested node': changed('boot', {'requested_destination': _destination(node=host)}),
+        'requested host and node': changed(
+            'boot', {'requested_destination': _destination(host=host, node=host)}),
+        'requested host in a zone': changed(
+            'zone', {'requested_destination': _destination(host=other, node=None)}),
+        'forbidden aggregates': changed('boot', {'requested_destination': _destination(
+            forbidden_aggregates=[every['instance_uuid']])}),
+        'forced hosts': changed('boot', {'force_hosts': [host, other]}),
+        'forced nodes': changed('boot', {'force_nodes': [other]}),
+        'ignored hosts': changed('boot', {'ignore_hosts': [HOSTS[3], 'unknown']}),
+        'no hosts ignored': changed('boot', {'ignore_hosts': [], 'force_hosts': []}),
+        'tried before': changed('boot', {'retry': _retry()}),
+        'hints': changed('boot', {'scheduler_hints': {'query': ['["=","$host","x"]'], 'a': ['1', '2']}}),
+        'security groups': changed('boot', {'security_groups': every['security_groups']}),
+        'a flavor of projects': changed('boot', {'flavor': a_flavor(
+            projects=['p1', 'p2'], description='a size', extra_specs={'hw_rng:allowed': 'true'})}),
+        'nothing claimed': changed('boot of three', {}, instance_uuids=None),
+        'dicts for an answer': changed('boot of three', {}, return_objects=False),
+        'a server of three': changed('boot of three', {}, instance_uuids=[every['instance_uuid']]),
+        'too much': changed('boot', {'flavor': a_flavor(memory_mb=2**30)}),
+        'all are filtered': changed('boot', {'flavor': a_flavor(
+            extra_specs={'capabilities:hypervisor_type': 'none'})}),
+        'some of five are filtered': anti_affine(5),
+        '4.0': _dicts({}),
+        '4.0 with all': _dicts({
+            'ignore_hosts': [HOSTS[3]], 'retry': {'num_attempts': 2, 'hosts': [['h7', 'n7'], ['h8', 'n8']]},
+            'scheduler_hints': {'same': 'a', 'others': ['b', 'c']},
+        }),
+        '4.0 in a group': _dicts({'instance_group': group}),
+    }  # fmt: skip
+
+
+def a_flavor(**fields: Any) -> Arguments:
+    flavor: Arguments = copy.deepcopy(CALLS['boot']['args']['spec_obj'][DATA]['flavor'])
+    flavor[DATA].update(fields)
+    return flavor
+
+
+def _image(**properties: Any) -> Arguments:
+    image: Arguments = copy.deepcopy(MADE['everything']['spec_obj'][DATA]['image'])
+    image[DATA]['properties'][DATA] = properties
+    return image
+
+
+def _volume() -> Arguments:
+    image = _image()
+    for name in ('id', 'name', 'status', 'protected', 'checksum', 'owner'):
+        del image[DATA][name]
+    return image
+
+
+def _cells(cells: Sequence[Arguments], threads: str | None = None) -> Arguments:
+    return primitive('InstanceNUMATopology', '1.3', cells=cells, emulator_threads_policy=threads)
+
+
+def pinned(threads: str | None) -> Arguments:
+    """Two cells of two dedicated CPUs."""
+    specs = {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '2'}
+    if threads:
+        specs['hw:emulator_threads_policy'] = threads
+    cells = [
+        primitive(
+            'InstanceNUMACell', '1.6', id=number, memory=512, pagesize=None, cpuset=[],
+            pcpuset=cpus, cpuset_reserved=None, cpu_pinning_raw=None, cpu_policy='dedicated',
+            cpu_thread_policy='prefer',
+        )
+        for number, cpus in enumerate(([0, 1], [2, 3]))
+    ]  # fmt: skip
+    flavor = a_flavor(vcpus=4, extra_specs=specs)
+    return {'numa_topology': _cells(cells, threads), 'flavor': flavor}
+
+
+def _shared(count: int = 2) -> Arguments:
+    cells = [
+        primitive(
+            'InstanceNUMACell', '1.6', id=number, memory=512, pagesize=-1, cpuset=[number],
+            pcpuset=[], cpuset_reserved=None, cpu_pinning_raw=None, cpu_policy=None,
+            cpu_thread_policy=None,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    specs = {'hw:numa_nodes': str(count), 'hw:mem_page_size': 'small'}
+    return {'numa_topology': _cells(cells), 'flavor': a_flavor(vcpus=count, extra_specs=specs)}
+
+
+def _devices() -> Arguments:
+    requests: Arguments = copy.deepcopy(MADE['everything']['spec_obj'][DATA]['pci_requests'])
+    spec = [{'vendor_id': '8086', 'product_id': '10fb'}]
+    requests[DATA]['requests'][0][DATA].update(count=1, spec=spec, numa_policy='preferred')
+    del requests[DATA]['instance_uuid']
+    requests['nova_object.changes'] = ['requests']
+    return requests
+
+
+def _destination(**fields: Any) -> Arguments:
+    return primitive('Destination', '1.4', **fields)
+
+
+def anti_affine(count: int) -> Arguments:
+    """So many servers, none with another."""
+    uuids = [f'{number}7b1d2ba-8d2b-4b1c-9f43-7e1d9a64d1c1' for number in range(count)]
+    group: Arguments = copy.deepcopy(
+        CALLS['anti-affinity group']['args']['spec_obj'][DATA]['instance_group']
+    )
+    group[DATA].update(members=uuids, hosts=[])
+    fields = {'instance_group': group, 'num_instances': count, 'instance_uuid': uuids[0]}
+    return changed('anti-affinity group', fields, instance_uuids=uuids)
+
+
+def _retry() -> Arguments:
+    nodes = [
+        primitive('ComputeNode', '1.19', host=f'h{n}', hypervisor_hostname=f'n{n}') for n in (7, 8)
+    ]
+    tried = primitive('ComputeNodeList', '1.17', objects=nodes)
+    return primitive('SchedulerRetries', '1.1', num_attempts=2, hosts=tried)
+
+
+def _dicts(filters: Mapping[str, Any]) -> Arguments:
+    """The two dicts of 4.0, with objects in them where later releases leave these."""
+    dicts: Arguments = copy.deepcopy(MADE['held back to 4.0'])
+    spec = dicts['request_spec']
+    spec['image']['properties'] = {'hw_architecture': 'x86_64'}
+    spec['instance_type'] = a_flavor()
+    spec['instance_properties'] |= {
+        'numa_topology': None, 'pci_requests': None, 'availability_zone': 'e2e-az',
+    }  # fmt: skip
+    return {'request_spec': spec, 'filter_properties': dict(filters)}

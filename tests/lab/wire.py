@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages for tests.
+
+``messages/recorded.jsonl`` are bodies of AMQP messages between the services of nova
+34.0.0, one for each kind of operation; ``messages/made.jsonl`` are arguments of calls
+that the same release's classes made, for what no recorded message holds. Each line is
+an object whose ``case`` names it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from oslo_context.context import RequestContext
+
+from novasched.rpc.serializer import Serializer
+
+MESSAGES = Path(__file__).parent / 'messages'
+
+
+def _load(name: str) -> dict[str, dict[str, Any]]:
+    lines = (MESSAGES / name).read_text().splitlines()
+    return {row.pop('case'): row for row in map(json.loads, lines)}
+
+
+RECORDED = {case: row['body'] for case, row in _load('recorded.jsonl').items()}
+CALLS = {
+    case: body for case, body in RECORDED.items() if body.get('method') == 'select_destinations'
+}
+REPLIES = {case: body['result'] for case, body in RECORDED.items() if 'result' in body}
+CASTS = {case: body for case, body in RECORDED.items() if case == body.get('method')}
+MADE = _load('made.jsonl')
+
+CONTEXT = RequestContext(user_id='caller', project_id='callers', overwrite=False)
+
+
+def context_of(body: dict[str, Any]) -> dict[str, Any]:
+    prefix = '_context_'
+    return {
+        key.removeprefix(prefix): value for key, value in body.items() if key.startswith(prefix)
+    }
+
+
+def decoded(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: Serializer().deserialize_entity(CONTEXT, value) for name, value in arguments.items()
+    }
+
+
+def primitive(name: str, version: str, **data: Any) -> dict[str, Any]:
+    return {
+        'nova_object.name': name,
+        'nova_object.namespace': 'nova',
+        'nova_object.version': version,
+        'nova_object.data': data,
+    }
+
+
+FLAVOR = primitive(
+    'Flavor', '1.2', vcpus=2, memory_mb=512, root_gb=1, ephemeral_gb=0, swap=0, extra_specs={}
+)
+
+
+def a_spec(version: str = '1.15', **data: Any) -> dict[str, Any]:
+    """A RequestSpec with a flavor, and with what is said."""
+    return primitive('RequestSpec', version, **{'flavor': FLAVOR, **data})
+
+
+def without_order(value: Any) -> Any:
+    """A primitive with its lists of changed fields, which are sets, sorted."""
+    if isinstance(value, dict):
+        return {
+            key: sorted(each) if key == 'nova_object.changes' else without_order(each)
+            for key, each in value.items()
+        }
+    return [without_order(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that name instances, decided on those alone and on all that there are."""
+
+from __future__ import annotations
+
+import tempfile
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from novasched.conf.settings import Settings
+from novasched.plugins import loading
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.plugin import name_of
+from novasched.tools.sandbox import databases as tables
+from tests.lab.builders import a_group, a_request, a_uuid
+from tests.lab.nova_databases import NovaDatabases
+from tests.lab.ports import CountingPlacement
+
+CELLS = {'cell1': ('h0', 'h1', 'h2'), 'cell2': ('h3', 'h4')}
+HOSTS = sorted(host for hosts in CELLS.values() for host in hosts)
+UUIDS = [f'i{number}' for number in range(8)]
+NEW = ('n0', 'n1', 'n2')
+FILTERS = (
+    'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'SameHostFilter', 'DifferentHostFilter',
+)  # fmt: skip
+
+_some = st.lists(st.sampled_from([*UUIDS, *NEW, 'stranger']), max_size=5)
+_host = st.sampled_from(HOSTS)
+ROWS = st.dictionaries(st.sampled_from([*UUIDS, 'n0']), st.tuples(st.none() | _host, st.booleans()))
+POLICY = st.sampled_from(
+    [None, 'anti-affinity', 'affinity', 'soft-affinity', 'soft-anti-affinity', 'unheard of']
+)
+RULES = st.sampled_from([{}, {'max_server_per_host': '2'}, {'max_server_per_host': 'two'}])
+HINTS = st.fixed_dictionaries(
+    {}, optional={'same_host': _some, 'different_host': _some, 'other': _some}
+)
+REQUEST = st.fixed_dictionaries(
+    {
+        'policy': POLICY, 'rules': RULES, 'members': _some, 'hosts': st.lists(_host, max_size=2),
+        'hints': HINTS, 'count': st.integers(1, 3), 'forced': st.booleans(),
+    }
+)  # fmt: skip
+PENDING = st.dictionaries(st.sampled_from([*UUIDS, 'p']), _host, max_size=3)
+
+
+class Whole:
+    """Hosts that always come with all instances, as a scheduler reads them that knows nothing
+    of the request."""
+
+    def __init__(self, reader):
+        self._reader = reader
+        self.prepare = reader.prepare
+        self.aimed = reader.aimed
+
+    def read(self, uuids, request, instances, images=False, named=()):
+        return self._reader.read(uuids, request, True, images)
+
+
+@pytest.fixture(scope='module')
+def cloud():
+    with tempfile.TemporaryDirectory() as directory:
+        made = NovaDatabases(lambda name: f'sqlite:///{directory}/{name}')
+        for cell, hosts in CELLS.items():
+            for host in hosts:
+                made.add_host(host, cell)
+        yield made
+        made.close()
+
+
+def _write(cloud, rows):
+    """Put the instances on their hosts; the second of each says that the row is deleted."""
+    for cell, hosts in CELLS.items():
+        with cloud.engines[cell].begin() as connection:
+            connection.execute(sa.delete(tables.instances))
+            for uuid, (host, deleted) in rows.items():
+                if host in hosts or (host is None and cell == 'cell1'):
+                    values = {'uuid': uuid, 'host': host, 'deleted': int(deleted)}
+                    connection.execute(sa.insert(tables.instances).values(values))
+
+
+def _request(wanted):
+    group = None
+    if wanted['policy']:
+        hosts = frozenset(wanted['hosts'])
+        members = wanted['members']
+        group = a_group(wanted['policy'], members, rules=wanted['rules'], hosts=hosts)
+    uuids = NEW[: wanted['count']]
+    forced = {'force_hosts': ('h0',)} if wanted['forced'] else {}
+    return a_request(
+        instance_uuids=uuids, instance_uuid=uuids[0], hints=wanted['hints'], group=group, **forced
+    )
+
+
+def _decided(hosts, wanted, pending):
+    """The hosts that were chosen, in their order, or why there is none; and all verdicts."""
+    values = Settings(enabled_filters=FILTERS)
+    pending_claims = PendingClaims(values)
+    host_snapshot = hosts.read(None, a_request(), False).hosts
+    for uuid, host in pending.items():
+        pending_claims.add(host_snapshot[a_uuid(host)], a_request(instance_uuids=(uuid,)), None, {})
+    slots = CountingPlacement(dict.fromkeys(map(a_uuid, HOSTS), 9))
+    verdicts: list[object] = []
+    filters = loading.filters(values)
+    for each in filters:
+        each.reject = _heard(each, verdicts)
+    parts = Parts(values, [], slots, hosts, filters, loading.weighers(values), pending_claims)
+    decision = FilterScheduler(parts).decide(_request(wanted), seed=1)
+    if decision.refusal is not None:
+        return decision.refusal, verdicts
+    return [[each.service_host for each in row] for row in decision.selections], verdicts
+
+
+def _heard(each, verdicts):
+    ask = each.reject
+
+    def reject(host, request):
+        reason = ask(host, request)
+        verdicts.append((name_of(each), host.host, reason))
+        return reason
+
+    return reject
+
+
+@given(rows=ROWS, wanted=REQUEST, pending=PENDING)
+@example(
+    rows={'n0': ('h0', False), 'i0': ('h0', False)},
+    wanted={
+        'policy': 'anti-affinity', 'rules': {}, 'members': ['i0'], 'hosts': [], 'hints': {},
+        'count': 1, 'forced': False,
+    },
+    pending={},
+)  # fmt: skip
+@settings(deadline=None)
+def test_named_instances_are_all_that_counts(cloud, rows, wanted, pending):
+    """Hosts, verdicts and reasons are those of a scheduler that reads every instance."""
+    _write(cloud, rows)
+    reader = cloud.reader()
+    try:
+        assert _decided(reader, wanted, pending) == _decided(Whole(reader), wanted, pending)
+    finally:
+        reader.close()

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests at the same time, on hosts that do not report what has been placed on them."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Lock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.cycle import Cycle
+from novasched.scheduler.decision import DecisionTrace
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.numa import (
+    DEDICATED,
+    GuestCell,
+    GuestTopology,
+    HostCell,
+    HostTopology,
+)
+from novasched.scheduler.numa.fit import consume_cells, fit
+from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.pipeline import Pipeline
+from novasched.scheduler.weights import no_clock
+from tests.lab.builders import a_host, a_request, a_uuid
+from tests.lab.ports import CountingPlacement
+
+CPUS, CELLS, PINNED, THREADS = 4, 2, 2, 8
+ROOM = CPUS * CELLS // PINNED
+"""So many servers fit on a host."""
+
+TOPOLOGY = HostTopology(
+    tuple(
+        HostCell(i, frozenset(cpus), 4096, frozenset(cpus))
+        for i, cpus in enumerate([range(CPUS), range(CPUS, 2 * CPUS)])
+    )
+)
+GUEST = GuestTopology(
+    (GuestCell(0, frozenset(), 512, frozenset(range(PINNED)), cpu_policy=DEDICATED),)
+)
+
+
+class SharedPlacement(CountingPlacement):
+    """May be used by several threads, as the real one."""
+
+    def __init__(self, slots):
+        super().__init__(slots)
+        self.lock = Lock()
+
+    def allocate(self, wanted):
+        with self.lock:
+            return super().allocate(wanted)
+
+    def delete_allocations(self, claim):
+        with self.lock:
+            super().delete_allocations(claim)
+
+
+class Cloud:
+    """Hosts for ROOM servers each; Placement would let ``spare`` more onto every one."""
+
+    def __init__(self, hosts, spare, timeout=60.0):
+        values = Settings(in_flight_timeout=timeout)
+        self.hosts = [a_host(f'h{i}', ram=8192, numa=lambda: TOPOLOGY) for i in range(hosts)]
+        self.placement = SharedPlacement({host.uuid: ROOM + spare for host in self.hosts})
+        self.pending_claims = PendingClaims(values)
+        self.filters = [NUMATopologyFilter(values)]
+        self.settings = values
+
+    def ask(self, number, count):
+        """A request for some servers: whether they were placed."""
+        line = Pipeline(self.settings, self.filters, []).for_request()
+        cycle = Cycle([], self.placement, MemoryHosts(self.hosts), line, self.pending_claims, None)
+        uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
+        request = replace(a_request(count=count, instance_uuids=uuids), numa_topology=GUEST)
+        try:
+            cycle.decide(request, DecisionTrace(request, number, no_clock))
+        except NoValidHost:
+            return False
+        return True
+
+    def ask_at_once(self, counts):
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(self.ask, range(len(counts)), counts))
+
+    def fit_one_after_another(self):
+        """What nova-compute does with the servers that come to each host."""
+        for provider in self.placement.hosts.values():
+            assert provider in self.placement.slots
+        for host in self.hosts:
+            topology = TOPOLOGY
+            for _ in [x for x in self.placement.hosts.values() if x == host.uuid]:
+                place = fit(topology, GUEST, None)
+                assert not isinstance(place, str), f'{host.host}: {place}'
+                topology = consume_cells(topology, place, GUEST)
+
+
+@given(
+    counts=st.lists(st.integers(1, 3), min_size=1, max_size=12),
+    spare=st.integers(0, 4),
+    room=st.integers(0, 4),
+)
+@settings(deadline=None, max_examples=60)
+def test_what_fits_is_placed_and_nothing_collides(counts, spare, room):
+    """Servers asked for at once are all placed where there is room for all of them, and never
+    more on a host than can pin CPUs there, though Placement would allow it."""
+    hosts = -(-sum(counts) // ROOM) + room
+    cloud = Cloud(hosts, spare)
+    assert all(cloud.ask_at_once(counts))
+    cloud.fit_one_after_another()
+    assert len(cloud.placement.allocations) == sum(counts)
+    assert cloud.pending_claims.count() == sum(counts)
+
+
+@given(counts=st.lists(st.integers(1, 3), min_size=4, max_size=12), spare=st.integers(0, 4))
+@settings(deadline=None, max_examples=60)
+def test_what_does_not_fit_is_refused_whole(counts, spare):
+    """Where there is no room for all, some are refused and leave nothing behind."""
+    cloud = Cloud(1, spare)
+    placed = cloud.ask_at_once(counts)
+    cloud.fit_one_after_another()
+    total = sum(count for count, ok in zip(counts, placed, strict=True) if ok)
+    assert len(cloud.placement.allocations) == total <= ROOM
+    assert cloud.pending_claims.count() == total
+
+
+@pytest.mark.parametrize(('timeout', 'placed'), [(60.0, ROOM), (0.0, ROOM + 2)])
+def test_without_it_hosts_are_overbooked(timeout, placed):
+    """With a timeout of 0 only what hosts report counts, as for nova-scheduler: here
+    Placement's number of CPUs is all that keeps servers off."""
+    cloud = Cloud(1, 2, timeout)
+    assert sum(cloud.ask(number, 1) for number in range(ROOM + 4)) == placed

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a password is, no text shows it as one, and our own lines stay as they are."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import io
+import logging
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+import kombu.exceptions
+import pymysql
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+from keystoneauth1 import exceptions as ks_exc
+from oslo_config import cfg
+from oslo_db import exception as db_exc
+from sqlalchemy import exc as sa_exc
+
+import novasched
+from novasched.conf import redaction
+from novasched.conf.logs import Hiding
+from novasched.conf.redaction import HIDDEN, Secrets
+
+WORDS = (
+    'nova', 'placement', 'rabbit', 'guest', 'password', 'secret', 'scheduler', 'compute', 'host', 'hosts', 'NUMA',
+    'cells', 'memory', 'filter', 'ComputeFilter', 'instance', 'ERROR', 'novasched', 'openstack', 'nova-scheduler',
+    'for', 'candidates', 'Placement', 'database', 'root', 'service', 'nova.scheduler', 'openstack123',
+)  # fmt: skip
+word = st.sampled_from(WORDS)
+drawn = st.text('abcdefghkmnpqrstuvwxyzABCDEFGHKMNPQRTUVWXYZ23456789', min_size=16, max_size=40)
+odd = st.text('abKL19@/:#?$%&+,;=!*()[]{}|~^<> ', min_size=4, max_size=20).filter(
+    lambda text: text == text.strip() and re.search('[a-zA-Z0-9]{4}', text)
+)
+any_secret = st.one_of(word, drawn, odd)
+plain = st.one_of(word, drawn)
+scheme = st.sampled_from(['mysql+pymysql', 'rabbit', 'http', 'https', 'postgresql'])
+
+
+def as_token(secret: str, text: str) -> bool:
+    """Whether a text shows a secret whole, and not as a part of a name."""
+    return bool(re.search(rf'(?<![\w.-]){re.escape(secret)}(?![\w-])(?!\.\w)', text, re.IGNORECASE))
+
+
+@given(scheme, any_secret, any_secret)
+def test_urls(scheme: str, secret: str, other: str) -> None:
+    """In a URL there is nothing before the host, in whoever's text, encoded or not, known or
+    not (where it has no space in it)."""
+    for password in (secret, quote(secret, safe='')):
+        url = f'{scheme}://user:{password}@host/nova'
+        text = f'it is at {url} now'
+        known = Secrets.of([url])
+        shown = f'it is at {scheme}://{HIDDEN}@host/nova now'
+        assert known.redact(text) == shown
+        if ' ' not in password:
+            assert Secrets.of([]).redact(text) == shown
+        assert f'{password}@' not in known.hide(text)
+        assert f'{secret}@' not in known.hide(text)
+
+
+@given(any_secret, st.sampled_from(['X-Auth-Token', 'x-subject-token', 'Authorization', 'Cookie']))
+def test_headers(secret: str, name: str) -> None:
+    """A header that says who asks says no more than that there is one."""
+    basic = f'Basic {base64.b64encode(secret.encode()).decode()}'
+    for value in (secret, basic):
+        for text in (
+            f'{name}: {{}}',
+            f"headers {{{{'{name}': '{{}}', 'Accept': 'json'}}}}",
+            f'{{{{"{name}": "{{}}", "Accept": "json"}}}}',
+            f'curl -g -i -X GET http://host/ -H "{name}: {{}}" -H "Accept: json"',
+        ):
+            assert Secrets.of([]).redact(text.format(value)) == text.format(HIDDEN)
+
+
+def lines_of(logger: str, message: object, *args: object, exc_info: object = None) -> str:
+    """The line of a log, with its logger and its level."""
+    output = io.StringIO()
+    handler = logging.StreamHandler(output)
+    handler.setFormatter(Hiding(logging.Formatter('%(levelname)s %(name)s %(message)s')))
+    record = logging.LogRecord(logger, logging.ERROR, __file__, 1, message, args, exc_info)  # type: ignore[arg-type]
+    handler.handle(record)
+    return output.getvalue()
+
+
+def known(*values: str) -> None:
+    """Forget all secrets but these."""
+    redaction.KNOWN.secrets = Secrets.of(values)
+
+
+OURS = tuple(
+    str(call.args[0].value)
+    for path in sorted(Path(novasched.__file__).parent.rglob('*.py'))
+    for call in ast.walk(ast.parse(path.read_text()))
+    if isinstance(call, ast.Call)
+    and isinstance(call.func, ast.Attribute)
+    and call.func.attr in ('debug', 'info', 'warning', 'error', 'critical', 'exception')
+    and call.args
+    and isinstance(call.args[0], ast.Constant)
+)
+"""Every sentence that we log."""
+
+
+@given(st.sampled_from(OURS), word, st.sampled_from(['nova.filters', 'nova', 'novasched.rpc']))
+def test_our_own_lines(sentence: str, secret: str, logger: str) -> None:
+    """They stay as they are, with the names in them, even if a word of theirs is a password."""
+    known(secret, f'mysql://{secret}:{secret}@{secret}/{secret}')
+    places = re.findall(r'%[.\d]*[a-z]', sentence)
+    args = [7 if place[-1] in 'df' else f'{secret}-1' for place in places]
+    assert lines_of(logger, sentence, *args) == f'ERROR {logger} {sentence % tuple(args)}\n'
+    known()
+
+
+@given(plain, st.sampled_from(['oslo_service.service', 'nova.scheduler']))
+def test_options(secret: str, logger: str) -> None:
+    """A list of all options shows no secret; names and other values stay."""
+    known(secret, f'rabbit://u:{secret}@h/')
+    conf = cfg.ConfigOpts()
+    conf.register_opt(cfg.StrOpt('weight_classes', default='nova.scheduler.weights.all_weighers'))
+    conf.register_opt(cfg.StrOpt('memcache_password', default=secret))
+    conf.register_opt(cfg.StrOpt('transport', default=f'rabbit://u:{secret}@h:1,u:{secret}@i:2/'))
+    conf([])
+    output = io.StringIO()
+    handler = logging.StreamHandler(output)
+    handler.setFormatter(Hiding(logging.Formatter('%(name)s %(message)s')))
+    log = logging.Logger(logger)
+    log.addHandler(handler)
+    conf.log_opt_values(log, logging.INFO)
+    text = ' '.join(output.getvalue().split())
+    assert f'{logger} weight_classes = nova.scheduler.weights.all_weighers {logger}' in text
+    assert f'{logger} memcache_password = {HIDDEN} {logger}' in text
+    assert f'{logger} transport = rabbit://{HIDDEN}@i:2/ ' in text
+    known()
+
+
+def errors_about(secret: str) -> list[Exception]:
+    """Errors of libraries as they are raised for what a wrong URL or a wrong password makes."""
+    return [
+        pymysql.OperationalError(1045, f"Access denied for user '{secret}'@'h' (password {secret})"),
+        db_exc.DBConnectionError(
+            pymysql.OperationalError(2003, f"Can't connect to MySQL server on '{secret}@h'")
+        ),
+        sa_exc.DBAPIError('SELECT 1', {'password': secret}, ValueError(f'bad {secret}')),
+        sa_exc.ArgumentError(f"Could not parse URL from string 'mysql://u:{secret}@h:x/n'"),
+        kombu.exceptions.OperationalError(f'[Errno -2] amqp://u:{secret}@h// is away ({secret})'),
+        requests.ConnectionError(f"HTTPConnectionPool(host='{secret}', port=80): Max retries"),
+        requests.exceptions.InvalidURL(f"Failed to parse: http://u:{secret}@h:x/"),
+        ks_exc.ConnectFailure(f'Unable to establish connection to http://u:{secret}@h: {secret}'),
+        ks_exc.Unauthorized(f"token '{secret}' is not valid"),
+        KeyError(secret),
+    ]  # fmt: skip
+
+
+@given(
+    plain.filter(lambda secret: len(secret) >= redaction.MIN_TOKEN_CHARACTERS), st.integers(0, 9)
+)
+def test_errors_of_libraries(secret: str, number: int) -> None:
+    """Neither their texts nor their tracebacks show a secret, in whoever's line."""
+    known(secret)
+    error = errors_about(secret)[number]
+    assert not as_token(secret, redaction.hide(error))
+    for logger in ('nova.scheduler', 'oslo_db.engines'):
+        start = f'ERROR {logger} '
+        line = lines_of(logger, 'it fails: %s', error)
+        assert line.startswith(start)
+        assert not as_token(secret, line.removeprefix(start))
+        try:
+            raise RuntimeError(f'for {secret}') from error
+        except RuntimeError as outer:
+            found = (RuntimeError, outer, outer.__traceback__)
+        line = lines_of(logger, 'x', exc_info=found)
+        assert line.startswith(f'{start}x\n')
+        told = [each for each in line.splitlines()[1:] if not each.startswith('  ')]
+        assert not any(as_token(secret, each.partition(': ')[2]) for each in told)
+    known()

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Placement has, compared with what two schedulers answered.
+
+A scheduler that does not know what became of a claim may leave more than was answered for a
+while, in which it undoes it; less than was answered is wrong at any moment.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tests.lab.results import Bound
+from tests.lab.tables import Sheet
+from tests.soak.machines import Server
+from tests.soak.twins import Journal, Scheduler
+from tests.soak.world import FAILED, MISMATCHES, TURNED_AWAY, WRONG, World
+
+UNDO_S = 150.0
+"""Seconds in which a scheduler has undone what it can: two minutes and some tries."""
+POLL_S = 2.0
+NOT_OF_IT = 'Cannot schedule'
+"""In what is logged of each request while Placement is left alone, for the sake of one instance."""
+LOG_LINES = 40  # of each log, about one instance
+
+MISSING, LEFT_OVER, LEFT_WITH_WARNING = 'wrong', 'left over', 'left with a warning'
+WARNINGS = 'warnings that an allocation is left'
+LOST, STUCK = 'lost', 'stuck'
+"""A request without an answer, and a move that Placement lets no conductor undo."""
+BY_NOVA = ' by nova-scheduler'
+REPEATED, UNFIT, COLLIDED = 'repeated', 'unfit destinations', 'collided'
+CHANGED_MEANWHILE, DOUBTFUL = 'changed meanwhile', 'doubtful'
+ZEROS = (MISSING, LOST, LEFT_OVER, STUCK, WRONG, FAILED, MISMATCHES)
+
+TOLD = {
+    'requests': 'requests',
+    'answered': 'answered with hosts',
+    'refused': 'refused',
+    CHANGED_MEANWHILE: 'refused, since the allocations changed meanwhile',
+    'placed': 'instances placed',
+    'moved': 'of them, moved',
+    REPEATED: 'moves asked for again at once',
+    UNFIT: 'destinations that a check or a compute refused',
+    'reverted': 'moves reverted',
+    'failed builds': 'builds that failed',
+    TURNED_AWAY: 'turned away by computes',
+    'deleted': 'instances deleted',
+    COLLIDED: "changes of conductors that met a scheduler's",
+    DOUBTFUL: 'allocations that were too much for a while',
+    'allocations compared': 'allocations compared',
+    WARNINGS: WARNINGS,
+    LEFT_WITH_WARNING: LEFT_WITH_WARNING,
+}
+"""What is counted, and what it is called."""
+
+_WARNING = re.compile(r' (?:WARNING|ERROR) .*allocation.*\b(?:is left|are left|given up)\b')
+"""Lines of novasched that leave an allocation to the operator."""
+
+Held = Mapping[str, Mapping[str, int]]
+
+
+def is_within(due: Held, there: Held) -> bool:
+    """Whether a consumer holds all that is due to it."""
+    return all(there.get(provider) == amounts for provider, amounts in due.items())
+
+
+class Books:
+    """Compares, and tells of differences what everybody did about them."""
+
+    def __init__(self, world: World, journal: Journal, schedulers: Sequence[Scheduler]) -> None:
+        self.world = world
+        self.journal = journal
+        self.schedulers = schedulers
+        self._since: dict[str, float] = {}
+        self._withheld: dict[str, Server] = {}
+
+    def is_right(self, consumer: str, due: Held) -> bool:
+        """Whether a consumer holds what is due to it and no more; less is wrong."""
+        there = self.world.placement.allocations(consumer)
+        if not is_within(due, there):
+            self._wrong(consumer, there, due)
+        return there == due
+
+    def compare(self) -> None:
+        """Look while nobody acts. Nobody works at an instance that holds too much until that is
+        undone."""
+        world, now = self.world, time.monotonic()
+        held = world.placement.all_allocations()
+        world.count('allocations compared', len(held))
+        world.compare_room(held)
+        for consumer in sorted(held.keys() | world.expected.keys()):
+            there, due = held.get(consumer, {}), world.expected.get(consumer, {})
+            if there == due:
+                self._settled(consumer)
+            elif not is_within(due, there):
+                self._wrong(consumer, there, due)
+                self._settled(consumer)
+            elif consumer not in self._since:
+                self._since[consumer] = now
+                world.count(DOUBTFUL)
+                if server := world.withhold(consumer):
+                    self._withheld[consumer] = server
+            elif now - self._since[consumer] > UNDO_S:
+                self._left_over(consumer, there, due)
+                self._settled(consumer)
+
+    def settle(self) -> None:
+        """Compare until nothing is too much, or nobody undoes it any more."""
+        until = time.monotonic() + UNDO_S + 2 * POLL_S
+        self.compare()
+        while self._since and time.monotonic() < until:
+            time.sleep(POLL_S)
+            self.compare()
+        self.world.count(WARNINGS, len(self.warnings()))
+
+    def warnings(self) -> list[str]:
+        """Everything that novasched leaves to the operator."""
+        ours = [each for each in self.schedulers if not each.is_novas]
+        return [line for each in ours for line in each.lines('') if _WARNING.search(line)]
+
+    def story(self) -> str:
+        counts = self.world.counts
+        names = ('requests', 'placed', 'refused', 'deleted', 'moved', REPEATED)
+        wrong = [name for name in counts if name in ZEROS or name.endswith(BY_NOVA)]
+        told = [f'{counts[name]} {name}' for name in (*names, *wrong)]
+        instances = f'{len(self.world.expected)} instances'
+        return ', '.join([instances, *told, f'{len(self._since)} in doubt now'])
+
+    def told(self, what: str, consumer: str, text: str) -> None:
+        """Note what must not have happened, with everything that is known of it."""
+        lines = [
+            line
+            for each in self.schedulers
+            for line in each.lines(consumer)[-LOG_LINES:]
+            if NOT_OF_IT not in line
+        ]
+        story = [f'{consumer}: {text}', *self.journal.lines(consumer), *lines]
+        if self.journal.is_novas(consumer):
+            what += BY_NOVA
+        self.world.wrong(what, '\n    '.join(story))
+
+    def _wrong(self, consumer: str, there: Held, due: Held) -> None:
+        self.told(MISSING, consumer, f'holds {self._named(there)} instead of {self._named(due)}')
+        self._adopt(consumer, there)
+
+    def _left_over(self, consumer: str, there: Held, due: Held) -> None:
+        more = [provider for provider in there if provider not in due]
+        text = f'holds {self._named(there)}, of which no more than {self._named(due)} is its own'
+        if any(consumer in line for line in self.warnings()):
+            self.told(LEFT_WITH_WARNING, consumer, text)
+        elif self.journal.is_novas(consumer, more):
+            self.world.wrong(LEFT_OVER + BY_NOVA, f'{consumer}: {text}')
+        else:
+            self.told(LEFT_OVER, consumer, text)
+        self._adopt(consumer, there)
+
+    def _adopt(self, consumer: str, there: Held) -> None:
+        """Let what is there be right from now on, so that it counts once."""
+        self.world.expected.pop(consumer, None)
+        if there:
+            self.world.expected[consumer] = {p: dict(amounts) for p, amounts in there.items()}
+
+    def _settled(self, consumer: str) -> None:
+        self._since.pop(consumer, None)
+        if server := self._withheld.pop(consumer, None):
+            self.world.give(server)
+
+    def _named(self, held: Held) -> str:
+        """Allocations with the names of hosts."""
+        named = {self.world.host_of(provider): dict(amounts) for provider, amounts in held.items()}
+        return str(named or 'nothing')
+
+
+@dataclass(frozen=True)
+class BooksVerdict:
+    """What came of two schedulers side by side; of ``zeros`` there must be none."""
+
+    beside: str
+    clients: int
+    seconds: float
+    counts: Mapping[str, int]
+    events: Mapping[str, int]
+    claims: Mapping[str, int]
+    faults: Mapping[str, int]
+    zeros: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        beside: str,
+        clients: int,
+        seconds: float,
+        world: World,
+        journal: Journal,
+        zeros: Mapping[str, int],
+    ) -> BooksVerdict:
+        """:param zeros: what there must be none of, beside what is counted."""
+        every = {**{name: world.counts[name] for name in ZEROS}, **zeros}
+        claims = {who: journal.claims[who] for who in sorted(journal.claims)}
+        return cls(
+            beside, clients, seconds, dict(world.counts), dict(world.events), claims,
+            dict(journal.faults), every,
+        )  # fmt: skip
+
+    @property
+    def met(self) -> bool:
+        return not any(self.zeros.values())
+
+    def sheets(self) -> list[Sheet]:
+        novas = {name: n for name, n in self.counts.items() if name.endswith(BY_NOVA)}
+        counts = [
+            *((what, self.counts.get(name, 0)) for name, what in TOLD.items()),
+            *((f'claims of {who}', n) for who, n in self.claims.items()),
+            ("novasched's requests to Placement that failed", sum(self.faults.values())),
+            *sorted(novas.items()),
+        ]
+        rows = [[what, f'{n:,}', ''] for what, n in counts]
+        rows += [[name, f'{n:,}', str(Bound(n, '≤', 0))] for name, n in self.zeros.items()]
+        title = (
+            f'novasched beside {self.beside}, {self.clients} clients, '
+            f'{self.seconds / 60:.3g} minutes'
+        )
+        return [Sheet(title, ('', 'number', 'bound'), rows)]
+
+    def report(self) -> dict[str, Any]:
+        return {**asdict(self), 'met': self.met}

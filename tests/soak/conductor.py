@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conductors that move instances, with what nova does around the call of a scheduler: in Placement
+with the allocations of the source, and in the cell database with the state of the instance.
+
+Whoever gets no destination asks again at once, so that it may be another scheduler's turn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import oslo_messaging
+import tenacity
+
+from tests.lab.client import new_uuids
+from tests.lab.compute_rows import now
+from tests.lab.descriptions import Case
+from tests.lab.large_cloud_requests import Kind
+from tests.lab.placement_api import Conflict
+from tests.lab.steady import Caller
+from tests.soak.books import (
+    BY_NOVA,
+    CHANGED_MEANWHILE,
+    COLLIDED,
+    LOST,
+    MISSING,
+    REPEATED,
+    STUCK,
+    UNFIT,
+    Books,
+)
+from tests.soak.machines import Machine, Server
+from tests.soak.tenants import Held, Tenant
+from tests.soak.twins import CONDUCTOR, Journal
+from tests.soak.wishes import FLAVORS, Wish
+from tests.soak.world import FAILED, TURNED_AWAY, WRONG, World, persistently
+
+CELL_MAPPING = ('id', 'uuid', 'name', 'disabled', 'transport_url', 'database_connection')
+"""What a conductor tells of a cell, all of which nova-scheduler needs."""
+CROWD = 4  # instances of a host, from which on there may be no room
+ATTEMPTS = 4  # to move an instance
+UNFIT_SHARE, ABORTED_SHARE = 0.15, 0.15
+"""The shares of destinations that fail a check, and of moves that computes give up."""
+AIMED_SHARE = 0.6
+"""The share of moves that are to a host that somebody has named, unless the last attempt fails."""
+MOVING_S = (0.0, 1.0)
+"""Seconds from the answer to the arrival."""
+
+
+class Conductor(Tenant):
+    """One of several who act at the same time on what two schedulers answer."""
+
+    def __init__(
+        self, world: World, caller: Caller, random: Random, books: Books, journal: Journal
+    ) -> None:
+        super().__init__(world, caller, random)
+        self.books = books
+        self.journal = journal
+        self._cells = {
+            row['name']: {name: row[name] for name in CELL_MAPPING}
+            for row in world.cloud.api.rows('cell_mappings')
+        }
+
+    def acts(self) -> dict[Callable[[], None], int]:
+        return {
+            self.boot: 50, self.delete: 8, self.rebuild: 2, self.live_migrate: 12,
+            self.resize: 12, self.shelve_and_unshelve: 10, self.move: 10,
+        }  # fmt: skip
+
+    def delete(self) -> None:
+        if server := self._take():
+            self.delete_it(server)
+
+    def live_migrate(self) -> None:
+        """Move an instance that runs; until it has arrived the migration holds the source."""
+        if server := self._take(is_alone=True):
+            self._migrate(server, server.wish, 'migrating')
+
+    def resize(self) -> None:
+        if server := self._take(is_alone=True):
+            is_plain = server.wish.flavor in FLAVORS
+            flavor = self.random.choice(FLAVORS) if is_plain else server.wish.flavor
+            self._migrate(server, replace(server.wish, flavor=flavor), 'resize_prep')
+
+    def move(self) -> None:
+        """Evacuate an instance: it is claimed for while it holds the source."""
+        machines = self.world.machines
+        server = self._take(lambda each: machines[str(each.host)].silent, is_alone=True)
+        if server := server or self._take(is_alone=True):
+            self.world.give(self._evacuate(server))
+
+    def shelve_and_unshelve(self) -> None:
+        """Take an instance off its host, and let it run again somewhere."""
+        server = self._take(is_alone=True)
+        if server is None:
+            return
+        source = self._machine(server)
+        source.leave(server)
+        self._note(server, 'shelved')
+        self._release(server.uuid)
+        self._set(source, server, host=None, node=None, vm_state='shelved_offloaded')
+        self._leaves(source, server)
+        shelved = replace(server, host=None, core=None)
+        aims = self._aims(source)
+        for attempt in range(ATTEMPTS):
+            self._repeats(attempt)
+            self._set(source, server, task_state='unshelving')
+            found = self._schedule(shelved, server.wish, source, 'unshelve', [], aims[attempt])
+            if found and self._arrives(shelved, *found):
+                self.world.count('moved')
+                self.world.give(shelved)
+                return
+            if found:
+                self._release(server.uuid)
+            self._set(source, server, task_state=None)
+        self._gone(source, server)
+
+    def _migrate(self, server: Server, wish: Wish, task_state: str) -> None:
+        """Move an instance by a migration, which holds the source meanwhile."""
+        source, ignored = self._machine(server), [str(server.host)]
+        aims = self._aims(source)
+        for attempt in range(ATTEMPTS):
+            self._repeats(attempt)
+            self._set(source, server, task_state=task_state)
+            [migration] = new_uuids()
+            if not self._hand_over(server.uuid, migration):
+                break
+            found = self._schedule(server, wish, source, task_state, ignored, aims[attempt])
+            if found:
+                arriving = replace(server, wish=wish, core=None)
+                if self._arrives(arriving, *found):
+                    self._ends(server, arriving, source, migration)
+                    return
+            self._hand_over(migration, server.uuid)
+            self._set(source, server, task_state=None)
+        self.world.give(server)
+
+    def _ends(self, server: Server, arriving: Server, source: Machine, migration: str) -> None:
+        """A move is confirmed, or an arrived instance goes back to where it was."""
+        if self.random.random() >= ABORTED_SHARE:
+            source.leave(server)
+            self._release(migration)
+            self._leaves(source, server)
+            self.world.count('moved')
+            self.world.give(arriving)
+            return
+        self._note(server, 'reverted')
+        self.world.count('reverted')
+        destination = self._machine(arriving)
+        destination.leave(arriving)
+        self._hand_over(migration, server.uuid)
+        self._set(source, server, host=source.name, node=source.name, task_state=None)
+        self._leaves(destination, server)
+        self._migrate(server, arriving.wish, 'resize_prep')
+
+    def _evacuate(self, server: Server) -> Server:
+        """The instance where it is then."""
+        world, source, ignored = self.world, self._machine(server), [str(server.host)]
+        before, aims = world.expected.get(server.uuid, {}), self._aims(source)
+        for attempt in range(ATTEMPTS):
+            self._repeats(attempt)
+            self._set(source, server, vm_state='active', task_state='rebuilding')
+            found = self._schedule(
+                server, server.wish, source, 'evacuate', ignored, aims[attempt], before
+            )
+            if found:
+                arriving = replace(server, core=None)
+                if self._arrives(arriving, *found):
+                    source.leave(server)
+                    self._drop(server, source)
+                    self._leaves(source, server)
+                    world.count('moved')
+                    return arriving
+                self._drop(server, found[0])
+            self._set(source, server, vm_state='error', task_state=None)
+        self._set(source, server, vm_state='active', task_state=None)
+        return server
+
+    def _schedule(
+        self,
+        server: Server,
+        wish: Wish,
+        source: Machine,
+        what: str,
+        ignored: list[str],
+        aim: str | None,
+        before: Held | None = None,
+    ) -> tuple[Machine, Held] | None:
+        """A destination that passes the checks of computes, and what the instance holds there;
+        None where none is found. Those that do not pass are added to ``ignored``.
+
+        :param aim: the only host that will do.
+        :param before: what the instance goes on to hold.
+        """
+        world, kept = self.world, before or {}
+        where: Case = {'cell': self._cells[source.compute.cell]}
+        if aim:
+            where |= {'host': aim, 'node': aim}
+        wish = replace(wish, count=1, avoided=())
+        while True:
+            kind = wish.kind(ignore_hosts=[*ignored], requested_destination=where)
+            asked = time.monotonic()
+            self._note(server, f'moves by {what}, to {aim or "any"} but {ignored}')
+            found = self._ask(kind, [server.uuid], return_alternates=what == 'resize_prep')
+            if not found:
+                return None
+            [(machine, held)] = found
+            world.expected[server.uuid] = {**held, **kept}
+            self.books.is_right(server.uuid, {**held, **kept})
+            self._check([server.uuid], wish, kind, [machine], asked)
+            if self.random.random() >= UNFIT_SHARE:
+                return machine, held
+            self.world.count(UNFIT)
+            self._drop(server, machine)
+            if aim:
+                return None
+            ignored.append(machine.name)
+
+    def _aims(self, source: Machine) -> Sequence[str | None]:
+        """The hosts that the attempts of a move are to go to, where somebody has named one."""
+        suitable = [
+            each.name
+            for each in list(self.world.machines.values())
+            if each is not source and each.compute.cell == source.compute.cell
+            if not each.silent and not each.disabled
+        ]
+        is_aimed = suitable and self.random.random() < AIMED_SHARE
+        aim = self.random.choice(suitable) if is_aimed else None
+        return (*[aim] * (ATTEMPTS - 1), None)
+
+    def _arrives(self, arriving: Server, machine: Machine, _held: Held) -> bool:
+        """Whether the destination can take the instance after a while."""
+        time.sleep(self.random.uniform(*MOVING_S))
+        if self.random.random() < ABORTED_SHARE:
+            self.world.count(UNFIT)
+            return False
+        if not machine.land(arriving, vm_state='active', task_state=None):
+            self.world.count(TURNED_AWAY)
+            return False
+        self._note(arriving, f'runs on {machine.name}')
+        return True
+
+    def _take(
+        self, suits: Callable[[Server], bool] = lambda _: True, is_alone: bool = False
+    ) -> Server | None:
+        """An instance that nobody works at, and whose allocations are right."""
+        server = self.world.take(
+            self.random, lambda each: suits(each) and not (is_alone and each.wish.group)
+        )
+        if server and not self.books.is_right(
+            server.uuid, self.world.expected.get(server.uuid, {})
+        ):
+            self.world.give(server)
+            return None
+        return server
+
+    def _hand_over(self, consumer: str, other: str) -> bool:
+        """Let another consumer hold what one holds; False where there is nothing."""
+        try:
+            is_done = self._change(self.placement.hand_over, consumer, other)
+        except tenacity.RetryError as error:
+            # A consumer that was left without allocations has a generation that nobody is told.
+            self.books.told(STUCK, other, str(error.last_attempt.exception()))
+            is_done = self._change(self.placement.hand_over, consumer, other, 0)
+        self._note(consumer, f'hands over to {other}: {is_done}')
+        self._note(other, f'takes over from {consumer}: {is_done}')
+        due = self.world.expected.pop(consumer, None)
+        if is_done and due:
+            self.world.expected[other] = due
+        elif due:
+            self.books.told(MISSING, consumer, f'holds nothing instead of {due}')
+        return bool(is_done)
+
+    def _drop(self, server: Server, machine: Machine) -> None:
+        """Let an instance hold nothing of a host any more."""
+        self._change(self.placement.drop, server.uuid, machine.compute.uuid)
+        self._note(server, f'drops {machine.name}')
+        due = self.world.expected.get(server.uuid, {})
+        left = {p: amounts for p, amounts in due.items() if p != machine.compute.uuid}
+        self.world.expected.pop(server.uuid, None)
+        if left:
+            self.world.expected[server.uuid] = left
+
+    def _release(self, uuid: str) -> None:
+        self._note(uuid, 'releases everything')
+        if self.world.expected.pop(uuid, None):
+            try:
+                self.placement.release(uuid)
+            except AssertionError as error:
+                self.books.told(MISSING, uuid, f'has nothing to release: {error}')
+
+    def _change(self, change: Callable[..., Any], *arguments: Any) -> Any:
+        """Change allocations, however often somebody else comes between. nova would give up
+        where that is a change of the same consumer."""
+
+        def once() -> Any:
+            try:
+                return change(*arguments)
+            except Conflict as error:
+                if 'consumer generation conflict' in str(error):
+                    self.world.count(COLLIDED)
+                    self._note(arguments[0], f'collides: {str(error)[-300:]}')
+                raise
+
+        return persistently(once)
+
+    def _set(self, machine: Machine, server: Server, **columns: Any) -> None:
+        machine.database.update('instances', {'updated_at': now(), **columns}, uuid=server.uuid)
+
+    def _leaves(self, machine: Machine, server: Server) -> None:
+        """A compute tells schedulers that an instance is no longer there."""
+        told = {'host_name': machine.name, 'instance_uuid': server.uuid}
+        self.caller.cast('delete_instance_info', told)
+
+    def _gone(self, machine: Machine, server: Server) -> None:
+        """An instance without a host is deleted."""
+        self._note(server, 'deleted')
+        self._set(machine, server, deleted=machine.database.table('instances').c.id)
+        self.world.cloud.api.delete('instance_mappings', instance_uuid=server.uuid)
+        self.world.count('deleted')
+
+    def _repeats(self, attempt: int) -> None:
+        if attempt:
+            self.world.count(REPEATED)
+
+    def _machine(self, server: Server) -> Machine:
+        return self.world.machines[str(server.host)]
+
+    def _note(self, server: Server | str, what: str) -> None:
+        consumer = server if isinstance(server, str) else server.uuid
+        self.journal.note(consumer, CONDUCTOR, what)
+
+    def _ask(
+        self, kind: Kind, uuids: Sequence[str], **more: Any
+    ) -> list[tuple[Machine, Held]] | None:
+        for uuid in uuids:
+            self._note(uuid, 'asks')
+        found = super()._ask(kind, uuids, **more)
+        for at, uuid in enumerate(uuids):
+            self._note(uuid, f'gets {found[at][0].name}' if found else 'gets no host')
+        return found
+
+    def _full(self) -> None:
+        # Most refusals are not for want of room, but of Placement's answers.
+        if len(self.world.expected) > CROWD * len(self.world.machines):
+            super()._full()
+
+    def _failed(self, uuids: Sequence[str], error: Exception) -> None:
+        for uuid in uuids:
+            self._note(uuid, f'is told {error!r:.300}')
+        if isinstance(error, oslo_messaging.MessagingTimeout):
+            self.books.told(LOST, uuids[0], repr(error))
+        elif getattr(error, 'exc_type', None) == 'AllocationUpdateFailed':
+            self.world.count(CHANGED_MEANWHILE)
+        else:
+            is_ours = 'novasched' in str(getattr(error, 'traceback', ''))
+            self.world.wrong(FAILED if is_ours else FAILED + BY_NOVA, repr(error))
+
+    def _unfit(self, uuids: Sequence[str], why: str) -> None:
+        self.books.told(WRONG, uuids[0], why)

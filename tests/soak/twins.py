@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two schedulers that take requests from the same queue, each with a proxy of its own between
+itself and Placement, so that it is known which of them wrote what, and one of them can be failed
+while the other is not."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from random import Random
+
+from tests.lab.daemon import Daemon
+from tests.lab.large_cloud import LargeCloud
+from tests.lab.nova_release import Config
+from tests.lab.proxy import Fault, Proxy, answer, dropped, lost, slow
+
+NOVASCHED, NOVA = 'novasched', 'nova-scheduler'
+CONDUCTOR = 'conductor'
+ALLOCATIONS = '/allocations'
+CHANGES = ('PUT', 'POST', 'DELETE')
+PLACEMENT_TIMEOUT_S, NOVA_PLACEMENT_TIMEOUT_S = 5, 60
+"""Seconds that novasched waits for Placement, and nova-scheduler, whom nothing is done to."""
+CHANGE_FAULT_SHARE, READ_FAULT_SHARE = 0.06, 0.03
+"""The shares of novasched's requests about allocations that fail."""
+LATE_S = (PLACEMENT_TIMEOUT_S + 0.5, 3 * PLACEMENT_TIMEOUT_S)
+"""Seconds after which an answer is late, or Placement begins to work."""
+
+Host = Callable[[str], str]
+"""The name of a provider's host."""
+
+
+class Journal:
+    """Everything that anybody did about a consumer's allocations, in order."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._lines: dict[str, list[str]] = defaultdict(list)
+        self._writers: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self._lock = threading.Lock()
+        self.claims: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+
+    def note(self, consumer: str, who: str, what: str) -> None:
+        """Note what somebody did or was told."""
+        now = time.time()
+        clock = time.strftime('%H:%M:%S', time.localtime(now))
+        with self._lock:
+            self._lines[consumer].append(f'{clock}.{int(now % 1 * 1000):03} {who}: {what}')
+
+    def wrote(self, who: str, method: str, path: str, body: bytes, status: int) -> None:
+        """Note a request about allocations that Placement was given."""
+        for consumer, wanted in _consumers(method, path, body).items():
+            hosts = [self._host(provider) for provider in wanted]
+            self.note(consumer, who, f'{method} {" + ".join(hosts)} -> {status}'.replace('  ', ' '))
+            if method not in CHANGES or status >= 300:
+                continue
+            with self._lock:
+                for provider in wanted or ('',):
+                    self._writers[consumer][provider].add(who)
+                self.claims[who] += bool(wanted)
+
+    def failed(self, who: str, method: str, path: str, body: bytes, fault: str) -> None:
+        """Note that a request about allocations is failed."""
+        with self._lock:
+            self.faults[fault] += 1
+        for consumer in _consumers(method, path, body):
+            self.note(consumer, who, f'{method} meets "{fault}"')
+
+    def is_novas(self, consumer: str, providers: Sequence[str] = ()) -> bool:
+        """Whether nova-scheduler alone has written the allocations of a consumer, or those of
+        them that are of these providers."""
+        with self._lock:
+            kept = self._writers.get(consumer, {})
+            who = {w for p, ws in kept.items() if not providers or p in providers for w in ws}
+        return who == {NOVA}
+
+    def lines(self, consumer: str) -> list[str]:
+        with self._lock:
+            return [*self._lines[consumer]]
+
+
+def _consumers(method: str, path: str, body: bytes) -> Mapping[str, Sequence[str]]:
+    """The consumers of a request about allocations, with the providers wanted for each."""
+    if path.startswith(f'{ALLOCATIONS}/'):
+        consumer = path.removeprefix(f'{ALLOCATIONS}/').partition('?')[0]
+        wanted = json.loads(body)['allocations'] if method == 'PUT' else {}
+        return {consumer: list(wanted)}
+    if method == 'POST' and path == ALLOCATIONS:
+        return {each: list(wanted['allocations']) for each, wanted in json.loads(body).items()}
+    return {}
+
+
+def _is_undo(method: str, path: str, body: bytes) -> bool:
+    """Whether a request lets a consumer hold nothing. Placement forgets such a consumer, and
+    begins with the same generation when it comes anew: no client of its API can keep an undo that
+    is done long after its client has given up from what another scheduler claims meanwhile."""
+    return method == 'PUT' and not any(_consumers(method, path, body).values())
+
+
+class Faults:
+    """The rule of a proxy: some requests about allocations fail, each in one of many ways. None
+    that lets a consumer hold nothing is done late; see :func:`_is_undo`."""
+
+    def __init__(self, who: str, journal: Journal, random: Random) -> None:
+        self.who = who
+        self._journal = journal
+        self._random = random
+        self._lock = threading.Lock()
+
+    def __call__(self, method: str, path: str, body: bytes) -> Fault | None:
+        if not path.startswith(ALLOCATIONS):
+            return None
+        with self._lock:
+            found = self._draw(method, _is_undo(method, path, body))
+        if found is None:
+            return None
+        name, fault = found
+        self._journal.failed(self.who, method, path, body, name)
+        return fault
+
+    def _draw(self, method: str, is_undo: bool) -> tuple[str, Fault] | None:
+        is_change = method in CHANGES
+        share = CHANGE_FAULT_SHARE if is_change else READ_FAULT_SHARE
+        if self._random.random() >= share:
+            return None
+        late = self._random.uniform(*LATE_S)
+        ways = {
+            'dropped before it arrives': (dropped(), 2),
+            '503': (answer(503), 2),
+            '504': (answer(504), 1),
+            'answered too late': (slow(late), 2),
+        }
+        if is_change:
+            ways |= {
+                'done, answer lost': (lost(), 4),
+                'done, answered 503': (answer(503, work=True), 2),
+                'done, answered 504': (answer(504, work=True), 2),
+            }
+            if not is_undo:
+                ways['done too late'] = (Fault(before=late), 4)
+        [name] = self._random.choices(list(ways), [share for _, share in ways.values()])
+        return name, ways[name][0]
+
+
+@dataclass
+class Scheduler:
+    name: str
+    daemon: Daemon
+    proxy: Proxy
+
+    @property
+    def is_novas(self) -> bool:
+        return self.name == NOVA
+
+    def lines(self, text: str) -> list[str]:
+        with self.daemon.log.open(errors='replace') as log:
+            return [f'{self.name}: {line.rstrip()}' for line in log if text in line]
+
+
+@contextmanager
+def two_schedulers(
+    cloud: LargeCloud, beside: str, config: Config, journal: Journal, random: Random
+) -> Iterator[Sequence[Scheduler]]:
+    """novasched beside another novasched, or beside nova-scheduler, which no fault meets."""
+    with ExitStack() as stack:
+
+        def scheduler(name: str, is_failing: bool, timeout: int, *command: str) -> Scheduler:
+            proxy = stack.enter_context(Proxy(cloud.placement_url))
+            proxy.heard = lambda *what: journal.wrote(name, *what)
+            if is_failing:
+                proxy.faults = Faults(name, journal, Random(random.random()))
+            placement = {'endpoint': proxy.url, 'timeout': timeout}
+            daemon = Daemon(cloud, {**config, 'placement': placement}, command)
+            return Scheduler(name, stack.enter_context(daemon), proxy)
+
+        first = scheduler(f'{NOVASCHED} 1', True, PLACEMENT_TIMEOUT_S)
+        if beside == NOVA:
+            command = cloud.nova.script(NOVA)
+            yield first, scheduler(NOVA, False, NOVA_PLACEMENT_TIMEOUT_S, command)
+        else:
+            yield first, scheduler(f'{NOVASCHED} 2', True, PLACEMENT_TIMEOUT_S)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+
+import pytest
+import sqlalchemy as sa
+from oslo_db import exception as db_exc
+from psycopg import errors
+from pymysql import err
+from sqlalchemy import exc as sa_exc
+
+from novasched.cells.database import Database
+from novasched.scheduler.errors import DatabaseUnavailable
+
+
+def test_threads_share_a_table(cloud):
+    """Threads that look a table up at the same time get the same one, as statements of
+    either must refer to one table."""
+    engine = cloud.engines['cell1']
+    both = threading.Barrier(2)
+
+    def meet(*_):
+        with suppress(threading.BrokenBarrierError):
+            both.wait(1)
+
+    sa.event.listen(engine, 'before_cursor_execute', meet)
+    database = Database(engine, 'cell1')
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(database.table, ['services'] * 2)
+    assert first is second is database.table('services')
+
+
+@pytest.fixture
+def database(cloud):
+    with closing(Database(cloud.engines['cell1'], 'cell1', patience=60)) as made:
+        yield made
+
+
+class Troubled:
+    """Work in a transaction, which fails in these ways before it succeeds."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+        self.begun = 0
+
+    def __call__(self, connection):
+        self.begun += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return connection.execute(sa.select(sa.literal('done'))).scalar_one()
+
+
+def mysql(*arguments):
+    """An error as SQLAlchemy raises it."""
+    return sa_exc.OperationalError('SELECT 1', {}, err.OperationalError(*arguments))
+
+
+def postgresql(error):
+    """The same, of the other server."""
+    return sa_exc.ProgrammingError('SELECT 1', {}, error)
+
+
+LOST = db_exc.DBConnectionError(mysql(2013, 'Lost connection'))
+KILLED = mysql(1317, 'Query execution was interrupted')
+STOPS = mysql(1053, 'Server shutdown in progress')
+FULL = mysql(1040, 'Too many connections')
+DROPPED = mysql(1054, "Unknown column 'x' in 'SELECT'")
+RENAMED = mysql(1146, "Table 'nova.x' doesn't exist")
+ALTERED = mysql(1412, 'Table definition has changed, please retry transaction')
+ENDED = postgresql(errors.AdminShutdown('terminating connection'))
+COLUMNLESS = postgresql(errors.UndefinedColumn('column x does not exist'))
+TABLELESS = postgresql(errors.UndefinedTable('relation x does not exist'))
+DENIED = postgresql(errors.InsufficientPrivilege('permission denied'))
+DEADLOCK = db_exc.DBDeadlock(mysql(1213, 'Deadlock found'))
+
+
+@pytest.mark.parametrize(
+    ('errors', 'begun', 'why'),
+    [
+        ([], 1, None),
+        ([LOST], 2, None),
+        ([KILLED], 2, None),
+        ([STOPS], 2, None),
+        ([ENDED], 2, None),
+        ([DROPPED], 2, None),
+        ([RENAMED], 2, None),
+        ([ALTERED], 2, None),
+        ([COLUMNLESS], 2, None),
+        ([TABLELESS], 2, None),
+        ([LOST, DROPPED], 3, None),
+        ([DROPPED, DROPPED], 2, 'Unknown column'),
+        ([DENIED], 1, 'permission denied'),
+        ([LOST, LOST], 2, 'Lost connection'),
+        ([FULL], 1, 'Too many connections'),
+        ([DEADLOCK], 1, 'Deadlock found'),
+    ],
+)
+def test_what_is_read_again(database, errors, begun, why):
+    """Once more, and only what a new connection, or another look at the columns, may help."""
+    check(database.read, Troubled(*errors), begun, why)
+
+
+@pytest.mark.parametrize(
+    ('errors', 'begun', 'why'),
+    [
+        ([], 1, None),
+        ([DEADLOCK, DEADLOCK], 3, None),
+        ([DEADLOCK] * 3, 3, 'Deadlock found'),
+        ([DROPPED], 2, None),
+        ([LOST], 1, 'Lost connection'),
+    ],
+)
+def test_what_is_written_again(database, errors, begun, why):
+    """What is lost may have been written, so that only what the server has refused is tried
+    again."""
+    check(database.write, Troubled(*errors), begun, why)
+
+
+def check(ask, work, begun, why):
+    if why is None:
+        assert ask(work) == 'done'
+    else:
+        with pytest.raises(DatabaseUnavailable, match=f'^cell1: .*{why}'):
+            ask(work)
+    assert work.begun == begun
+
+
+def test_what_has_been_given_up(database, monkeypatch):
+    """Nobody asks it, and each is told why; what has begun may end."""
+    work, probed = Troubled(), threading.Event()
+    monkeypatch.setattr(database._breaker, '_probe', lambda: probed.wait(10))
+
+    def give_up(connection):
+        database.give_up('no answer within 60 s', time.monotonic())
+        return database.read(work)
+
+    assert database.read(give_up) == 'done'
+    with pytest.raises(DatabaseUnavailable, match=r'^cell1: no answer within 60 s$') as error:
+        database.read(work)
+    assert work.begun == 1
+    assert not error.value.is_over(0)
+    probed.set()
+    assert error.value.is_over(10)
+
+
+def test_one_slow_read(database, caplog):
+    """It takes the database away from nobody, since others are answered."""
+    began = time.monotonic()
+    assert database.read(Troubled()) == 'done'
+    database.give_up('no answer within 60 s', began)
+    assert not database.circuit_open
+    assert database.read(Troubled()) == 'done'
+    assert 'left alone' not in caplog.text
+
+
+def test_it_is_asked_again(database, caplog, monkeypatch):
+    """Once it has answered; the log has both, once."""
+    caplog.set_level('INFO', 'novasched')
+    probe, may_probe = database._breaker._probe, threading.Event()
+    monkeypatch.setattr(database._breaker, '_probe', lambda: may_probe.wait(10) and probe())
+    for _ in range(2):
+        database.give_up('no answer', time.monotonic())
+    may_probe.set()
+    for thread in threading.enumerate():
+        if thread.name == 'breaker':
+            thread.join(timeout=10)
+    assert database.read(Troubled()) == 'done'
+    assert caplog.messages == [
+        'cell1 is left alone until it answers: no answer', 'cell1 is asked again',
+    ]  # fmt: skip

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys in memcached are read; what somebody else has put there is not run."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import time
+
+import pytest
+from dogpile.cache.api import CachedValue
+from oslo_cache import core
+
+from novasched.cells.memcached import PICKLED_FLAG, SafeUnpickler, use_safe_unpickler
+from tests.lab.nova_databases import NOW
+
+WRITTEN = CachedValue(NOW, {'ct': time.time(), 'v': 2})
+"""As a service of nova's writes it."""
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+
+
+class Evil:
+    """Makes a directory when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def read(data):
+    return SafeUnpickler(io.BytesIO(data)).load()
+
+
+@pytest.mark.parametrize('protocol', PROTOCOLS)
+def test_keys_of_services_are_read(protocol):
+    """In whatever protocol a release pickles them."""
+    assert read(pickle.dumps(WRITTEN, protocol)) == WRITTEN
+
+
+@pytest.mark.parametrize('protocol', PROTOCOLS)
+def test_all_else_is_none(protocol, tmp_path, caplog):
+    """Nothing is run; the log says what it would have been."""
+    evil = Evil(tmp_path / 'made')
+    for what in (evil, CachedValue(evil, {}), CachedValue(NOW, {'ct': evil})):
+        assert read(pickle.dumps(what, protocol)) is None
+        assert 'none of a service: it would need posix.mkdir' in caplog.messages[-1]
+    assert not evil.path.exists()
+
+
+@pytest.mark.parametrize(
+    'data',
+    [b'', b'no pickle', b'cbuiltins\neval\n(V1\ntR.', b'cos\nsystem\n(Vtrue\ntR.', b'c__builtin__\n'
+     b'getattr\n.', b'\x80\x04\x8c\x08datetime\x8c\x03sys\x93.', b'\x80\x02\x82\x01.', b'P1\n.'],
+)  # fmt: skip
+def test_what_a_hand_may_write(data):
+    """Globals of every spelling, extension codes, persistent ids, and garbage."""
+    assert read(data) is None
+
+
+def made(backend):
+    region = core.create_region()
+    region.configure(backend, arguments={'url': ['127.0.0.1:1'], 'no_lock': True})
+    use_safe_unpickler(region)
+    return region
+
+
+def test_python_memcached():
+    assert made('dogpile.cache.memcached').actual_backend.client.unpickler is SafeUnpickler
+
+
+def test_the_pool_of_oslo_cache():
+    with made('oslo_cache.memcache_pool').actual_backend.client_pool.acquire() as client:
+        assert client.unpickler is SafeUnpickler
+
+
+def test_python_binary_memcached():
+    pytest.importorskip('bmemcached')
+    [server] = made('dogpile.cache.bmemcached').actual_backend.client.servers
+    assert server.unpickler is SafeUnpickler
+
+
+def test_pymemcache(tmp_path):
+    """What it writes is as it was."""
+    backend = made('dogpile.cache.pymemcache').actual_backend
+    data, flags = backend.serde.serialize(b'key', WRITTEN)
+    assert flags == PICKLED_FLAG
+    assert pickle.loads(data) == backend.serde.deserialize(b'key', data, flags) == WRITTEN
+    evil = pickle.dumps(Evil(tmp_path / 'made'))
+    assert backend.serde.deserialize(b'key', evil, flags) is None
+    assert backend.serde.deserialize(b'key', b'5', 2) == 5
+    assert not (tmp_path / 'made').exists()
+    client = backend.client.clients.popitem()[1]
+    assert client.serde is backend.serde
+
+
+def test_what_dogpile_pickles(tmp_path):
+    """As for redis."""
+    region = made('dogpile.cache.memory_pickle')
+    region.set('key', NOW)
+    assert region.get('key') == NOW
+    region.set('key', Evil(tmp_path / 'made'))
+    assert region.get('key') is core.NO_VALUE
+    assert not (tmp_path / 'made').exists()
+
+
+def test_a_client_of_its_own_mind(caplog):
+    """pylibmc unpickles by itself; a warning tells."""
+    region = made('dogpile.cache.memory')
+    region.actual_backend._create_client = object
+    use_safe_unpickler(region)
+    region.actual_backend._create_client()
+    assert 'cannot be kept from unpickling' in caplog.text

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+import threading
+import time
+
+import pytest
+
+from novasched.concurrency.circuit_breaker import CircuitBreaker
+
+
+class Patient:
+    """Something that answers once it is well; ``asked`` counts the probes."""
+
+    def __init__(self):
+        self.well = threading.Event()
+        self.asked = threading.Semaphore(0)
+
+    def probe(self):
+        self.asked.release()
+        if not self.well.is_set():
+            raise OSError('no answer')
+
+    def wait_for(self, probes):
+        for _ in range(probes):
+            assert self.asked.acquire(timeout=10)
+
+
+@pytest.fixture
+def patient():
+    return Patient()
+
+
+@pytest.fixture
+def told():
+    """What the breaker tells."""
+    return []
+
+
+@pytest.fixture
+def breaker(patient, told):
+    breaker = CircuitBreaker(patient.probe, OSError, first=0.01, last=0.02, on_change=told.append)
+    yield breaker
+    breaker.stop()
+
+
+def closed(breaker):
+    """Wait for the thread that probes to end."""
+    for thread in threading.enumerate():
+        if thread.name == 'breaker':
+            thread.join(timeout=10)
+    return breaker.reason is None and breaker.wait_closed(0)
+
+
+def test_no_probe_of_a_closed_circuit(breaker, patient):
+    assert breaker.reason is None
+    assert breaker.wait_closed(0)
+    assert not patient.asked.acquire(blocking=False)
+
+
+def test_it_is_open_until_a_probe_is_answered(breaker, patient, told):
+    breaker.failed('silent for 60 s', time.monotonic())
+    patient.wait_for(3)
+    assert breaker.reason == 'silent for 60 s'
+    assert not breaker.wait_closed(0)
+    patient.well.set()
+    assert breaker.wait_closed(10)
+    assert closed(breaker)
+    assert told == ['silent for 60 s', None]
+
+
+def test_one_slow_answer_among_others(breaker, patient, told):
+    """Nobody else is kept from it: others were answered meanwhile, and so is the probe."""
+    patient.well.set()
+    began = time.monotonic()
+    breaker.succeeded()
+    breaker.failed('silent for 60 s', began)
+    patient.wait_for(1)
+    assert closed(breaker)
+    assert told == []
+
+
+def test_the_last_answer_was_the_last(breaker, patient, told):
+    """Others were answered while somebody waited, and then nobody any more: a probe shows."""
+    began = time.monotonic()
+    breaker.succeeded()
+    breaker.failed('silent for 60 s', began)
+    patient.wait_for(2)
+    assert breaker.reason == 'silent for 60 s'
+    patient.well.set()
+    assert closed(breaker)
+    assert told == ['silent for 60 s', None]
+
+
+def test_a_probe_that_is_alone_with_its_failure(told):
+    """It does not open what answers others at the same time."""
+
+    def probe():
+        breaker.succeeded()
+        raise OSError('no answer')
+
+    breaker = CircuitBreaker(probe, OSError, first=0.01, on_change=told.append)
+    began = time.monotonic()
+    breaker.succeeded()
+    breaker.failed('silent', began)
+    assert closed(breaker)
+    assert told == []
+
+
+def test_the_first_reason_stays(breaker, patient):
+    breaker.failed('silent', time.monotonic())
+    breaker.failed('refused', time.monotonic())
+    assert breaker.reason == 'silent'
+    assert [each.name for each in threading.enumerate()].count('breaker') == 1
+
+
+def test_it_can_open_again(patient, told):
+    patient.well.set()
+    breaker = CircuitBreaker(patient.probe, OSError, first=0.01, on_change=told.append)
+    for reason in ('once', 'twice'):
+        breaker.failed(reason, time.monotonic())
+        assert closed(breaker)
+    assert told == ['once', None, 'twice', None]
+
+
+def test_an_error_that_nobody_expects(patient, monkeypatch):
+    """What is wrong with the probe must not keep callers away."""
+    monkeypatch.setattr(threading, 'excepthook', lambda args: None)
+    breaker = CircuitBreaker(patient.probe, ValueError, first=0.01)
+    breaker.failed('silent', time.monotonic())
+    assert closed(breaker)
+
+
+def test_no_probe_outlives_the_process(breaker, patient):
+    """Nor does anybody wait for one."""
+    breaker.failed('silent', time.monotonic())
+    patient.wait_for(1)
+    breaker.stop()
+    assert breaker.wait_closed(0)
+    for thread in threading.enumerate():
+        if thread.name == 'breaker':
+            thread.join(timeout=10)
+            assert not thread.is_alive()
+    breaker.failed('after the end', time.monotonic())
+    assert [each.name for each in threading.enumerate()].count('breaker') == 0

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+import gc
+import itertools
+import threading
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from novasched.concurrency.single_flight import SingleFlight
+
+
+class Work:
+    """Work that ends when it is told to, and gives its number."""
+
+    def __init__(self, *failures):
+        self.failures = failures
+        self.numbers = itertools.count(1)
+        self.begun = threading.Semaphore(0)
+        self.may_end = threading.Semaphore(0)
+
+    def __call__(self):
+        number = next(self.numbers)
+        self.begun.release()
+        assert self.may_end.acquire(timeout=10)
+        if number in self.failures:
+            raise OSError(number)
+        return number
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(20) as pool:
+        yield pool
+
+
+def test_callers_during_a_flight_share_the_next(pool):
+    """However many come while the work is done, it is done once more for all of them."""
+    work = Work()
+    flight = SingleFlight(work)
+    first = pool.submit(flight.at_least)
+    work.begun.acquire()
+    moment = flight._clock()
+    others = [pool.submit(flight.at_least, moment) for _ in range(8)]
+    work.may_end.release(2)
+    assert first.result(10) == 1
+    assert {each.result(10) for each in others} == {2}
+
+
+def test_a_stuck_flight_is_overtaken(pool):
+    """The next one does not wait for it for ever; callers of either get its own result."""
+    work = Work()
+    flight = SingleFlight(work, stuck_after=0.01)
+    first = pool.submit(flight.at_least)
+    work.begun.acquire()
+    second = pool.submit(flight.at_least)
+    assert work.begun.acquire(timeout=10)
+    work.may_end.release(2)
+    assert {first.result(10), second.result(10)} == {1, 2}
+    assert flight.idle
+
+
+def test_a_timeout_of_one_caller(pool):
+    """A caller may stop waiting; the flight goes on for the others."""
+    work = Work()
+    flight = SingleFlight(work)
+    first = pool.submit(flight.at_least)
+    work.begun.acquire()
+    with pytest.raises(futures.TimeoutError):
+        flight.at_least(0, timeout=0)
+    work.may_end.release()
+    assert first.result(10) == 1
+
+
+def test_a_flight_that_began_late_enough_is_shared():
+    """A result is shared with whoever arrived before its flight began, and with nobody else."""
+    clock = itertools.count(10, 10).__next__
+    results = iter('abc')
+    flight = SingleFlight(lambda: next(results), clock)
+    assert flight.at_least() == 'a'  # asked at 10, began at 20
+    assert flight.at_least(20) == 'a'
+    assert flight.at_least(20.5) == 'b'
+
+
+def test_a_failure_is_shared_and_then_forgotten(pool):
+    """Those who share a flight share its failure; whoever asks afterwards has it done again."""
+    work = Work(2)
+    flight = SingleFlight(work)
+    first = pool.submit(flight.at_least)
+    work.begun.acquire()
+    moment = flight._clock()
+    others = [pool.submit(flight.at_least, moment) for _ in range(3)]
+    work.may_end.release()
+    assert first.result(10) == 1
+    work.begun.acquire()
+    work.may_end.release(2)
+    ends = [each.exception(10) for each in others]
+    assert any(isinstance(end, OSError) for end in ends)
+    assert flight.at_least(moment) == 3
+
+
+def test_nothing_is_left_of_a_failure():
+    """Whoever hears of it has it, and nobody else."""
+
+    class Failure(Exception):
+        pass
+
+    def fail():
+        raise Failure
+
+    flight = SingleFlight(fail)
+    gc.disable()
+    try:
+        for _ in range(3):
+            with contextlib.suppress(Failure):
+                flight.at_least()
+        left = [each for each in gc.get_objects() if isinstance(each, Failure)]
+    finally:
+        gc.enable()
+    assert len(left) <= 1, 'the last flight has its own'
+
+
+@pytest.mark.parametrize('threads', [2, 16])
+def test_no_result_is_older_than_the_call(pool, threads):
+    """Under any interleaving a result is at least as new as the question, and only one flight
+    runs at a time."""
+    running = threading.Semaphore(1)
+    writing = threading.Lock()
+    newest = [0]
+
+    def work():
+        assert running.acquire(blocking=False)
+        seen = newest[0]
+        running.release()
+        return seen
+
+    flight = SingleFlight(work)
+
+    def ask(_):
+        with writing:
+            newest[0] = mine = newest[0] + 1
+        return flight.at_least() >= mine
+
+    assert all(pool.map(ask, range(500 * threads)))
+
+
+def test_callers_while_a_flight_gathers_share_it(pool):
+    gathering, come = threading.Event(), threading.Event()
+
+    def gather():
+        gathering.set()
+        assert come.wait(10)
+
+    numbers = itertools.count(1)
+    flight = SingleFlight(lambda: next(numbers), gather=gather)
+    first = pool.submit(flight.at_least)
+    assert gathering.wait(10)
+    others = [pool.submit(flight.at_least, flight._clock()) for _ in range(4)]
+    come.set()
+    assert {each.result(10) for each in (first, *others)} == {1}

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is hidden in texts, and what is left to be read."""
+
+import pytest
+
+from novasched.conf.redaction import Secrets, is_random, is_telling
+
+
+@pytest.mark.parametrize(
+    ('value', 'text', 'shown'),
+    [
+        ('s3cret', 'token s3cret', 'token ***'),
+        ('nova', 'nova-scheduler is novaish', 'nova-scheduler is novaish'),
+        ('nova', "no user nova, or 'nova'; nova.", "no user ***, or '***'; ***."),
+        ('nova', 'nova.conf of nova.scheduler.weights', 'nova.conf of nova.scheduler.weights'),
+        ('a-long-secret', 'prefixa-long-secretsuffix', 'prefixa-long-secretsuffix'),
+        ('q7Rz-0fK2-99xW', 'prefixq7rz-0fk2-99xwsuffix', 'prefix***suffix'),
+        ('abc', 'abc is short', 'abc is short'),
+        ('mysql://u:p4ssword@h/n', "no host 'p4ssword'", "no host '***'"),
+        ('mysql://u:half@other@h/n', "no host 'other@h'", "no host '***@h'"),
+        ('mysql://u:a-secret@x@h/n', "no host 'x@h'", "no host '***@h'"),
+        ('mysql://u:with/slash@h/n', 'port with', 'port ***'),
+        ('mysql://u:with#hash@h/n', 'invalid int: with', 'invalid int: ***'),
+        ('mysql://u:per%2Fcent@h/n', 'per/cent, per%2Fcent', '***, ***'),
+        ('mysql://u@h/n', "for user 'u'@'h'", "for user 'u'@'h'"),
+        ('rabbit://u:first@h1:1,u:second@h2:2/', 'first second at h1:1', '*** *** at h1:1'),
+        ('rabbit://u:with,comma@h1/', 'port with, user comma', 'port ***, user ***'),
+        ('http://host:8778/path', 'http://host:8778/path/x', 'http://host:8778/path/x'),
+        ('', 'GET http://me:any@host/', 'GET http://***@host/'),
+        ('mysql://u:a-Secret@X@h/n', "no host 'a-secret@x@h'", "no host '***@h'"),
+        ('mysql://u:some$word@h/n', 'no such option word', 'no such option ***'),
+        ('', "at /nova.conf:7, No '=' found: 'my pass'", "at /nova.conf:7, No '=' found: ***"),
+        ('', 'at line 7, Key cannot be empty: "x\'y"', 'at line 7, Key cannot be empty: ***'),
+    ],
+)
+def test_hidden(value, text, shown):
+    """From texts of libraries secrets go, whole and in the pieces of a wrong parse; hosts, users
+    and names of which they are a part stay."""
+    assert Secrets.of([value]).hide(text) == shown
+
+
+@pytest.mark.parametrize(
+    ('value', 'text', 'shown'),
+    [
+        ('nova', 'nova asks nova.conf for "nova"', 'nova asks nova.conf for "nova"'),
+        ('numa', 'NUMA cells lack memory', 'NUMA cells lack memory'),
+        ('nova', 'control_exchange = nova', 'control_exchange = nova'),
+        ('nova', 'placement.password = nova', 'placement.password = ***'),
+        ('nova', "{'password': 'nova', 'user': 'nova'}", "{'password': '***', 'user': 'nova'}"),
+        ('nova', '"auth_token": "nova"', '"auth_token": "***"'),
+        ('nova', 'the token: novae', 'the token: novae'),
+        ('nova', "['password:nova', 'db:nova']", "['password:***', 'db:nova']"),
+        ('', 'GET http://me:any@host/nova', 'GET http://***@host/nova'),
+        ('http://u:pa ss@host', 'no host in http://u:pa ss@host', 'no host in http://***@host'),
+        ('', 'host@backend and me@example.org', 'host@backend and me@example.org'),
+        ('', 'X-Auth-Token: abc', 'X-Auth-Token: ***'),
+        ('', '{"Authorization": "Basic bm92YQ==", "Accept": "x"}', '{"Authorization": "***", "Accept": "x"}'),
+        ('q7Rz-0fK2-99xW', 'prefixq7rz-0fk2-99xwsuffix', 'prefix***suffix'),
+        ('rabbit://[fd00:1:2:3::10]:5672/', 'at [fd00:1:2:3::10]:5672', 'at [fd00:1:2:3::10]:5672'),
+    ],
+)  # fmt: skip
+def test_redacted(value, text, shown):
+    """From texts of our own a secret goes where it stands as one, and a random one anywhere."""
+    assert Secrets.of([value]).redact(text) == shown
+
+
+@pytest.mark.parametrize(
+    ('secret', 'random'),
+    [
+        ('9f86d081884c7d659a2f', True),
+        ('kG7bQz2mXw9RtLp4', True),
+        ('q7Rz-0fK2-99xW', True),
+        ('9f86d081884', False),  # too short
+        ('nova', False),
+        ('openstack123', False),
+        ('correct-horse-battery-staple', False),
+        ('PlacementPassword1', False),
+        ('nova-compute-0001', False),
+        ('aggregate_image_properties_isolation', False),
+        ('123456789012', False),
+    ],
+)
+def test_random(secret, random):
+    """What people choose stands in other lines, too, and what is drawn does not."""
+    assert is_random(secret) is random
+
+
+@pytest.mark.parametrize(
+    ('name', 'value', 'telling'),
+    [
+        ('password', 'x', True),
+        ('rabbit_password', 'x', True),
+        ('token', 'x', True),
+        ('memcache_secret_key', 'x', True),
+        ('connection', 'x', True),
+        ('any', 'mysql://u:p@h', True),
+        ('inject_password', 'True', False),
+        ('connection_recycle_time', '3600', False),
+        ('passthrough_whitelist', '{}', False),
+    ],
+)
+def test_telling(name, value, telling):
+    """An option is secret by its name, or since its value is a URL."""
+    assert is_telling(name, value) is telling

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of TLS that cannot be used are told by the option that names them."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+import trustme
+
+from novasched.cells.engines import checked
+from novasched.conf import tls
+from novasched.conf.errors import ConfigError
+
+NAMES = {tls.AUTHORITY: 'ca', tls.CERTIFICATE: 'cert', tls.KEY: 'key'}
+URL = 'mysql+pymysql://nova:p%40ss@db.example/nova'
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Paths by name: an authority, two certificates with their keys, and what is none."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / 'ca')
+    for name in ('one', 'two'):
+        issued = authority.issue_cert(f'{name}.example')
+        issued.cert_chain_pems[0].write_to_path(tmp_path / f'{name}.cert')
+        issued.private_key_pem.write_to_path(tmp_path / f'{name}.key')
+        issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / f'{name}.both')
+    (tmp_path / 'text').write_text('no PEM\n')
+    return lambda name: str(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ('authority', 'certificate', 'key', 'wrong'),
+    [
+        (None, None, None, None),
+        ('ca', None, None, None),
+        ('', None, None, None),  # a directory
+        ('ca', 'one.cert', 'one.key', None),
+        (None, 'one.both', None, None),
+        ('gone', None, None, 'ca = {}: No such file or directory'),
+        ('text', None, None, 'ca = {}: it holds no certificate (PEM)'),
+        ('ca', 'gone', 'one.key', 'cert = {}: No such file or directory'),
+        ('ca', 'one.cert', 'gone', 'key = {}: No such file or directory'),
+        ('ca', '', 'one.key', 'cert = {}: Is a directory'),
+        (None, 'text', 'one.key', 'cert = {}: it holds no certificate'),
+        (None, 'one.cert', 'two.key', 'cert = {}: it holds no certificate'),
+        (None, 'one.cert', None, 'cert = {}: it holds no certificate'),
+    ],
+)  # fmt: skip
+def test_files(files, authority, certificate, key, wrong):
+    """What cannot be used is named with its option; what is not named is left."""
+    wanted = {tls.AUTHORITY: authority, tls.CERTIFICATE: certificate, tls.KEY: key}
+    paths = {what: None if name is None else files(name) for what, name in wanted.items()}
+    if wrong is None:
+        tls.check_files(paths, NAMES)
+        return
+    with pytest.raises(ConfigError) as raised:
+        tls.check_files(paths, NAMES)
+    option = wrong.partition(' ')[0]
+    path = next(paths[what] for what, name in NAMES.items() if name == option)
+    assert str(raised.value).startswith(wrong.format(path))
+
+
+@pytest.mark.parametrize(
+    ('asked', 'given'),
+    [
+        ('', {}),
+        ('charset=utf8', {'charset': 'utf8'}),
+        ('ssl_verify_cert=true', {'ssl_verify_cert': 'true'}),
+        ('ssl_ca=CA', {'ssl_ca': 'CA'}),
+        ('ssl_ca=CA&ssl_check_hostname=false', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
+        ('ssl_ca=CA&ssl_verify_cert=true', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
+        ('ssl_ca=CA&ssl_verify_identity=0', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
+        ('ssl_ca=CA&ssl_verify_identity=1', {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'}),
+        ('ssl_ca=CA&ssl_verify_cert=true&ssl_verify_identity=true',
+         {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'}),
+        ('ssl_ca=CA&ssl_verify_cert=false', {'ssl_ca': 'CA', 'ssl_verify_cert': 'false'}),
+    ],
+)  # fmt: skip
+def test_what_a_url_wants_verified(files, asked, given):
+    """With an authority, what PyMySQL understands stands in the place of what it would forget
+    the authority for; the rest of the URL stays."""
+    url = sa.make_url(checked(f'{URL}?{asked}'.replace('=CA', f'={files("ca")}'), 'db'))
+    assert {k: 'CA' if v == files('ca') else v for k, v in url.query.items()} == given
+    assert url.set(query={}) == sa.make_url(URL)
+
+
+def test_a_parameter_that_nobody_knows():
+    """It would otherwise stop the first connection."""
+    with pytest.raises(ConfigError, match='there is no parameter ssl_veirfy_cert'):
+        checked(f'{URL}?ssl_veirfy_cert=true', '[database] connection')
+
+
+@pytest.mark.parametrize('url', ['sqlite://', 'postgresql+psycopg2://u:p@h/d?sslmode=require'])
+def test_other_drivers_are_left_alone(url):
+    """They have parameters of their own."""
+    assert checked(url, 'db') == url

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README, beside the files that do what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / 'README.rst').read_text()
+
+
+def command(chapter: str) -> str:
+    """The line that a chapter gives to be copied."""
+    text = README.split(f'{chapter}\n===', 1)[1].split('\n===', 1)[0]
+    [line] = re.findall(r'::\n\n    (.+)\n\n', text)
+    return str(line)
+
+
+def test_the_readme_tells_what_ci_runs():
+    """CI runs the README's test command, and after that nothing."""
+    assert (ROOT / '.ci' / 'run').read_text().splitlines()[-1] == command('Test it')
+
+
+def test_both_commands_install_tox_in_the_same_way():
+    """Who has run one of them needs nothing new for the other."""
+    assert command('See it work') == f'{command("Test it").removesuffix(" -p")} -e sandbox'
+
+
+def test_what_a_command_leaves_is_no_change():
+    """The virtualenv stands where git does not look, so that it is in no package."""
+    [directory] = re.findall(r'-m venv (\S+)', command('Test it'))
+    assert f'{directory}/' in (ROOT / '.gitignore').read_text().splitlines()
+
+
+def test_all_name_the_same_pythons():
+    """What pip accepts, what is told, and what ruff and mypy check for."""
+    package = (ROOT / 'setup.cfg').read_text()
+    tools = (ROOT / 'pyproject.toml').read_text()
+    first, *_, last = re.findall(r'Python :: (3\.\d+)$', package, re.M)
+    assert f'python_requires = >={first}\n' in package
+    assert f'python_version = "{first}"\n' in tools
+    assert f'target-version = "py{first.replace(".", "")}"\n' in tools
+    install = (ROOT / 'doc' / 'source' / 'install.rst').read_text()
+    for text in (README, install):
+        assert set(re.findall(r'Python (3\S*(?: to 3\S+)?\w)', text)) == {f'{first} to {last}'}

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+import itertools
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from novasched.observe.page.app import NO_FILE, NO_RECORD, UNREADABLE
+from novasched.scheduler.errors import DatabaseUnavailable
+from novasched.scheduler.model.host import Aggregate
+from tests.lab.builders import a_host
+from tests.lab.page_client import ask, ask_raw, seen
+from tests.lab.page_sample import Cells, a_page, cloud, decided
+
+EVIL = "\"><evil a='b'>&amp;{{ 7777*7777 }}"
+
+
+@pytest.fixture(scope='module')
+def decisions(tmp_path_factory):
+    """A file of decisions over hosts of the sample."""
+    path = tmp_path_factory.mktemp('page') / 'decisions'
+    decided(path, [host for each in cloud(60).values() for host in each], 20)
+    return path
+
+
+@pytest.fixture(scope='module')
+def page(decisions):
+    return a_page(Cells(cloud(60)), decisions, timeout=60.0)
+
+
+def links(answer):
+    return [each['href'] for each in seen(answer).all('a')]
+
+
+@pytest.mark.parametrize(
+    'query',
+    ['&'.join(each) for each in itertools.product(
+        ['show=ram', 'show=vcpus', 'show=disk', 'show=pinned'],
+        ['by=cell', 'by=zone', 'by=aggregate'],
+        ['form=map', 'form=table'],
+        ['order=name', 'order=fullest'],
+    )],
+)  # fmt: skip
+def test_every_choice(page, query):
+    """Each is a page with every host, and a heading for each of its parts."""
+    answer = ask(page, '/', query)
+    assert answer.status == 200
+    for number in range(1, 61):
+        assert f'hosts/compute-{number:02d}"' in answer.text
+    found = seen(answer)
+    assert len(found.all('h1')) == 1
+    assert {'main', 'header', 'footer', 'nav'} <= {tag for tag, _ in found.elements}
+
+
+def test_links_lead_somewhere(page):
+    """Whatever a page links to is a page; together they are the whole surface."""
+    todo, done = {('/', '')}, set()
+    while todo and len(done) < 200:
+        path, query = todo.pop()
+        done.add((path, query))
+        answer = ask_raw(page, path, query)
+        assert answer.status == 200, (path, query)
+        for link in links(answer):
+            if link.startswith('#'):
+                assert any(each.get('id') == link[1:] for _, each in seen(answer).elements)
+                continue
+            where, _, asked = link.partition('?')
+            folder = path.rpartition('/')[0] + '/'
+            target = {'': path, './': folder, '../': '/'}.get(where) or (
+                '/' + where[3:] if where.startswith('../') else folder + where.removeprefix('./')
+            )
+            if (target, asked) not in done:
+                todo.add((target, asked))
+    assert any(path.startswith('/hosts/') for path, _ in done)
+    assert any(path.startswith('/decisions/') for path, _ in done)
+
+
+def test_a_decision(page):
+    (first, *_) = [each for each in links(ask(page, '/decisions')) if 'decisions/' in each]
+    answer = ask(page, first[1:], 'host=compute-04')
+    text = seen(answer).text
+    server = re.search(r'servers ([0-9a-f-]{36})', text).group(1)
+    request = re.search(r'request (req-[0-9a-f-]{36})', text).group(1)
+    for wanted in (server, request):
+        assert first in links(ask(page, '/decisions', f'q={wanted}'))
+    assert 'Every host, counted once' in text
+    assert re.search(r'compute-04\s*: ', text)
+
+
+def test_a_host(page):
+    answer = ask(page, '/decisions')
+    chosen = next(text.partition(':')[0] for text in seen(answer).texts if 'hosts fit' in text)
+    found = seen(ask(page, f'/hosts/{chosen}'))
+    assert 'Newest decisions that chose it' in found.text
+    assert f'{chosen}:' in found.text
+
+
+@pytest.mark.parametrize(
+    ('path', 'query', 'status'),
+    [
+        ('/nothing', '', 404),
+        ('/hosts', '', 404),
+        ('/hosts/', '', 404),
+        ('/hosts/compute-61', '', 404),
+        ('/hosts/compute-01', 'a=b', 400),
+        ('/hosts/' + 'a' * 2000, '', 404),
+        ('/decisions/', '', 404),
+        ('/decisions/nothing', '', 404),
+        ('/decisions', 'page=9', 404),
+        ('/decisions', 'q=a%00b', 400),
+        ('/', 'page=2', 404),
+        ('/', 'page=x', 400),
+        ('/', 'show=<evil>', 400),
+        ('/', 'evil', 400),
+        ('/', 'name=' + '%ff', 400),
+        ('/', 'a' * 5000, 400),
+        ('/templates/base.html', '', 404),
+        ('/../novasched/page/app.py', '', 404),
+        ('/page.css/', '', 404),
+        ('//', '', 404),
+        ('/%00', '', 404),
+        ('/%ff', '', 404),
+        ('/hosts/%0d%0aevil', '', 404),
+        ('/hosts/%e2%80%ae', '', 404),
+        ('/<evil>', '', 404),
+    ],
+)
+def test_bad_input(page, path, query, status):
+    """One line that has nothing of what was asked."""
+    answer = ask_raw(page, path, query)
+    assert answer.status == status
+    assert 'evil' not in answer.text
+    assert len(answer.text) < 500
+    assert len(seen(answer).all('p')) == 1
+
+
+@pytest.mark.parametrize(
+    ('environ', 'status'),
+    [
+        ({'REMOTE_ADDR': '10.0.0.1'}, 403),
+        ({'HTTP_HOST': 'evil.example.org'}, 403),
+        ({'REMOTE_ADDR': '::1'}, 200),
+    ],
+)
+def test_who_may_do_what(page, environ, status):
+    """Nobody but this machine reads it unless it is said so."""
+    answer = ask(page, **environ)
+    assert answer.status == status
+    assert 'evil' not in answer.text
+
+
+def test_a_page_for_everybody(decisions):
+    """If it is said so, it is shown under whatever name, and the name is not repeated."""
+    page = a_page(Cells(cloud(5)), decisions, remote=True, timeout=60.0)
+    answer = ask(page, REMOTE_ADDR='10.0.0.1', HTTP_HOST='evil.example.org')
+    assert answer.status == 200
+    assert 'evil' not in answer.text
+
+
+@pytest.mark.parametrize(
+    'path', ['/', '/decisions', '/hosts/compute-01', '/page.css', '/icon.svg', '/nothing']
+)
+def test_headers(page, path):
+    """No answer may be taken for another kind, framed, kept, or fetch anything from elsewhere."""
+    answer = ask(page, path)
+    policy = answer.headers['Content-Security-Policy']
+    assert "default-src 'none'" in policy
+    assert 'unsafe' not in policy
+    assert answer.headers['X-Content-Type-Options'] == 'nosniff'
+    assert answer.headers['Cache-Control'] == 'no-store'
+    assert 'Set-Cookie' not in answer.headers
+    if answer.headers['Content-Type'].startswith('text/html'):
+        for tag, attributes in seen(answer).elements:
+            assert tag not in ('script', 'style', 'iframe', 'img')
+            assert not [name for name in attributes if name.startswith('on') or name == 'style']
+            for name in ('href', 'src', 'action'):
+                assert not re.match(r'\w+:|//', attributes.get(name) or '')
+    elif path == '/page.css':
+        assert 'url(' not in answer.text
+        assert '@import' not in answer.text
+
+
+def test_names_that_are_markup(tmp_path):
+    """Whatever hosts, cells, zones and aggregates are called, it is text."""
+    aggregates = (Aggregate(1, None, EVIL, {'availability_zone': EVIL}),)
+    host = replace(
+        a_host(EVIL, disabled=True, why=EVIL, hypervisor_type=EVIL), aggregates=aggregates
+    )
+    fit = replace(a_host('fit'), aggregates=aggregates)
+    decided(tmp_path / 'decisions', [host, fit], 5)
+    page = a_page(Cells({EVIL: [host, fit]}), tmp_path / 'decisions', timeout=60.0)
+    answers = [
+        ask(page, '/', query)
+        for query in (
+            '',
+            'by=zone',
+            'by=aggregate&form=table',
+            'name=%3Cevil%3E',
+            'within=%22%3E%3Cevil%3E',
+        )
+    ]
+    answers += [ask(page, f'/hosts/{EVIL}'), ask(page, '/decisions', 'q=%3Cevil%3E')]
+    answers += [
+        ask(page, each[1:], 'host=%3Cevil%3E')
+        for each in links(ask(page, '/decisions'))
+        if 'decisions/' in each
+    ]
+    for answer in answers:
+        assert answer.status == 200
+        found = seen(answer)
+        assert 'evil' not in {tag for tag, _ in found.elements}
+        assert str(7777 * 7777) not in found.text
+    assert EVIL in seen(answers[0]).text
+    assert EVIL in seen(answers[5]).text
+
+
+def test_no_databases(decisions):
+    """What is known is shown with its age; where nothing is, the page says so."""
+    cells = Cells(cloud(5))
+    cells.error = DatabaseUnavailable('mysql://nova:sesame@db')
+    page = a_page(cells, decisions, max_age=0.0, timeout=60.0)
+    for path in ('/', '/hosts/compute-1'):
+        answer = ask(page, path)
+        assert answer.status == 503
+        assert 'The databases do not answer' in seen(answer).text
+        assert 'sesame' not in answer.text
+    cells.error = None
+    assert ask(page, '/hosts/compute-1').status == 200
+    cells.error = DatabaseUnavailable('mysql://nova:sesame@db')
+    answer = ask(page, '/')
+    assert answer.status == 200
+    assert 'its hosts are shown as they were 0 s ago' in seen(answer).text
+    cells.error = None
+    cells.silent = {'north'}
+    assert 'Cell north does not answer' in seen(ask(page, '/')).text
+    assert ask(page, '/decisions').status == 200
+
+
+@pytest.mark.parametrize(
+    ('path', 'notice', 'status'),
+    [
+        (None, NO_FILE, 404),
+        ('/nowhere/decisions', NO_RECORD, 404),
+        (__file__, UNREADABLE, 503),
+    ],
+)
+def test_no_decisions(path, notice, status):
+    """It is said why there are none, and what would change that."""
+    page = a_page(Cells(cloud(5)), Path(path) if path else None, timeout=60.0)
+    for where, expected in (
+        ('/decisions', 200),
+        ('/hosts/compute-1', 200),
+        ('/decisions/x', status),
+    ):
+        answer = ask(page, where)
+        assert (answer.status, notice in seen(answer).text) == (expected, True)
+        assert '/nowhere' not in answer.text
+
+
+def test_no_hosts(decisions):
+    for cells in ({}, {'north': []}):
+        page = a_page(Cells(cells), decisions, timeout=60.0)
+        for query in ('', 'form=table', 'show=pinned&by=zone'):
+            answer = ask(page, '/', query)
+            assert (answer.status, 'There are no such hosts' in answer.text) == (200, True)
+
+
+def test_ten_thousand_hosts(decisions):
+    """The page is of bounded size, and a small one for each of its parts."""
+    page = a_page(Cells(cloud(10_000)), decisions, timeout=60.0)
+    map, table = ask(page, '/', 'show=pinned&by=aggregate'), ask(page, '/', 'form=table&page=50')
+    assert len(map.text) < 2_000_000
+    assert len(table.text) < 250_000
+    assert 'compute-10000' in table.text
+    found = seen(map)
+    assert (
+        len([each for each in found.all('a') if (each['href'] or '').startswith('./hosts/')])
+        == 10_000
+    )
+    stops = [each for each in found.all('a') if each.get('tabindex') != '-1']
+    assert len(stops) < 250

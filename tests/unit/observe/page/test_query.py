@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from novasched.observe.page.query import (
+    BadQuery,
+    DecisionQuery,
+    DecisionsQuery,
+    HostsQuery,
+    NoQuery,
+    is_local,
+    link,
+    parse,
+)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'query', 'wanted'),
+    [
+        (HostsQuery, '', HostsQuery()),
+        (HostsQuery, 'show=disk&by=zone&page=2', HostsQuery(show='disk', by='zone', page=2)),
+        (HostsQuery, 'name=&show=&state=', HostsQuery()),
+        (HostsQuery, 'within=az+1%C3%A9', HostsQuery(within='az 1é')),
+        (HostsQuery, 'name=%3Cb%3E', HostsQuery(name='<b>')),
+        (DecisionsQuery, 'q=++req-1++', DecisionsQuery(q='req-1')),
+        (DecisionQuery, 'host=a', DecisionQuery(host='a')),
+        (NoQuery, '', NoQuery()),
+    ],
+)
+def test_queries(kind, query, wanted):
+    """A form that is empty asks for what nothing asks for; texts are as they were typed."""
+    assert parse(kind, query) == wanted
+
+
+@pytest.mark.parametrize(
+    ('kind', 'query'),
+    [
+        (HostsQuery, 'show=<script>'),
+        (HostsQuery, 'show=RAM'),
+        (HostsQuery, 'nothing=1'),
+        (HostsQuery, 'page=0'),
+        (HostsQuery, 'page=-1'),
+        (HostsQuery, 'page='),
+        (HostsQuery, 'page=1e3'),
+        (HostsQuery, 'page=10000'),
+        (HostsQuery, 'page=%D9%A3'),
+        (HostsQuery, 'name=a&name=b'),
+        (HostsQuery, 'name=a%00'),
+        (HostsQuery, 'name=a%0D%0Ab'),
+        (HostsQuery, 'name=%FF'),
+        (HostsQuery, 'name=' + 'a' * 256),
+        (HostsQuery, '&'.join(f'name{i}=1' for i in range(40))),
+        (DecisionsQuery, 'q=' + 'a' * 3000),
+        (DecisionQuery, 'q=a'),
+        (NoQuery, 'a=b'),
+    ],
+)
+def test_queries_that_mean_nothing(kind, query):
+    """They are refused in one line, which has nothing of them."""
+    with pytest.raises(BadQuery) as refused:
+        parse(kind, query)
+    assert refused.value.status == '400 Bad Request'
+    assert '\n' not in str(refused.value)
+    assert 'script' not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ('wanted', 'changes', 'query'),
+    [
+        (HostsQuery(), {}, '?'),
+        (HostsQuery(show='disk', page=4), {'by': 'zone'}, '?show=disk&by=zone'),
+        (HostsQuery(show='disk', page=4), {'page': 5}, '?show=disk&page=5'),
+        (HostsQuery(), {'within': 'a&b="<'}, '?within=a%26b%3D%22%3C'),
+        (DecisionsQuery(q='x'), {'page': 2}, '?q=x&page=2'),
+    ],
+)
+def test_links(wanted, changes, query):
+    """A link has what differs from the first page, and other choices begin at page one."""
+    assert link(wanted, **changes) == query
+
+
+@pytest.mark.parametrize(
+    ('peer', 'host', 'local'),
+    [
+        ('127.0.0.1', '', True),
+        ('127.0.0.1', 'localhost', True),
+        ('127.0.0.1', 'localhost:9100', True),
+        ('127.0.0.1', 'LOCALHOST:9100', True),
+        ('127.0.0.1', '127.0.0.1:9100', True),
+        ('127.9.9.9', '127.0.0.1', True),
+        ('::1', '[::1]:9100', True),
+        ('::ffff:127.0.0.1', '127.0.0.1', True),
+        ('::ffff:10.0.0.1', '127.0.0.1', False),
+        ('10.0.0.1', '127.0.0.1', False),
+        ('127.0.0.1', 'evil.example.org', False),
+        ('127.0.0.1', 'evil.example.org:9100', False),
+        ('127.0.0.1', 'localhost.evil.example.org', False),
+        ('127.0.0.1', 'localhost@evil.example.org', False),
+        ('127.0.0.1', '10.0.0.1', False),
+        ('127.0.0.1', '[', False),
+        ('127.0.0.1', '\x00', False),
+        ('', '', False),
+        ('unix', 'localhost', False),
+    ],
+)
+def test_who_is_local(peer, host, local):
+    """This machine, under a name that nobody else can give it."""
+    assert is_local(peer, host) is local

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from novasched.observe.page.watch import SILENT, UNREAD, Watch
+from novasched.scheduler.errors import DatabaseUnavailable
+from tests.lab.builders import a_host
+from tests.lab.page_sample import Cells
+
+SECRET = 'mysql://nova:sesame@db'
+
+
+@pytest.fixture
+def clock():
+    """A time that stands still unless somebody moves it."""
+    return SimpleNamespace(now=100.0)
+
+
+@pytest.fixture
+def cells():
+    return Cells({'north': [a_host('n')], 'south': [a_host('s')]})
+
+
+@pytest.fixture
+def watch(cells, clock):
+    return Watch(lambda: cells, lambda: clock.now, timeout=30.0)
+
+
+def ages(view):
+    return {
+        cell.name: (cell.age, cell.answers, [host.host for host in cell.hosts])
+        for cell in view.cells
+    }
+
+
+def test_hosts_are_read_rarely(watch, cells, clock):
+    """However many look, they are read once until what is known is not fresh any more."""
+    threads = [threading.Thread(target=watch.hosts) for _ in range(20)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert cells.readings == 1
+    clock.now += 2.5
+    assert ages(watch.hosts()) == {'north': (2.5, True, ['n']), 'south': (2.5, True, ['s'])}
+    clock.now += 0.5
+    assert watch.hosts().cells[0].age == 0.0
+    assert cells.readings == 2
+
+
+def test_a_cell_that_does_not_answer(watch, cells, clock):
+    """Its hosts stay as they were, with their age; of one that never answered there are none."""
+    cells.silent = {'south'}
+    assert ages(watch.hosts())['south'] == (None, False, [])
+    cells.silent = set()
+    clock.now += 10
+    watch.hosts()
+    cells.silent = {'north'}
+    clock.now += 10
+    assert ages(watch.hosts()) == {'north': (10.0, False, ['n']), 'south': (0.0, True, ['s'])}
+    cells.silent = set()
+    clock.now += 10
+    assert not [*watch.hosts().warnings()]
+
+
+@pytest.mark.parametrize('error', [DatabaseUnavailable(SECRET), RuntimeError(SECRET)])
+def test_databases_that_do_not_answer(watch, cells, clock, caplog, error):
+    """What is known is shown with its age, until they answer. The log has their error once,
+    the page not at all."""
+    watch.hosts()
+    cells.error = error
+    clock.now += 10
+    watch.hosts()
+    clock.now += 10
+    found = watch.hosts()
+    assert found.failure == SILENT
+    assert ages(found)['north'] == (20.0, True, ['n'])
+    assert caplog.text.count('The page cannot show the hosts as they are') == 1
+    assert SECRET not in ' '.join(found.warnings())
+    cells.error = None
+    clock.now += 10
+    assert watch.hosts().failure is None
+
+
+def test_databases_that_cannot_be_opened(cells, clock):
+    refusals = [DatabaseUnavailable('down'), DatabaseUnavailable('down')]
+
+    def connect():
+        if refusals:
+            raise refusals.pop()
+        return cells
+
+    watch = Watch(connect, lambda: clock.now, timeout=30.0)
+    for _ in range(2):
+        assert (watch.hosts().failure, watch.hosts().known) == (SILENT, False)
+        clock.now += 10
+    assert ages(watch.hosts()).keys() == {'north', 'south'}
+
+
+def test_nobody_waits_for_long(cells, clock):
+    """Who looks while the databases take their time is shown what is known."""
+    go = threading.Event()
+    known = cells.read
+
+    def slowly():
+        assert go.wait(30)
+        return known()
+
+    cells.read = slowly
+    watch = Watch(lambda: cells, lambda: clock.now, timeout=0.0)
+    assert [*watch.hosts().warnings()] == [UNREAD]
+    assert not watch.hosts().known
+    go.set()
+    watch.renew()
+    watch._thread.shutdown(wait=True)
+    assert ages(watch.hosts()).keys() == {'north', 'south'}
+    assert cells.renewals == 1
+
+
+def test_cells_that_come_and_go(watch, cells, clock):
+    """A cell that is not there any more is not shown; who reloads has them looked at anew."""
+    watch.hosts()
+    watch.renew()
+    del cells.known['south']
+    cells.known['west'] = [a_host('w')]
+    cells.old = True
+    clock.now += 10
+    found = watch.hosts()
+    assert ages(found).keys() == {'north', 'west'}
+    assert found.stale
+    assert cells.renewals == 1

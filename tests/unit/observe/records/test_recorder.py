@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.observe.records import recorder as module
+from novasched.observe.records.record import MAX_REJECTIONS_KEPT, Diagnosis
+from novasched.observe.records.recorder import DecisionRecorder
+from novasched.observe.records.store import (
+    CLEANUP_INTERVAL,
+    RecordReader,
+    RecordWriter,
+    UnreadableRecords,
+)
+from novasched.scheduler.decision import Decision
+from novasched.scheduler.errors import PlacementUnavailable
+from tests.lab.builders import a_host, a_request
+from tests.lab.decided import Decided
+from tests.lab.ports import CountingPlacement
+
+A = a_host('a')
+EMPTY = CountingPlacement({})
+
+
+def decide(recorder, *requests, placement=None):
+    decided = Decided([A], placement, clock=time.perf_counter)
+    decided.driver.recorder = decided.notebook = recorder
+    for request in requests:
+        with_suppressed(decided.driver, request)
+    recorder.close()
+    return recorder
+
+
+def with_suppressed(driver, request):
+    try:
+        driver.select_destinations(request)
+    except Exception as error:
+        return error
+
+
+def named(*names):
+    return [a_request(instance_uuids=(name,), request_id=f'req-{name}') for name in names]
+
+
+def test_the_newest_are_kept_in_memory():
+    """So many as the option says, the newest first, with the time at which each began."""
+    settings = Settings(decisions_kept=2)
+    kept = decide(DecisionRecorder(settings, clock=lambda: 1000.0), *named('a', 'b', 'c')).newest()
+    assert [each.asked.servers for each in kept] == [('c',), ('b',)]
+    assert all(999 < each.at <= 1000 for each in kept)
+    assert len({each.id for each in kept}) == 2
+
+
+def test_decisions_that_are_counted():
+    """Each is counted once though none is kept, and by the request itself when many wait."""
+    counted, begun, hold = [], threading.Event(), threading.Event()
+
+    def count(decision):
+        counted.append(decision.request.request_id)
+        if not begun.is_set():
+            begun.set()
+            assert hold.wait(10)
+
+    recorder = DecisionRecorder(Settings(decisions_kept=0), count=count)
+    requests = named(*map(str, range(module.MAX_WAITING_RECORDS + 5)))
+    first, *others = [Decision(request, 1, 0.0, 0.0) for request in requests]
+    recorder(first)
+    assert begun.wait(10)
+    for decision in others:
+        recorder(decision)
+    assert len(counted) == 1 + 4
+    hold.set()
+    recorder.close()
+    assert sorted(counted) == sorted(request.request_id for request in requests)
+    assert recorder.dropped == 0
+    assert recorder.newest() == []
+
+
+def test_a_file_that_is_read(tmp_path):
+    """A decision is found by its server and its request; of hosts it is told why not."""
+    path = str(tmp_path / 'decisions')
+    decide(DecisionRecorder(Settings(), RecordWriter(path, 10)), *named('a', 'b'))
+    reader = RecordReader(path)
+    (record,) = reader.of('a')
+    assert reader.of('req-a') == [record]
+    assert reader.of('c') == []
+    assert reader.newest(1) == reader.of('b')
+    assert reader.rejections(record).against('a') == ['fit, number 1 of 1 by weight']
+    assert (tmp_path / 'decisions').stat().st_mode & 0o777 == 0o600
+    reader.close()
+
+
+def test_a_file_that_is_leafed_through(tmp_path):
+    """The newest come first, some at a time; a decision is found by its id and its hosts."""
+    path = str(tmp_path / 'decisions')
+    names = [str(number) for number in range(5)]
+    decide(DecisionRecorder(Settings(), RecordWriter(path, 10)), *named(*names))
+    reader = RecordReader(path)
+    pages = [reader.newest(2, skipped) for skipped in (0, 2, 4, 6)]
+    assert [[each.asked.servers[0] for each in page] for page in pages] == [
+        ['4', '3'], ['2', '1'], ['0'], [],
+    ]  # fmt: skip
+    assert reader.count() == 5
+    (newest, *_) = reader.newest(5)
+    assert reader.by_id(newest.id) == newest
+    assert reader.by_id('nothing') is None
+    assert reader.of('2', 1) == reader.newest(1, 2)
+    assert reader.of('2', 1, 1) == []
+    assert reader.choosing('a', 3, 1000) == reader.newest(3)
+    assert reader.choosing('a', 3, 2) == reader.newest(2)
+    assert reader.choosing('b', 3, 1000) == []
+
+
+def test_several_workers_write_one_file(tmp_path):
+    """Records of one are not lost to another, nor to a restart."""
+    path = str(tmp_path / 'decisions')
+    recorders = [DecisionRecorder(Settings(), RecordWriter(path, 1000)) for _ in range(4)]
+    names = [[f'{number}-{i}' for i in range(10)] for number in range(4)]
+    threads = [
+        threading.Thread(target=decide, args=(recorder, *named(*some)))
+        for recorder, some in zip(recorders, names, strict=True)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    decide(DecisionRecorder(Settings(), RecordWriter(path, 1000)), *named('after'))
+    reader = RecordReader(path)
+    assert all(reader.of(name) for some in names for name in some)
+    assert reader.newest(1)[0].asked.servers == ('after',)
+
+
+def test_the_file_is_bounded(tmp_path):
+    """Old records go, those of single hosts earlier."""
+    path = str(tmp_path / 'decisions')
+    names = [str(number) for number in range(2 * CLEANUP_INTERVAL)]
+    decide(DecisionRecorder(Settings(), RecordWriter(path, 150)), *named(*names))
+    with sqlite3.connect(path) as base:
+        for table in ('decisions', 'servers'):
+            assert base.execute(f'select count(*) from {table}').fetchone() == (150,)
+        detailed = 'select count(*) from decisions where causes is not null'
+        assert base.execute(detailed).fetchone() == (MAX_REJECTIONS_KEPT,)
+
+
+@pytest.mark.parametrize(
+    ('before', 'after'),
+    [(None, 0o600), (0o600, 0o600), (0o666, 0o640), (0o640, 0o640), (0o677, 0o640), (0o400, 0o600)],
+)
+def test_who_may_read_the_file(tmp_path, before, after):
+    """Its owner, and a group that the operator lets, whatever the process's umask is; the same
+    holds for its journals while it is open."""
+    path = tmp_path / 'decisions'
+    if before is not None:
+        path.touch()
+        path.chmod(before)
+    umask = os.umask(0)
+    try:
+        store = RecordWriter(str(path), 10)
+        decide(DecisionRecorder(Settings(), store), *named('a'))
+        assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {after}
+        store.close()
+    finally:
+        os.umask(umask)
+
+
+@pytest.mark.parametrize('target', ['decisions', 'nothing'])
+def test_a_link_is_not_followed(tmp_path, caplog, target):
+    """A link in place of the file leads neither a writer nor a reader to another file."""
+    other = tmp_path / target
+    if target == 'decisions':
+        store = RecordWriter(str(other), 10)
+        decide(DecisionRecorder(Settings(), store), *named('a'))
+        store.close()
+    path = tmp_path / 'link'
+    path.symlink_to(other)
+    before = other.read_bytes() if other.exists() else None
+    decide(DecisionRecorder(Settings(), RecordWriter(str(path), 10)), *named('b'))
+    assert (other.read_bytes() if other.exists() else None) == before
+    assert 'this is a symbolic link, which is not followed' in caplog.text
+    with pytest.raises(UnreadableRecords, match='this is a symbolic link'):
+        RecordReader(str(path))
+
+
+@pytest.mark.parametrize('damage', ['cut', 'text', 'folder', 'other form'])
+def test_a_file_that_is_damaged(tmp_path, caplog, damage):
+    """The command says so; the scheduler tells it once, and decides on."""
+    path = tmp_path / 'decisions'
+    decide(
+        DecisionRecorder(Settings(), RecordWriter(str(path), 1000)), *named(*map(str, range(20)))
+    )
+    with sqlite3.connect(path) as base:
+        base.execute('pragma wal_checkpoint(truncate)')
+        if damage == 'other form':
+            base.execute('pragma user_version = 99')
+    base.close()
+    if damage == 'cut':
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif damage == 'text':
+        path.write_text('this is no database' * 100)
+    elif damage == 'folder':
+        path.unlink()
+        path.mkdir()
+    with pytest.raises(UnreadableRecords, match=str(path)):
+        RecordReader(str(path)).all()
+    kept = decide(
+        DecisionRecorder(Settings(), RecordWriter(str(path), 1000)), *named('x', 'y')
+    ).newest()
+    assert len(kept) == 2
+    assert caplog.text.count('Decision records are kept in memory alone') == 1
+
+
+def test_why_placement_offers_nothing(tmp_path):
+    """It is asked once the request is answered, and the record tells what it says."""
+    path = str(tmp_path / 'decisions')
+    found = Diagnosis(('trait A',), 1, 1)
+    recorder = DecisionRecorder(Settings(), RecordWriter(path, 10), diagnose=lambda request: found)
+    (kept,) = decide(recorder, *named('a'), placement=EMPTY).newest()
+    assert kept.inquiry == found
+    assert RecordReader(path).of('a') == [kept]
+
+
+@pytest.mark.parametrize(('questions', 'placement'), [(0, EMPTY), (9, None)])
+def test_no_reason_to_ask(tmp_path, questions, placement):
+    """Placement is not asked where the option says so, nor if it offered something."""
+    asked, store = [], RecordWriter(str(tmp_path / 'decisions'), 10)
+    recorder = DecisionRecorder(Settings(decisions_questions=questions), store, asked.append)
+    decide(recorder, a_request(), placement=placement)
+    assert asked == []
+
+
+def test_placement_that_does_not_answer(tmp_path):
+    """The record stays as it is."""
+    asked, store = [], RecordWriter(str(tmp_path / 'decisions'), 10)
+
+    def ask(request):
+        asked.append(request)
+        raise PlacementUnavailable('down')
+
+    recorder = DecisionRecorder(Settings(), store, ask)
+    (kept,) = decide(recorder, a_request(), placement=EMPTY).newest()
+    assert (kept.inquiry, len(asked)) == (None, 1)
+
+
+def test_nobody_waits_for_placement(monkeypatch, tmp_path):
+    """While it is slow requests are answered, and what is not asked about is kept as it is."""
+    monkeypatch.setattr(module, 'MAX_WAITING_DIAGNOSES', 1)
+    busy, go = threading.Event(), threading.Event()
+
+    def ask(request):
+        busy.set()
+        assert go.wait(30)
+        return Diagnosis(passing=True)
+
+    recorder = DecisionRecorder(Settings(), RecordWriter(str(tmp_path / 'decisions'), 10), ask)
+    driver = Decided([A], EMPTY).driver
+    driver.recorder = recorder
+    with_suppressed(driver, a_request())
+    assert busy.wait(30)
+    for _ in range(4):
+        with_suppressed(driver, a_request())
+    recorder._decisions.close()  # all are kept, while Placement is being asked about the first
+    go.set()
+    recorder.close()
+    inquiries = [each.inquiry for each in recorder.newest()]
+    assert len(inquiries) == 5
+    assert inquiries.count(None) == 3
+
+
+def test_fault_detail():
+    """Users are told the counts where the option says so, else what nova tells them."""
+    told = []
+    for detail in ('none', 'counts'):
+        decided = Decided([a_host('a', disabled=True)], settings=Settings(fault_detail=detail))
+        decided.driver.recorder = DecisionRecorder(Settings(fault_detail=detail))
+        told.append(str(with_suppressed(decided.driver, a_request())))
+    assert told == [
+        'No valid host was found. There are not enough hosts available.',
+        'No valid host was found. There are not enough hosts available. 0 of 1 host: 1 disabled.',
+    ]

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from novasched.cmd import novaschedctl
+from novasched.conf.settings import Settings
+from novasched.observe.records import render
+from novasched.observe.records.recorder import DecisionRecorder
+from novasched.observe.records.store import RecordWriter
+from novasched.scheduler.errors import NoValidHost
+from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
+from tests.lab.decided import Decided, record_of
+
+HOSTS = [
+    *(a_host(f'small-{i}', ram=512 + i) for i in range(30)),
+    *(a_host(f'off-{i}', disabled=True, why='rack 4', nodename=f'off-{i}.example.org') for i in range(3)),
+    *(a_host('metal', nodename=f'node-{i}', uuid=a_uuid(f'node-{i}'), ram=4096) for i in range(2)),
+]  # fmt: skip
+SETTINGS = Settings(enabled_filters=('ComputeFilter', 'RamFilter'))
+NAMES = {'placed': 512, 'refused': 9000}
+
+
+@pytest.fixture
+def path(tmp_path):
+    recorder = DecisionRecorder(
+        SETTINGS, RecordWriter(str(tmp_path / 'decisions'), 10), clock=lambda: 1000.0
+    )
+    decided = Decided(HOSTS, settings=SETTINGS)
+    decided.driver.recorder = recorder
+    for name, ram in NAMES.items():
+        flavor = a_flavor(name='m1', memory_mb=ram)
+        request = a_request(instance_uuids=(name,), request_id=f'req-{name}', flavor=flavor)
+        with suppress(NoValidHost):
+            decided.driver.select_destinations(request)
+    recorder.close()
+    return str(tmp_path / 'decisions')
+
+
+def explain(capsys, path, *arguments):
+    status = novaschedctl.main(['explain', '--file', path, *arguments])
+    shown = capsys.readouterr()
+    return status, shown.out or shown.err
+
+
+REFUSED = '0 of 35 hosts: 32 lack free memory, 3 disabled'
+TABLE = """\
++---------------+----+-----+--------------------------------------------------------------+
+| filter        | in | out | why not                                                      |
++---------------+----+-----+--------------------------------------------------------------+
+| ComputeFilter | 35 |  32 | 3: disabled, reason: rack 4                                  |
+| RamFilter     | 32 |   0 | 32: 512 to 4096 MiB of memory before overcommit, 9000 wanted |
++---------------+----+-----+--------------------------------------------------------------+
+"""
+
+
+def test_a_refusal(capsys, path):
+    """The story on one screen, its first line first; it is found by server and request."""
+    status, text = explain(capsys, path, 'refused')
+    assert status == 0
+    assert text.splitlines()[0] == REFUSED
+    assert TABLE in text
+    assert '1 x m1 (1 vCPUs, 9000 MiB, 1 GiB)' in text
+    assert len(text.splitlines()) <= 24
+    for same in (['req-refused'], ['--last']):
+        assert explain(capsys, path, *same) == (0, text)
+
+
+def test_a_placement(capsys, path):
+    """The best hosts stand with the weighers that tell them apart."""
+    status, text = explain(capsys, path, 'placed')
+    assert (status, text.splitlines()[0]) == (0, 'metal: 32 of 35 hosts fit, 3 disabled')
+    assert '| metal ' in text
+    assert 'RAMWeigher' in text
+    assert len(text.splitlines()) <= 24
+
+
+@pytest.mark.parametrize(
+    ('server', 'host', 'why'),
+    [
+        ('refused', 'small-7', 'small-7: RamFilter: 519 MiB of memory before overcommit, 9000 wanted'),
+        ('refused', 'off-1', 'off-1: ComputeFilter: disabled, reason: rack 4'),
+        ('refused', 'off-1.example.org', 'off-1.example.org: ComputeFilter: disabled, reason: rack 4'),
+        ('refused', 'nobody', 'nobody: Placement did not offer it, or there is no such host'),
+        ('placed', 'small-29', 'small-29: fit, number 3 of 32 by weight'),
+        ('placed', 'metal', 'metal: chosen for 1 of 1 servers\nmetal: fit, number 1 of 32 by weight (node-0)\nmetal: fit, number 2 of 32 by weight (node-1)'),
+        ('refused', 'node-1', 'node-1: RamFilter: 4096 MiB of memory before overcommit, 9000 wanted (node-1)'),
+    ],
+)  # fmt: skip
+def test_why_not_that_host(capsys, path, server, host, why):
+    """The reason in full, by the name of a host or of a node."""
+    status, text = explain(capsys, path, server, '--host', host)
+    assert (status, text.partition('\n')[2].strip()) == (0, why)
+
+
+def test_as_json(capsys, path):
+    status, text = explain(capsys, path, 'refused', '--format', 'json', '--host', 'off-1')
+    report = json.loads(text)
+    assert (status, report['headline']) == (0, REFUSED)
+    assert report['counts'] == {'lack free memory': 32, 'disabled': 3}
+    assert report['host'] == {'name': 'off-1', 'why': ['ComputeFilter: disabled, reason: rack 4']}
+    assert report['record']['asked']['memory_mb'] == 9000
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'said'),
+    [
+        (['nobody'], 'has no decision on nobody; the newest are kept'),
+        ([a_uuid('nobody')], f'has no decision on {a_uuid("nobody")};'),
+        ([''], "has no decision on '';"),
+        (['two\nlines'], "has no decision on 'two lines';"),
+        (["'; drop table decisions; --"], 'has no decision on '),
+        (['%'], 'has no decision on %;'),
+        (['half-\udcff'], "has no decision on 'half-?'"),
+        (['x' * 100_000], "has no decision on 'xxx"),
+        (['--last', '--file', '/nowhere'], '/nowhere: there is no such file; no decision has been'),
+        (['--last', '--file', '/' + 'x' * 1000], 'cannot be read: File name too long'),
+        (['--last', '--file', __file__], 'damaged, or no file of decision records'),
+    ],
+)
+def test_nothing_to_tell(capsys, path, arguments, said):
+    """It is said why, in one line, and by the exit status."""
+    status, text = explain(capsys, path, *arguments)
+    assert status == 1
+    assert said in text
+    assert text.count('\n') == 1
+    assert len(text) < 1500
+    assert explain(capsys, path, '--last')[0] == 0
+
+
+@pytest.mark.parametrize('host', ['', 'two\nlines', 'half-\udcff', 'x' * 100_000, '\x1b[2J'])
+def test_a_host_that_is_none(capsys, path, host):
+    """It is looked for like any other, and fits on a line."""
+    status, text = explain(capsys, path, '--last', '--host', host)
+    assert status == 0
+    assert text.splitlines()[0] == REFUSED
+    assert not host or 'Placement did not offer it, or there is no such host' in text
+    assert '\x1b' not in text
+
+
+def cut(path, share):
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+
+
+def changed(path, statement):
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute(statement)
+
+
+def replaced(path, kind):
+    path.unlink()
+    kind(path)
+
+
+@contextmanager
+def as_nobody():
+    """Rights are looked at, though root runs the tests."""
+    us = os.geteuid()
+    if us == 0:
+        os.seteuid(NOBODY)
+    yield
+    os.seteuid(us)
+
+
+NOBODY = 65534
+OTHER_RELEASE = 'of another release: of form {}, and this release reads form 1'
+FILES = {
+    **{f'cut {share}': (partial(cut, share=share), 'damaged') for share in (0.2, 0.5, 0.7)},
+    'cut at once': (partial(cut, share=0.001), OTHER_RELEASE.format(0)),
+    'empty': (partial(cut, share=0), 'the file is empty; no decision has been recorded there'),
+    'newer': (partial(changed, statement='pragma user_version = 99'), OTHER_RELEASE.format(99)),
+    'foreign': (partial(changed, statement='pragma user_version = 0'), OTHER_RELEASE.format(0)),
+    'no table': (partial(changed, statement='drop table decisions'), 'cannot be read: no such table'),
+    'no record': (partial(changed, statement="update decisions set record = 'x'"), 'damaged'),
+    'half a record': (
+        partial(changed, statement='update decisions set record = substr(record, 1, 99)'),
+        'damaged',
+    ),
+    'a text': (lambda path: path.write_text('no database' * 999), 'damaged'),
+    'a folder': (partial(replaced, kind=Path.mkdir), 'this is no file'),
+    'a pipe': (partial(replaced, kind=os.mkfifo), 'this is no file'),
+    'a link': (partial(replaced, kind=lambda path: path.symlink_to(path)), 'this is a symbolic link'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', FILES)
+def test_files_that_cannot_be_read(capsys, path, name):
+    """One line says what is wrong with it, and the exit status is 1."""
+    damage, said = FILES[name]
+    changed(path, 'pragma wal_checkpoint(truncate)')
+    damage(Path(path))
+    status, text = explain(capsys, path, '--last')
+    assert (status, text.count('\n')) == (1, 1)
+    assert text.startswith(f'novaschedctl: {path}: ')
+    assert said in text
+
+
+@pytest.mark.parametrize('shut', ['file', 'folder'])
+def test_files_that_may_not_be_read(capsys, path, shut):
+    explain(capsys, path, '--last')  # which imports what nobody may not
+    with tempfile.TemporaryDirectory() as top:
+        folder = Path(top, 'folder')
+        folder.mkdir()
+        file = Path(shutil.copy(path, folder))
+        Path(top).chmod(0o755)
+        (file if shut == 'file' else folder).chmod(0)
+        with as_nobody():
+            status, text = explain(capsys, str(file), '--last')
+    assert (status, text.count('\n')) == (1, 1)
+    assert text.startswith(f'novaschedctl: {file}: cannot be read: ')
+
+
+@pytest.mark.parametrize('arguments', [[], ['a', '--last']])
+def test_wrong_arguments(path, arguments):
+    with pytest.raises(SystemExit) as ended:
+        novaschedctl.main(['explain', '--file', path, *arguments])
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ('lines', 'status', 'said'),
+    [
+        ('', 2, 'does not set [novasched] decisions_file'),
+        ('state_path = /nowhere\n[novasched]\ndecisions_file =', 2, 'does not set'),
+        (
+            'state_path = /nowhere\n[novasched]\ndecisions_file = $state_path/x',
+            1,
+            '/nowhere/x: there is no',
+        ),
+        ('[novasched]\ndecisions_file = /nowhere/x', 1, '/nowhere/x: there is no such file'),
+    ],
+)
+def test_the_file_that_nova_conf_names(capsys, tmp_path, lines, status, said):
+    """By its own option, or below nova's folder of state."""
+    conf = tmp_path / 'nova.conf'
+    conf.write_text(f'[DEFAULT]\n{lines}\n')
+    found = novaschedctl.main(['explain', '--config-file', str(conf), '--last'])
+    assert found == status
+    assert said in capsys.readouterr().err
+
+
+def test_servers_of_one_request():
+    """The first line names the server that found no host."""
+    hosts = [a_host('a'), a_host('b')]
+    decided = Decided(
+        hosts, settings=Settings(enabled_filters=('NumInstancesFilter',), max_instances_per_host=1)
+    )
+    record = record_of(decided.ask(a_request(count=3)))
+    assert render.headline(record) == '0 of 2 hosts for server 3 of 3: 2 with too many servers'

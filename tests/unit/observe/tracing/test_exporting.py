@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions as spans."""
+
+import logging
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from novasched.conf import redaction
+from novasched.conf.errors import ConfigError
+from novasched.conf.settings import Settings
+from novasched.observe import tracing
+from novasched.observe.records.recorder import DecisionRecorder
+from novasched.observe.tracing.exporting import DecisionExporter, QuietExporter
+from novasched.scheduler.decision import STEPS
+from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.request import Origin
+from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
+from tests.lab.decided import Decided
+from tests.lab.ports import CountingPlacement
+
+URL = 'http://collector/v1/traces'
+SETTINGS = Settings(enabled_filters=('ComputeFilter', 'RamFilter'), placement_patience=0)
+HOSTS = [a_host('a', ram=8192), a_host('b', ram=4096), a_host('off', disabled=True)]
+TRACE, PARENT = 'ab' * 16, 'cd' * 8
+
+
+class Traced:
+    def __init__(self, placement=None, prefilters=(), settings=SETTINGS):
+        self.memory = InMemorySpanExporter()
+        exporting = DecisionExporter(
+            URL, 'control-1', '1.2', lambda _: SimpleSpanProcessor(self.memory)
+        )
+        self.recorder = DecisionRecorder(settings, observers=(exporting,))
+        self.decided = Decided(HOSTS, placement, prefilters=prefilters, settings=settings)
+        self.decided.driver.recorder = self.recorder
+
+    def ask(self, **asked):
+        with suppress(Exception):
+            self.decided.driver.select_destinations(a_request(**asked))
+        self.recorder.close()
+        *steps, whole = self.memory.get_finished_spans()
+        return whole, steps, self.recorder.newest(1)[0]
+
+
+def values(span, prefix='novasched.'):
+    return {
+        name.removeprefix(prefix): value
+        for name, value in span.attributes.items()
+        if name.startswith(prefix)
+    }
+
+
+def check(whole, steps, record):
+    """The steps stand one behind the other within the whole, below it in one trace, and take
+    as long as the record says."""
+    assert (whole.name, whole.kind) == ('select_destinations', SpanKind.SERVER)
+    assert {step.parent.span_id for step in steps} == {whole.context.span_id}
+    assert {step.context.trace_id for step in steps} == {whole.context.trace_id}
+    edges = [whole.start_time, *(step.end_time for step in steps)]
+    assert [(step.start_time, step.end_time) for step in steps] == [*pairwise(edges)]
+    assert edges == sorted(edges)
+    assert edges[-1] == whole.end_time
+    assert whole.start_time / 1e9 == pytest.approx(record.at)
+    took = defaultdict(float)
+    for step in steps:
+        took[step.name] += (step.end_time - step.start_time) / 1e9
+    assert took == pytest.approx(dict(record.steps), abs=1e-6)
+
+
+def test_a_placement():
+    """A span for the request, below it one for each step, and what there is to say of each."""
+    whole, steps, record = Traced().ask(request_id='req-1', global_request_id='req-2')
+    check(whole, steps, record)
+    assert [step.name for step in steps] == [*STEPS]
+    assert values(whole, 'openstack.') == {
+        'request_id': 'req-1',
+        'global_request_id': 'req-2',
+        'project_id': 'project',
+        'server_ids': (a_uuid('server0'),),
+    }
+    assert values(whole) == {
+        'record': record.id,
+        'result': 'placed',
+        'headline': 'a: 2 of 3 hosts fit, 1 disabled',
+        'servers': 1,
+        'flavor': '',
+        'chosen': ('a',),
+        'seed': record.seed,
+        'candidates': 3,
+        'hosts.offered': 3,
+        'hosts.total': 3,
+    }
+    by_name = {step.name: values(step) for step in steps}
+    assert by_name == {
+        'prefilters': {},
+        'placement': {'candidates': 3, 'providers': 3},
+        'hosts': {'hosts.offered': 3, 'hosts.total': 3},
+        'filters': {
+            'server': 1,
+            'hosts.in': 3,
+            'hosts.out': 2,
+            'hosts.in_flight': 0,
+            'filter.ComputeFilter.in': 3,
+            'filter.ComputeFilter.out': 2,
+            'filter.RamFilter.in': 2,
+            'filter.RamFilter.out': 2,
+        },
+        'weighers': {'server': 1, 'hosts': 2, 'host': 'a', 'weight': 3.0},
+        'claim': {},
+        'alternates': {},
+    }
+    assert whole.parent is None
+    assert whole.status.status_code is StatusCode.UNSET
+    known = {
+        'service.name': 'novasched',
+        'service.version': '1.2',
+        'service.instance.id': f'control-1:{os.getpid()}',
+        'host.name': 'control-1',
+        'process.pid': os.getpid(),
+    }
+    assert known.items() <= dict(whole.resource.attributes).items()
+
+
+def test_a_refusal():
+    """It is an answer and no error: the steps end where no host is left."""
+    whole, steps, record = Traced().ask(flavor=a_flavor(memory_mb=9999))
+    check(whole, steps, record)
+    assert [step.name for step in steps] == [*STEPS[:4]]
+    assert values(whole)['result'] == 'refused'
+    assert values(whole)['headline'] == '0 of 3 hosts: 2 lack free memory, 1 disabled'
+    assert {each.status.status_code for each in (whole, *steps)} == {StatusCode.UNSET}
+
+
+def test_claims_that_are_refused():
+    """Each claim has its own span, with the host that somebody else was faster on."""
+    slots = {host.uuid: 0 for host in HOSTS}
+    whole, steps, record = Traced(CountingPlacement(slots, stale=frozenset(slots))).ask()
+    check(whole, steps, record)
+    claims = [values(step) for step in steps if step.name == 'claim']
+    assert claims == [{'refused': 'a'}, {'refused': 'b'}]
+
+
+def test_several_servers():
+    """Each has its filters and weighers; where the claim for all is refused they are looked at
+    anew, and each is claimed for by itself."""
+    placement = CountingPlacement(
+        {HOSTS[0].uuid: 2, HOSTS[1].uuid: 0}, stale=frozenset((HOSTS[1].uuid,))
+    )
+    whole, steps, record = Traced(placement).ask(count=2, flavor=a_flavor(memory_mb=4096))
+    check(whole, steps, record)
+    ranking = [('filters', 1), ('weighers', 1), ('filters', 2), ('weighers', 2)]
+    told = [
+        (step.name, values(step).get('server') or values(step).get('refused')) for step in steps
+    ]
+    assert record.together_refused
+    assert told[3:8] == [*ranking, ('claim', 'all together')]
+    assert told[8:10] == ranking[:2]
+    assert told[10][0] == 'claim'
+    assert told[-1] == ('alternates', None)
+
+
+@pytest.mark.parametrize(
+    ('error', 'said'),
+    [(PlacementUnavailable('it is down'), 'it is down'), (ZeroDivisionError('Kraken77'), 'ZeroDivisionError')],
+)  # fmt: skip
+def test_what_cannot_be_decided(error, said):
+    """The step in which it failed is there, with its time, and is an error as the whole is."""
+
+    class Failing(CountingPlacement):
+        def candidates(self, request):
+            raise error
+
+    whole, steps, record = Traced(Failing({})).ask()
+    check(whole, steps, record)
+    assert [step.name for step in steps] == ['prefilters', 'placement']
+    states = [(each.status.status_code, each.status.description) for each in (*steps, whole)]
+    assert states == [(StatusCode.UNSET, None), (StatusCode.ERROR, said), (StatusCode.ERROR, said)]
+    assert values(whole)['result'] == 'failed'
+
+
+@pytest.mark.parametrize(
+    ('known', 'parent'),
+    [
+        (f'00-{TRACE}-{PARENT}-01', True),
+        (None, False),
+        ('', False),
+        ('what is this', False),
+        (f'00-{"0" * 32}-{PARENT}-01', False),
+    ],
+)
+def test_the_trace_of_the_caller(known, parent):
+    """The request is a part of it, if the message says so; else it begins one of its own."""
+    whole, _, _ = Traced().ask(origin=Origin(None, None, known))
+    assert (whole.parent is not None) is parent
+    if parent:
+        assert f'{whole.context.trace_id:032x}' == TRACE
+        assert f'{whole.parent.span_id:016x}' == PARENT
+
+
+def test_a_caller_that_is_not_traced():
+    """Nor are we then."""
+    traced = Traced()
+    with pytest.raises(ValueError, match='not enough'):
+        traced.ask(origin=Origin(None, None, f'00-{TRACE}-{PARENT}-00'))
+    assert traced.memory.get_finished_spans() == ()
+
+
+RANDOM = 'kG7bQz2mXw9RtLp4'
+
+
+def test_no_secret_is_told(monkeypatch):
+    """Whatever the request has in it, unless the secret is a word that may be meant as such."""
+    monkeypatch.setattr(redaction.KNOWN, 'secrets', redaction.Secrets.of([RANDOM]))
+    asked = {
+        'flavor': a_flavor(name=RANDOM, memory_mb=9999),
+        'request_id': RANDOM,
+        'availability_zone': RANDOM,
+        'hints': {'x': [RANDOM]},
+    }
+    whole, steps, _ = Traced().ask(**asked)
+    assert RANDOM not in ''.join(each.to_json() for each in (whole, *steps))
+    hashed = Traced(settings=replace(SETTINGS, decisions_hash_ids=True)).ask()[0]
+    assert hashed.attributes['openstack.project_id'] != 'project'
+
+
+def test_a_request_for_many_servers():
+    """Some of its steps are told apart, and of the others how many there are."""
+    placement = CountingPlacement({host.uuid: 99 for host in HOSTS})
+    settings = Settings(enabled_filters=())
+    whole, steps, _ = Traced(placement, settings=settings).ask(
+        count=60, flavor=a_flavor(memory_mb=1)
+    )
+    assert len(steps) == 100
+    assert whole.attributes['novasched.steps.left_out'] == 3 + 60 * 2 + 2 - 100
+    assert steps[-1].end_time <= whole.end_time
+    assert len(whole.attributes['openstack.server_ids']) == 10
+
+
+@pytest.mark.parametrize('kept', [0, 5])
+def test_records_that_nobody_keeps(kept):
+    """Decisions are traced whether or not their records are kept."""
+    traced = Traced(settings=replace(SETTINGS, decisions_kept=kept))
+    traced.decided.driver.select_destinations(a_request())
+    traced.recorder.close()
+    assert len(traced.memory.get_finished_spans()) == 8
+    assert len(traced.recorder.newest()) == min(kept, 1)
+
+
+class Unsteady(SpanExporter):
+    def __init__(self, *well):
+        self.well = [*well]
+
+    def export(self, spans):
+        what = self.well.pop(0)
+        if isinstance(what, Exception):
+            raise what
+        logging.getLogger('opentelemetry.exporter.x').error('Kraken77 %s', 'cannot be\nreached')
+        return SpanExportResult.SUCCESS if what else SpanExportResult.FAILURE
+
+
+def test_a_collector_that_is_away(monkeypatch, caplog):
+    """It is told once, and once that it is there again; never with a secret. The library's own
+    words are not in the log."""
+    monkeypatch.setattr(redaction.KNOWN, 'secrets', redaction.Secrets.of(['Kraken77']))
+    caplog.set_level(logging.INFO)
+    calm = QuietExporter(
+        Unsteady(False, False, ValueError('Kraken77'), True, True, False), 'http://me:Kraken77@h/'
+    )
+    for _ in range(6):
+        calm.export([])
+    lines = [record.getMessage() for record in caplog.records]
+    away = 'Traces do not reach http://***@h/: *** cannot be reached'
+    assert lines == [away, 'Traces reach http://***@h/ again', away]
+
+
+def test_a_process_that_traced_nothing():
+    DecisionExporter(URL, 'host', '1', pytest.fail).close()
+
+
+OFF = """
+import sys
+import novasched.concurrency
+import novasched.service.build
+from novasched.conf import loading
+service = loading.service_settings(loading.load([], 'novasched'))
+assert novasched.service.build._tracing(service) is None
+print(*(name for name in sys.modules if name.startswith(('opentelemetry', 'google.protobuf'))))
+"""
+
+
+def test_nothing_is_imported_when_it_is_off():
+    """A daemon that traces nothing does not know of OpenTelemetry."""
+    done = subprocess.run([sys.executable, '-c', OFF], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ''
+
+
+def test_libraries_that_are_missing(monkeypatch):
+    """The start ends with a line that says what to install."""
+    monkeypatch.delitem(sys.modules, 'novasched.observe.tracing.exporting')
+    monkeypatch.setitem(sys.modules, 'opentelemetry', None)
+    with pytest.raises(ConfigError, match=r'pip install novasched\[tracing\]') as error:
+        tracing.begin('http://me:Kraken77@collector/', 'host', '1')
+    assert str(error.value).startswith('[novasched] tracing_endpoint = http://***@collector/: ')

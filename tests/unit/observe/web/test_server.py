@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP as it is served: a real server, and whoever comes to its port."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from novasched.conf.errors import ConfigError
+from novasched.conf.settings import Address
+from novasched.observe.web.server import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_S,
+    HttpServer,
+    routed,
+)
+from novasched.observe.web.wiring import listen
+from tests.lab.processes import free_port
+
+WAIT = 10.0
+
+
+def fail(environ, start):
+    raise RuntimeError('as told')
+
+
+def hello(environ, start):
+    start('200 OK', [('Content-Type', 'text/plain'), ('Content-Length', '6')])
+    return [b'hello\n']
+
+
+def echo(environ, start):
+    body = environ['PATH_INFO'].encode()
+    start('200 OK', [('Content-Type', 'text/plain'), ('Content-Length', str(len(body)))])
+    return [body]
+
+
+class Served:
+    def __init__(self, longest: float = WAIT, rate: int = MAX_CONNECTIONS_PER_S) -> None:
+        self.address = Address('127.0.0.1', free_port())
+        routes = {'/text': hello, '/fail': fail}
+        listener = listen(self.address, 'option')
+        self.server = HttpServer(listener, routed(routes, echo), None, longest, rate)
+
+    def connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.address.host, self.address.port, timeout=WAIT)
+
+    def ask(self, method: str, path: str) -> http.client.HTTPResponse:
+        connection = self.connection()
+        connection.request(method, path)
+        return connection.getresponse()
+
+    def raw(self, sent: bytes) -> bytes:
+        """What comes back until the connection is closed. Of an answer to somebody who still
+        talks, the system may lose a part."""
+        found = b''
+        with socket.create_connection((self.address.host, self.address.port), WAIT) as made:
+            with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+                made.sendall(sent)
+            with contextlib.suppress(ConnectionResetError):
+                while piece := made.recv(4096):
+                    found += piece
+        return found
+
+
+@contextmanager
+def serving(made: Served) -> Iterator[Served]:
+    """A server at work. Its sockets are its loop's, whose thread alone may close them."""
+    server = made.server
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    yield made
+    server.stop()
+    with contextlib.suppress(OSError):  # the loop may have ended just now
+        server.trigger.pull_trigger(lambda: server.asyncore.close_all(server._map))
+    thread.join(WAIT)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving(Served(longest=1.0)) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ('method', 'path', 'status', 'body'),
+    [
+        ('GET', '/text', 200, b'hello\n'),
+        ('HEAD', '/text', 200, b''),
+        ('GET', '/text?a=b', 200, b'hello\n'),
+        ('GET', '/another', 200, b'/another'),
+        ('POST', '/text', 405, b'405 Method Not Allowed\n'),
+        ('DELETE', '/another', 405, b'405 Method Not Allowed\n'),
+        ('OPTIONS', '/text', 405, b'405 Method Not Allowed\n'),
+        ('GET', '/fail', 500, b'500 Internal Server Error\n'),
+    ],
+)
+def test_answers(served: Served, method: str, path: str, status: int, body: bytes) -> None:
+    """Paths lead to their applications, others to the one for the rest, whoever does not read
+    is refused, and a bug is not shown."""
+    answer = served.ask(method, path)
+    assert (answer.status, answer.read()) == (status, body)
+    assert answer.getheader('Server') is None
+
+
+def heard(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the server has logged; that a request waits for a thread tells of a busy machine."""
+    ours = ('novasched.observe.web', 'waitress')
+    return [
+        each.getMessage()
+        for each in caplog.records
+        if each.name.startswith(ours) and each.name != 'waitress.queue'
+    ]
+
+
+def test_a_bug_is_told_once(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(5):
+        served.ask('GET', '/fail')
+    assert len(heard(caplog)) == 1
+
+
+@pytest.mark.parametrize(
+    'sent',
+    [
+        b'\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n',
+        b'nonsense\r\n\r\n',
+        b'GET /text HTTP/1.1\r\nContent-Length: many\r\n\r\n',
+        b'GET /text HTTP/1.1\r\nContent-Length: 999999\r\n\r\n',
+        b'GET /text HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n',
+        b'GET /' + b'x' * 10_000 + b' HTTP/1.1\r\n\r\n',
+        b'GET /text HTTP/1.1\r\n' + b'A: b\r\n' * 10_000,
+    ],
+    ids=['tls', 'words', 'length', 'body', 'coding', 'path', 'headers'],
+)
+def test_garbage(served: Served, sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """It is refused in a few words, the connection is closed, and the log has none of it."""
+    found = served.raw(sent)
+    assert found.split(b' ')[1:2] in ([b'400'], [b'413'], [b'431'], [b'501']) or len(sent) > 9000
+    assert len(found) < 500
+    assert heard(caplog) == []
+    assert served.ask('GET', '/text').status == 200
+
+
+def test_who_trickles_is_not_waited_for(served: Served) -> None:
+    """However many requests never come to an end, who asks at once is answered, and each of
+    them is closed when its time is over."""
+    several = [
+        socket.create_connection((served.address.host, served.address.port), WAIT)
+        for _ in range(2 * MAX_CONNECTIONS)
+    ]
+    gone = contextlib.suppress(ConnectionResetError, BrokenPipeError)  # as good as closed
+    for each in several:
+        with gone:
+            each.sendall(b'GET /text HTTP/1.1\r\nX: ')
+    assert served.ask('GET', '/text').status == 200
+    for each in several:
+        with each, gone:
+            assert each.recv(1) == b''
+
+
+def test_no_more_in_a_second() -> None:
+    """Who is one too many waits, and is answered in the next."""
+    with serving(Served(rate=3)) as served:
+        began = time.monotonic()
+        assert [served.ask('GET', '/text').status for _ in range(7)] == [200] * 7
+        assert time.monotonic() - began >= 2.0
+
+
+def test_one_answer_a_connection(served: Served) -> None:
+    found = served.raw(2 * b'GET /text HTTP/1.1\r\nHost: a\r\n\r\n')
+    assert found.count(b'HTTP/1.1 200 OK') == 1
+    assert found.count(b'Connection: close') == 1
+    assert found.endswith(b'\r\n\r\nhello\n')
+
+
+def test_a_port_in_use() -> None:
+    """It is told with the option and its value."""
+    address = Address('127.0.0.1', free_port())
+    with (
+        listen(address, '[novasched] metrics_bind'),
+        pytest.raises(ConfigError, match=rf'\[novasched\] metrics_bind = {address}: Address'),
+    ):
+        listen(address, '[novasched] metrics_bind')

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import pytest
+
+from novasched.placement.allocations import Claim
+from novasched.placement.cleanup import (
+    CLEANUP_LIMIT_S,
+    LATE_CLAIM_S,
+    AllocationCleanup,
+    why_in_doubt,
+)
+from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.ports import InstanceState
+from tests.lab.builders import a_candidate, a_uuid
+from tests.unit.scheduler.test_pending_claims import Clock
+
+
+class Script:
+    """What comes of one try after the other, the last for good: no answer, a doubt, or None.
+    ``tried`` counts them."""
+
+    def __init__(self, *outcomes):
+        self.outcomes = list(outcomes)
+        self.tried = threading.Semaphore(0)
+
+    def __call__(self, asked):
+        self.tried.release()
+        outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
+        if outcome is AWAY:
+            raise PlacementUnavailable('no answer')
+        return outcome
+
+    def wait_for(self, tries):
+        for _ in range(tries):
+            assert self.tried.acquire(timeout=10)
+
+
+AWAY = 'away'
+DOUBT = 'it is on the host one'
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+class Cleanup(AllocationCleanup):
+    """Deletes by scripts, of which each instance has one."""
+
+    def __init__(self, clock):
+        self.scripts = {}
+        delete = lambda claim, requested: self.scripts[claim.uuid](requested)  # noqa: E731
+        super().__init__(delete, first_pause=1e-3, capacity=3, clock=clock)
+
+    def queue(self, uuid, script, may_come=False):
+        self.scripts[uuid] = script
+        self.add(Claim(uuid, a_candidate(a_uuid('one')), {}, outcome_unknown=may_come))
+
+
+@pytest.fixture
+def cleanup(clock):
+    cleanup = Cleanup(clock)
+    yield cleanup
+    cleanup.close(0)
+
+
+def ended(cleanup):
+    """Wait for the thread to end, which it does when there is nothing left."""
+    if thread := cleanup._thread:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def errors(caplog, level=logging.ERROR):
+    return [each.getMessage() for each in caplog.records if each.levelno == level]
+
+
+@pytest.mark.parametrize(
+    ('outcomes', 'may_come', 'seconds', 'logged'),
+    [
+        pytest.param([None], False, 0, [], id='deleted'),
+        pytest.param([AWAY, AWAY, None], False, 0, [], id='until it is deleted'),
+        pytest.param([DOUBT, DOUBT, None], False, 0, [], id='doubt that goes'),
+        pytest.param([None] * 5, True, LATE_CLAIM_S, [], id='until nothing can come any more'),
+        pytest.param([AWAY] * 2, False, CLEANUP_LIMIT_S, [(logging.ERROR, 'server: given up')],
+                     id='given up'),
+        pytest.param([DOUBT] * 2, True, CLEANUP_LIMIT_S,
+                     [(logging.WARNING, 'server is left'), (logging.WARNING, DOUBT),
+                      (logging.WARNING, 'nova-manage placement audit')], id='doubt that stays'),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_task(cleanup, clock, caplog, outcomes, may_come, seconds, logged):
+    """It is tried again and again; the log names an instance whose allocation is left."""
+    script = Script(*outcomes)
+    cleanup.queue('server', script, may_come=may_come)
+    script.wait_for(len(outcomes))
+    clock.now += seconds
+    ended(cleanup)
+    assert seconds or not script.tried.acquire(blocking=False)
+    lines = [(each.levelno, each.getMessage()) for each in caplog.records]
+    lines = [(level, line) for level, line in lines if level >= logging.WARNING]
+    assert len(lines) == bool(logged)
+    assert all(level == lines[0][0] and part in lines[0][1] for level, part in logged)
+
+
+def test_one_that_fails(cleanup):
+    """It does not keep the others from their turn."""
+    failing, other = Script(AWAY), Script(None)
+    cleanup.queue('one', failing)
+    failing.wait_for(2)
+    cleanup.queue('two', other)
+    other.wait_for(1)
+    failing.wait_for(2)
+
+
+def test_too_many(cleanup, caplog):
+    """The memory of them is bounded."""
+    assert cleanup.pending == 0
+    for number in range(5):
+        cleanup.queue(f'server{number}', Script(AWAY))
+    assert cleanup.pending == 3
+    assert ['server3' in errors(caplog)[0], 'server4' in errors(caplog)[1]] == [True, True]
+
+
+def test_the_end(cleanup, caplog):
+    """Each is tried once more; what cannot be undone is named."""
+    there, away = Script(None), Script(AWAY)
+    cleanup.queue('there', there, may_come=True)
+    there.wait_for(1)
+    cleanup.queue('away', away)
+    cleanup.close(0.5)
+    ended(cleanup)
+    [error] = errors(caplog)
+    assert 'instance away: given up' in error
+
+
+def test_a_server_that_gets_something_else(cleanup):
+    """What it had is undone before, what may come is left to whoever asks, and while Placement
+    does not answer it gets nothing."""
+    had, comes = Script(AWAY, None), Script(AWAY, None)
+    cleanup.queue('had', had)
+    cleanup.queue('comes', comes, may_come=True)
+    other = Script(AWAY)
+    cleanup.queue('other', other)
+    other.wait_for(1)
+    assert cleanup.take(['had']) == []
+    [task] = cleanup.take(['comes'])
+    assert task.claim.uuid == 'comes'
+    assert cleanup.take(['comes']) == []
+    with pytest.raises(PlacementUnavailable):
+        cleanup.take(['other'])
+    cleanup.put_back([task])
+    assert cleanup.take(['comes']) == [task]
+
+
+@pytest.mark.parametrize(
+    ('state', 'moves', 'doubtful', 'asked'),
+    [
+        pytest.param(None, False, False, False, id='nova does not know it'),
+        pytest.param(None, True, True, True, id='nova does not know one that moved'),
+        pytest.param(InstanceState(gone=True), False, False, False, id='deleted'),
+        pytest.param(InstanceState(gone=True, host='one'), True, False, False, id='deleted there'),
+        pytest.param(InstanceState(building=True), False, True, False, id='its build goes on'),
+        pytest.param(InstanceState(), True, False, False, id='shelved'),
+        pytest.param(InstanceState(task='unshelving'), True, True, False, id='unshelving'),
+        pytest.param(InstanceState(host='old', hosts=frozenset({'one'})), True, False, False,
+                     id='elsewhere'),
+        pytest.param(InstanceState(host='one', hosts=frozenset({'one'})), True, True, True,
+                     id='there'),
+        pytest.param(InstanceState(host='old'), True, True, True, id='on a host, of one unknown'),
+        pytest.param(InstanceState(host='old', task='migrating', hosts=frozenset({'one'})), True,
+                     True, False, id='on its way'),
+    ],
+)  # fmt: skip
+def test_doubt(state, moves, doubtful, asked):
+    """A task in progress is no doubt to the request whose task it is; all else is."""
+    assert bool(why_in_doubt(state, moves, False)) is doubtful
+    assert bool(why_in_doubt(state, moves, True)) is asked
+
+
+def test_doubt_at_the_end(cleanup, caplog):
+    """Nobody waits for it to go."""
+    script = Script(DOUBT)
+    cleanup.queue('server', script, may_come=True)
+    script.wait_for(1)
+    cleanup.close(3600)
+    [warning] = errors(caplog, logging.WARNING)
+    assert 'instance server is left' in warning
+
+
+def test_doubt_when_it_gets_something_else(cleanup, caplog):
+    """What is in doubt stays, and is no reason to refuse it that."""
+    cleanup.queue('server', script := Script(DOUBT))
+    script.wait_for(1)
+    [task] = cleanup.take(['server'])
+    assert task.claim.uuid == 'server'
+    assert 'instance server is left' in errors(caplog, logging.WARNING)[0]
+
+
+def test_others_are_not_waited_for(cleanup):
+    """While Placement is asked about one instance another gets what it wants, and only the
+    one itself waits."""
+    asked, gate = threading.Event(), threading.Event()
+
+    def slow(_asked):
+        asked.set()
+        assert gate.wait(30)
+
+    cleanup.queue('slow', slow)
+    assert asked.wait(10)
+    cleanup.queue('other', Script(None))
+    with ThreadPoolExecutor(3) as pool:
+        try:
+            assert pool.submit(cleanup.take, ['other']).result(5) == []
+            assert pool.submit(cleanup.take, ['third']).result(5) == []
+            itself = pool.submit(cleanup.take, ['slow'])
+            assert wait([itself], 0.1).not_done
+        finally:
+            gate.set()
+        assert itself.result(10) == []

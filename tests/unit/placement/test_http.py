@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+import gzip
+import socket
+import threading
+
+import pytest
+from keystoneauth1 import adapter, noauth, session
+
+from novasched.placement import http
+from novasched.placement.api import PlacementApi
+from novasched.scheduler.errors import PlacementUnavailable
+
+OK = b'HTTP/1.1 200 OK\r\n'
+SAYS = {'yes': b'{"yes": 1}', 'long': b'[' + b'1,' * 300_000 + b'1]'}
+
+
+class Speaker:
+    """A server that ``says`` the same bytes to each request, or some at once and others again
+    and again; it ``stays`` for the next request or not."""
+
+    def __init__(self):
+        self.says = b''
+        self.stays = False
+        self.visitors = 0
+        self.over = threading.Event()
+        self._listener = socket.create_server(('127.0.0.1', 0))
+        self.url = f'http://127.0.0.1:{self._listener.getsockname()[1]}'
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self.over.set()
+        self._listener.close()
+
+    def _accept(self):
+        while not self.over.is_set():
+            try:
+                visitor, _ = self._listener.accept()
+            except OSError:
+                return
+            self.visitors += 1
+            threading.Thread(target=self._serve, args=(visitor,), daemon=True).start()
+
+    def _serve(self, visitor):
+        with contextlib.suppress(OSError), visitor, visitor.makefile('rb') as lines:
+            while line := lines.readline():
+                if line == b'\r\n':
+                    self._answer(visitor)
+                    if not self.stays:
+                        return
+
+    def _answer(self, visitor):
+        if isinstance(self.says, bytes):
+            visitor.sendall(self.says)
+            return
+        head, byte = self.says
+        visitor.sendall(head)
+        while not self.over.wait(0.01):
+            visitor.sendall(byte)
+
+
+@pytest.fixture
+def speaker():
+    speaker = Speaker()
+    yield speaker
+    speaker.close()
+
+
+def an_api(speaker, max_answer_mib=64):
+    pool = http.connections(4, max_answer_mib)
+    own = session.Session(auth=noauth.NoAuth(), session=pool, timeout=0.3)
+    return PlacementApi(
+        adapter.Adapter(own, service_type='placement', endpoint_override=speaker.url)
+    )
+
+
+@pytest.fixture
+def api(speaker):
+    api = an_api(speaker)
+    yield api
+    api.close()
+
+
+def with_length(body, *headers):
+    head = b''.join(each + b'\r\n' for each in headers)
+    return OK + head + b'Content-Length: %d\r\n\r\n' % len(body) + body
+
+
+def chunked(*pieces):
+    head = OK + b'Transfer-Encoding: chunked\r\n\r\n'
+    return head + b''.join(b'%x\r\n%s\r\n' % (len(each), each) for each in (*pieces, b''))
+
+
+@pytest.mark.parametrize(
+    ('says', 'content'),
+    [
+        (with_length(SAYS['yes']), SAYS['yes']),
+        (with_length(SAYS['long']), SAYS['long']),
+        (chunked(SAYS['yes'][:3], SAYS['yes'][3:]), SAYS['yes']),
+        (chunked(SAYS['long'], SAYS['yes']), SAYS['long'] + SAYS['yes']),
+        (with_length(gzip.compress(SAYS['long']), b'Content-Encoding: gzip'), SAYS['long']),
+        (with_length(b''), b''),
+        (b'HTTP/1.1 204 No Content\r\n\r\n', b''),
+    ],
+    ids=['length', 'long', 'chunked', 'long chunks', 'gzip', 'empty', 'none'],
+)
+def test_answers(speaker, api, says, content):
+    """They are read whole, and the connection is kept for the next."""
+    speaker.says, speaker.stays = says, True
+    assert [api.send('GET', '/').content for _ in range(3)] == [content] * 3
+    assert speaker.visitors == 1
+
+
+@pytest.mark.parametrize(
+    'says',
+    [
+        b'',
+        b'\x00\xff' * 500,
+        b'HTTP/1.1 2',
+        b'HTTP/1.1 twohundred\r\n\r\n',
+        b'HTTP/9.9 200 OK\r\n\r\n' + b'x' * 100,
+        OK + b'Content-Length: 100\r\n\r\n{"half": ',
+        OK + b'Content-Length: -5\r\nTransfer-Encoding: chunked\r\n\r\n',
+        OK + b'Transfer-Encoding: chunked\r\n\r\n5\r\nhel',
+        OK + b'Transfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n',
+        with_length(b'no gzip', b'Content-Encoding: gzip'),
+        OK + b'X: y\r\n' * 1000 + b'\r\n',
+        OK + b'X: ' + b'y' * 100_000 + b'\r\n\r\n',
+        b'HTTP/1.1 302 Found\r\nLocation: http://[oh\r\n\r\n',
+        b'HTTP/1.1 302 Found\r\nLocation: /again\r\nContent-Length: 0\r\n\r\n',
+        b'HTTP/1.1 302 Found\r\nLocation: gopher://x/\r\nContent-Length: 0\r\n\r\n',
+        b'HTTP/1.1 302 Found\r\nLocation: \xff\xfe\r\nContent-Length: 0\r\n\r\n',
+        (OK, b'X: y\r\n'),
+        (OK + b'Content-Length: 1000000\r\n\r\n', b'x'),
+        (OK + b'Transfer-Encoding: chunked\r\n\r\n', b'1\r\nx\r\n'),
+        (OK + b'Content-Length: 5\r\n\r\n', b''),
+        (b'', b''),
+    ],
+)
+def test_what_is_no_answer(speaker, api, says):
+    """Whatever comes over the wire, and however slowly, is an error of one kind."""
+    speaker.says = says
+    with pytest.raises(PlacementUnavailable):
+        api.send('GET', '/', retry_s=0)
+
+
+@pytest.mark.parametrize('wrapped', [with_length, chunked])
+def test_too_large(speaker, wrapped):
+    """An answer is read up to a bound, also as it is unpacked, and its rest is left."""
+    api = an_api(speaker, max_answer_mib=1)
+    speaker.stays = True
+    speaker.says = wrapped(b'x' * (1 << 20))
+    assert len(api.send('GET', '/').content) == 1 << 20
+    speaker.says = wrapped(b'x' * (1 << 20) + b'x')
+    with pytest.raises(PlacementUnavailable, match='more than 1 MiB'):
+        api.send('GET', '/')
+    speaker.says = with_length(gzip.compress(b'x' * (8 << 20)), b'Content-Encoding: gzip')
+    with pytest.raises(PlacementUnavailable, match='more than 1 MiB'):
+        api.send('GET', '/')

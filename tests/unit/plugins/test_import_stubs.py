@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is of nova where nova is not installed. Where it is, the functions are nova's
+own, and the same tables hold for them."""
+
+import importlib
+import sys
+
+import pytest
+
+from novasched.plugins.nova_compat import import_stubs
+from novasched.plugins.nova_compat.adapters import RequestViews
+from tests.lab.builders import a_host, a_uuid
+
+without_nova = pytest.mark.skipif(import_stubs.nova_is_installed(), reason='nova is installed')
+
+
+@pytest.fixture(autouse=True)
+def installed():
+    import_stubs.install()
+
+
+def module(name):
+    return importlib.import_module(name)
+
+
+@without_nova
+def test_nothing_before_it_is_wanted():
+    """Without the stand-ins there is no nova; installing them twice is as good as once."""
+    import_stubs.install()
+    (finder,) = [each for each in sys.meta_path if isinstance(each, import_stubs.StubFinder)]
+    assert sys.meta_path[-1] is finder
+    sys.meta_path.remove(finder)
+    with pytest.raises(ModuleNotFoundError):
+        module('nova')
+    sys.meta_path.append(finder)
+    assert module('nova')
+    assert not import_stubs.nova_is_installed()
+
+
+@without_nova
+@pytest.mark.parametrize('name', import_stubs.MODULES)
+def test_every_module_can_be_imported(name):
+    """By its own name, with all that the table has for it."""
+    found = module(name)
+    assert found.__name__ == name
+    assert vars(found).keys() >= import_stubs.MODULES[name].keys()
+
+
+@without_nova
+def test_what_is_not_there():
+    """A module or a name that only nova has is missed with a hint."""
+    with pytest.raises(ModuleNotFoundError):
+        module('nova.virt')
+    with pytest.raises(AttributeError, match='ServiceList is not there unless nova is'):
+        _ = module('nova.objects').ServiceList
+
+
+@without_nova
+def test_a_real_nova_goes_first(tmp_path, monkeypatch):
+    """Where there is a nova, in whole or in part, the stand-ins keep out of its way."""
+    (tmp_path / 'nova').mkdir()
+    (tmp_path / 'nova' / '__init__.py').write_text('real = True')
+    monkeypatch.syspath_prepend(tmp_path)
+    assert import_stubs.nova_is_installed()
+    try:
+        assert module('nova').real
+        with pytest.raises(ModuleNotFoundError):
+            module('nova.scheduler')
+    finally:
+        del sys.modules['nova']
+
+
+def test_texts():
+    """``_`` translates, here into what the text is anyway."""
+    assert module('nova.i18n')._('broken') == 'broken'
+
+
+def test_exceptions():
+    """Exceptions have texts with fields."""
+    base = module('nova.exception').NovaException
+    odd = type('Odd', (base,), {'msg_fmt': 'odd %(what)s'})
+    assert [str(odd(what='one')), str(odd('plain'))] == ['odd one', 'plain']
+
+
+def state(*metadata, **fields):
+    host = a_host('h', metadata=metadata, **fields)
+    return RequestViews().host(host)
+
+
+@pytest.mark.parametrize(
+    ('function', 'arguments', 'result'),
+    [
+        ('aggregate_values_from_key', [state({'k': 'a'}, {'k': 'b,c'}, {}), 'k'], {'a', 'b,c'}),
+        ('aggregate_metadata_get_by_host', [state({'k': 'a, b', 'x': '1'}, {'k': 'c'})],
+         {'k': {'a', 'b', 'c'}, 'x': {'1'}}),
+        ('aggregate_metadata_get_by_host', [state({'k': 'a', 'x': '1'}, {'y': 'c'}), 'k'],
+         {'k': {'a'}, 'x': {'1'}}),
+        ('validate_num_values', [{'3', '20'}], 3),
+        ('validate_num_values', [{'3', '20'}, None, float, max], 20.0),
+        ('validate_num_values', [set(), 7], 7),
+        ('instance_uuids_overlap', [state(instances=[a_uuid('s')]), a_uuid('s')], True),
+        ('instance_uuids_overlap', [state(instances=[a_uuid('s')]), [a_uuid('t')]], False),
+    ],
+)  # fmt: skip
+def test_filter_utils(function, arguments, result):
+    """``nova.scheduler.filters.utils``"""
+    assert getattr(module('nova.scheduler.filters.utils'), function)(*arguments) == result
+
+
+@pytest.mark.parametrize(
+    ('value', 'requirement', 'matches'),
+    [('4', '>= 2', True), ('4', '<or> 3 <or> 5', False), (None, 's== x', False), ('x', 'x', True)],
+)
+def test_operators(value, requirement, matches):
+    """``nova.scheduler.filters.extra_specs_ops``"""
+    assert module('nova.scheduler.filters.extra_specs_ops').match(value, requirement) is matches
+
+
+@pytest.mark.parametrize(
+    ('weights', 'bounds', 'shares'),
+    [([], {}, []), ([1, 3], {}, [0, 1]), ([2, 2], {}, [0, 0]), ([1, 3], {'minval': -1}, [0.5, 1])],
+)
+def test_normalize(weights, bounds, shares):
+    """``nova.weights``"""
+    assert list(module('nova.weights').normalize(weights, **bounds)) == shares
+
+
+def test_services():
+    """``nova.servicegroup`` knows the service of a host that a plugin sees."""
+    api = module('nova.servicegroup').API()
+    assert api.service_is_up(state().service)
+    assert not api.service_is_up(state(up=False).service)

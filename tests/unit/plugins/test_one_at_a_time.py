@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins of other packages are asked by one request at a time, unless they say otherwise."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.plugins import loading
+from novasched.scheduler.errors import BadPlugin
+from tests.lab.builders import a_host
+from tests.unit.plugins import meetings
+from tests.unit.plugins.ranking import pipeline, rank
+
+
+@pytest.fixture
+def meeting():
+    """Forget who met in the plugins."""
+    meetings.MEETING.forget()
+    return meetings.MEETING
+
+
+HOSTS = [a_host(name) for name in ('one', 'two')]
+
+
+@pytest.mark.parametrize(
+    ('filters', 'weighers', 'together'),
+    [
+        (['NovaStyle'], [], False),
+        (['NovaStyleThreadSafe'], [], True),
+        (['Ours'], [], False),
+        (['OursPerRequest'], [], False),
+        (['OursThreadSafe'], [], True),
+        ([], ['NovaStyleWeigher'], False),
+        ([], ['OursWeigher'], False),
+        ([], ['OursWeigherThreadSafe'], True),
+    ],
+)
+def test_two_requests(meeting, filters, weighers, together):
+    """Two requests meet in a plugin only if it is thread-safe by its own account."""
+    line = pipeline(meetings.__name__, filters, weighers)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(rank, line, HOSTS)
+        assert meeting.somebody_is_in.wait(5)
+        second = pool.submit(rank, line, HOSTS)
+        assert len(first.result(10)) == len(second.result(10)) == 2
+    assert meeting.two_are_in.is_set() == together
+
+
+def test_built_in_plugins_are_not_guarded():
+    """The filters and weighers of this package may be asked by all requests at once."""
+    made = [*loading.filters(Settings()), *loading.weighers(Settings())]
+    assert not [each for each in made if each.asking_lock]
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_plugin_that_hangs():
+    """Whoever needs a plugin that has not answered another request for long is refused, with
+    the plugin's name; when it has answered after all, the next is served."""
+    clock = Clock()
+    guard = loading.OneAtATime('RackFilter', patience=5.0, clock=clock)
+    with guard:
+        clock.now = 6.0
+        with (
+            ThreadPoolExecutor(1) as pool,
+            pytest.raises(BadPlugin, match='RackFilter has not answered another request for 5 s'),
+        ):
+            pool.submit(guard.__enter__).result(10)
+    with guard:
+        pass
+
+
+def test_a_queue_is_no_hang():
+    """Requests that wait for several others in turn are served, as long as each of these is
+    quick."""
+    clock = Clock()
+    guard = loading.OneAtATime('RackFilter', patience=5.0, clock=clock)
+    served = []
+    waiting = threading.Semaphore(0)
+
+    def ask(number):
+        waiting.release()
+        with guard:
+            clock.now += 4.0
+            served.append(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        with guard:
+            asked = [pool.submit(ask, number) for number in range(4)]
+            for _ in asked:
+                waiting.acquire(timeout=10)
+        for each in asked:
+            each.result(10)
+    assert sorted(served) == [0, 1, 2, 3]

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Heartbeats, and callers that have given up."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from novasched.rpc.heartbeats import PendingCall, RpcHeartbeats, heartbeat_timeout
+
+NEVER = math.inf
+
+
+@dataclass(eq=False)
+class Message:
+    """A message whose caller hears heartbeats, unless its queue is gone."""
+
+    client_timeout: Any = 2
+    gone: bool = False
+    heard: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def heartbeat(self) -> None:
+        self.heard.release()
+        if self.gone:
+            raise RuntimeError('no such queue')
+
+
+@pytest.mark.parametrize(
+    ('said', 'seconds'),
+    [
+        (60, 60), ('60', 60), (2, 2), (2.9, 2),
+        (1, NEVER), (0, NEVER), (-5, NEVER), (None, NEVER), ('soon', NEVER), ([], NEVER), (math.inf, NEVER),
+    ],
+)  # fmt: skip
+def test_heartbeat_timeout(said: Any, seconds: float) -> None:
+    """A message is understood as oslo.messaging understands it; garbage is nothing."""
+    assert heartbeat_timeout(said) == seconds
+
+
+@pytest.mark.parametrize(
+    ('arrived', 'last_contact', 'timeout', 'lifetime', 'given_up'),
+    [
+        (0, 0, 101, NEVER, False),
+        (0, 0, 100, NEVER, False),
+        (0, 0, 99, NEVER, True),
+        (0, 41, 60, NEVER, False),
+        (0, 39, 60, NEVER, True),
+        (0, 99, 60, 1800, False),
+        (0, 99, 60, 90, True),
+        (20, 99, 60, 90, False),
+        (0, 0, NEVER, NEVER, False),
+        (0, 0, NEVER, 99, True),
+    ],
+)
+def test_given_up(
+    arrived: float, last_contact: float, timeout: float, lifetime: float, given_up: bool
+) -> None:
+    """At 100: a caller that has heard nothing for longer than its timeout, or has waited longer
+    than its lifetime, has given up; one that names neither has not."""
+    assert PendingCall(None, arrived, last_contact, timeout, lifetime).given_up(100) is given_up
+
+
+def test_a_message_that_comes_again() -> None:
+    """The time before counts, so that its caller waits no longer than before."""
+    now = [0.0]
+    heartbeats = RpcHeartbeats(lambda: now[0])
+    first = heartbeats.add(Message(60, gone=True))  # or the thread may send one meanwhile
+    now[0] = 50
+    again = heartbeats.add(Message(60, gone=True), earlier=first)
+    assert not again.given_up(60)
+    assert again.given_up(61)
+    assert not heartbeats.add(Message(60, gone=True)).given_up(61)
+
+
+def test_heartbeats() -> None:
+    """Each caller that asks for them gets them again and again, from one thread, until the
+    answer is made; one whose queue is gone counts as one that hears nothing."""
+    before = threading.active_count()
+    heartbeats = RpcHeartbeats()
+    here, gone, deaf, answered = Message(), Message(gone=True), Message(None), Message()
+    calls = {each: heartbeats.add(each) for each in (here, gone, deaf, answered)}
+    assert heartbeats.add(here) is calls[here]
+    heartbeats.finish(answered)
+    for each in (here, here, gone, gone):
+        assert each.heard.acquire(timeout=30)
+    assert calls[here].last_contact > calls[here].arrived
+    assert calls[gone].last_contact == calls[gone].arrived
+    assert not deaf.heard.acquire(blocking=False)
+    assert not answered.heard.acquire(blocking=False)
+    assert threading.active_count() == before + 1
+    for each in (here, gone, deaf):
+        heartbeats.finish(each)

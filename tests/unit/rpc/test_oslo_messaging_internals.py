@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that wait for a thread, over oslo.messaging's own in-memory AMQP."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import oslo_messaging
+import pytest
+
+from novasched.conf.errors import ConfigError
+from novasched.rpc import server
+from novasched.rpc.oslo_messaging_internals import (
+    PRIVATE_NAMES,
+    MessageCounts,
+    check_private_names,
+)
+from novasched.scheduler.model.host import Selection
+from novasched.scheduler.model.request import Request
+from tests.lab.wire import CASTS, a_spec, primitive
+from tests.unit.rpc.test_server import CONTEXT, HERE, a_transport
+
+WAIT = 30
+
+
+@dataclass
+class Door:
+    """A driver that lets requests pass when it is opened, and notes in which order they came."""
+
+    opened: threading.Event = field(default_factory=threading.Event)
+    entered: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    zones: list[str | None] = field(default_factory=list)
+
+    def select_destinations(self, request: Request) -> list[list[Selection]]:
+        self.zones.append(request.availability_zone)
+        self.entered.release()
+        assert self.opened.wait(WAIT)
+        return [[HERE]]
+
+
+@pytest.fixture
+def transport(tmp_path: Path) -> Iterator[Any]:
+    """The messages of a nova.conf that lets one thread be used."""
+    made = a_transport(
+        tmp_path,
+        'kombu+memory://localhost/',
+        'executor_thread_pool_size = 1',
+        'rpc_ping_enabled = true',
+    )
+    yield made
+    made.cleanup()
+
+
+@contextmanager
+def serving(transport: Any, door: Door, counts: MessageCounts | None = None) -> Iterator[Any]:
+    """A client of a server that runs as long as the block lasts."""
+    running = server.make_server(transport, 'here', door, counts)
+    running.start()
+    target = oslo_messaging.Target(topic='scheduler', version='4.5')
+    yield oslo_messaging.get_rpc_client(transport, target)
+    door.opened.set()
+    running.stop()
+    running.wait()
+
+
+def test_one_after_the_other(transport: Any) -> None:
+    """Messages for which there is no thread wait, and are begun in their order."""
+    door = Door()
+    with serving(transport, door) as client:
+        zones = [str(number) for number in range(20)]
+        for zone in zones:
+            client.cast(CONTEXT, 'select_destinations', spec_obj=a_spec(availability_zone=zone))
+        assert door.entered.acquire(timeout=WAIT)
+        assert door.zones == ['0']
+        door.opened.set()
+        for _ in zones[1:]:
+            assert door.entered.acquire(timeout=WAIT)
+    assert door.zones == zones
+
+
+@pytest.mark.parametrize('method', ['ping', 'oslo_rpc_server_ping'])
+def test_pings_during_a_flood(transport: Any, method: str) -> None:
+    """A health probe is answered while requests have every thread, and before those that wait."""
+    door = Door()
+    with serving(transport, door) as client:
+        for _ in range(20):
+            client.cast(CONTEXT, 'select_destinations', spec_obj=a_spec())
+        assert door.entered.acquire(timeout=WAIT)
+        target = (
+            {'namespace': 'baseapi', 'version': '1.1'} if method == 'ping' else {'version': None}
+        )
+        probe = client.prepare(timeout=WAIT, **target)
+        assert probe.call(CONTEXT, method, **({'arg': 'there?'} if method == 'ping' else {}))
+        assert len(door.zones) == 1
+        door.opened.set()
+        for _ in range(19):
+            assert door.entered.acquire(timeout=WAIT)
+
+
+def test_ignored_casts(transport: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """They are not even decoded; other casts are handled, and calls are answered. All are
+    counted, and how long each waited that was begun."""
+    door, counts = Door(), MessageCounts(wait_seconds=deque(maxlen=100))
+    door.opened.set()
+    with serving(transport, door, counts) as client:
+        everybody = client.prepare(fanout=True)
+        for method in CASTS:
+            for _ in range(10):
+                everybody.cast(CONTEXT, method, garbage={'nova_object.name': 3})
+        client.cast(CONTEXT, 'select_destinations', spec_obj=a_spec())
+        assert door.entered.acquire(timeout=WAIT)
+        client.prepare(timeout=WAIT).call(CONTEXT, 'sync_instance_info', zeal=[primitive('X', '1')])
+    assert [line for line in caplog.messages if 'garbage' in line or 'skipping' in line] == []
+    assert (counts.handled, counts.ignored, counts.dropped) == (1, 10 * len(CASTS), 0)
+    assert [0 <= seconds < WAIT for seconds in counts.wait_seconds] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ('lines', 'limit'),
+    [([], server.MAX_WAITING_MESSAGES), (['rabbit_qos_prefetch_count = 7'], 7), (['rabbit_qos_prefetch_count = 0'], 0)],
+)  # fmt: skip
+def test_how_many_may_wait(tmp_path: Path, lines: list[str], limit: int) -> None:
+    """The number of nova.conf counts; 0 is without limit."""
+    made = a_transport(tmp_path, 'kombu+memory://localhost/', '[oslo_messaging_rabbit]', *lines)
+    assert made.conf.oslo_messaging_rabbit.rabbit_qos_prefetch_count == limit
+    made.cleanup()
+
+
+PATHS = [
+    (path, name) for path, names in PRIVATE_NAMES.items() for name in names or path.split(':')[1:]
+]
+
+
+@pytest.mark.parametrize(('path', 'name'), PATHS)
+def test_a_release_without_a_private_name(
+    path: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start is refused in one line with the version and the name that is missing."""
+    check_private_names()
+    module, _, owner = path.partition(':')
+    empty = type(owner, (), {})
+    if PRIVATE_NAMES[path]:
+        missing = f'{module}.{owner}.{name}'
+        for other in PRIVATE_NAMES[path]:
+            if other != name:
+                setattr(empty, other, None)
+        monkeypatch.setattr(importlib.import_module(module), owner, empty)
+    else:
+        missing = f'{module}.{owner}'
+        monkeypatch.delattr(importlib.import_module(module), owner)
+    with pytest.raises(ConfigError) as caught:
+        a_transport(tmp_path, 'kombu+memory://localhost/')
+    version = importlib.metadata.version('oslo.messaging')
+    assert str(caught.value).startswith(f'oslo.messaging = {version}: ')
+    assert f' lacks {missing}; ' in str(caught.value)

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The envelope: leniency, refusals, and a registry of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from oslo_versionedobjects import base as ovo
+from oslo_versionedobjects import fields
+
+from novasched.rpc import wire
+from novasched.rpc.wire import base
+from tests.lab.wire import FLAVOR, a_spec, primitive, without_order
+
+CELL = {'id': 0, 'cpuset': [0, 1], 'memory': 512}
+
+
+@pytest.mark.parametrize(
+    ('sent', 'known'),
+    [
+        (primitive('RequestSpec', '1.0', num_instances=2), {'num_instances': 2}),
+        (primitive('RequestSpec', '1.8', user_id=None), {'user_id': None}),
+        (primitive('RequestSpec', '1.15.1', project_id='p'), {'project_id': 'p'}),
+        (primitive('RequestSpec', '1.99', project_id='p', colour='red'), {'project_id': 'p'}),
+        (primitive('Flavor', '1.0', vcpus='2', memory_mb=1.0), {'vcpus': 2, 'memory_mb': 1}),
+        (primitive('Flavor', '1.2', vcpus=None, swap=None), {'vcpus': None, 'swap': None}),
+        (primitive('InstanceGroup', '1.9', policies=['affinity']), {'policies': ['affinity'], 'hosts': None}),
+        (primitive('InstanceNUMACell', '1.4', **CELL), {'cpuset': {0, 1}, 'pcpuset': None}),
+        (primitive('InstanceNUMACell', '1.6', **CELL, cpu_policy='new'), {'cpu_policy': 'new'}),
+        (primitive('CellMapping', '1.1', uuid='u', disabled=False), {'uuid': 'u', 'disabled': False}),
+        (primitive('Flavor', '1.1', extra_specs={'ssd': None}), {'extra_specs': {'ssd': None}, 'description': None}),
+        (primitive('InstancePCIRequest', '1.1', spec=[{'vendor_id': '8086', 'x': None}]), {'spec': [{'vendor_id': '8086', 'x': None}], 'numa_policy': None}),
+    ],
+)  # fmt: skip
+def test_decodes(sent: dict[str, Any], known: dict[str, Any]) -> None:
+    """Fields of any minor version are read, and those that are missing have no value."""
+    thing = wire.decode(sent)
+    assert {name: thing.value(name) for name in known} == known
+
+
+@pytest.mark.parametrize(
+    ('sent', 'why'),
+    [
+        (None, 'an object is wanted, not null'),
+        ([], 'an object is wanted, not list'),
+        ({'id': 1}, 'a dict without nova_object.name and nova_object.version is no object'),
+        ({**FLAVOR, 'nova_object.namespace': 'cinder'}, 'Flavor 1.2 is not in the namespace nova'),
+        ({**FLAVOR, 'nova_object.version': 'new'}, "Flavor has 'new' for a version"),
+        ({**FLAVOR, 'nova_object.data': [1]}, 'Flavor 1.2 has no fields but list'),
+        (primitive('RequestSpec', '2.0'), 'RequestSpec 2.0 cannot be read, only 1.x (up to 1.15)'),
+        (primitive('Selection', '2.3'), 'Selection 2.3 cannot be read, only 1.x (up to 1.1)'),
+        (primitive('Telescope', '1.0'), 'Telescope 1.0 is no object that is known here'),
+        (primitive('Flavor', '1.2', vcpus='many'), 'Flavor 1.2, vcpus: str does not fit'),
+        (primitive('Flavor', '1.2', vcpus=float('inf')), 'Flavor 1.2, vcpus: float does not fit'),
+        (primitive('Flavor', '1.2', extra_specs=['a']), 'Flavor 1.2, extra_specs: list does not fit'),
+        (a_spec(force_hosts='host1'), 'RequestSpec 1.15, force_hosts: str does not fit'),
+        (a_spec(force_hosts={'h': 1}), 'RequestSpec 1.15, force_hosts: dict does not fit'),
+        (a_spec(force_hosts=7), 'RequestSpec 1.15, force_hosts: int does not fit'),
+        (a_spec(image=FLAVOR), 'RequestSpec 1.15, image: dict does not fit'),
+        (a_spec(image='debian'), 'RequestSpec 1.15, image: an object is wanted, not str'),
+        (a_spec(flavor=primitive('Flavor', '3.0')), 'RequestSpec 1.15, flavor: Flavor 3.0 cannot be read, only 1.x (up to 1.2)'),
+        (a_spec(requested_networks=primitive('NetworkRequestList', '1.1', objects=[3])),
+         'RequestSpec 1.15, requested_networks: NetworkRequestList 1.1, objects: an object is wanted, not int'),
+    ],
+)  # fmt: skip
+def test_refuses(sent: Any, why: str) -> None:
+    """A flaw is refused with a text that names object, version and field."""
+    with pytest.raises(wire.BadObject) as caught:
+        wire.decode(sent)
+    assert str(caught.value) == why
+
+
+def test_a_refusal_shows_no_value() -> None:
+    """The text of a refusal holds no value that was sent: some are secrets."""
+    cell = primitive('CellMapping', '1.1', id='mysql://nova:secret@db/', uuid='u')
+    with pytest.raises(wire.BadObject) as caught:
+        wire.decode(a_spec(requested_destination=primitive('Destination', '1.4', cell=cell)))
+    assert 'secret' not in str(caught.value)
+
+
+def test_connection_strings_are_not_decoded() -> None:
+    """The passwords in a cell mapping are never in memory as part of an object."""
+    cell = wire.decode(
+        primitive('CellMapping', '1.1', uuid='u', database_connection='mysql://nova:secret@db/')
+    )
+    assert 'secret' not in repr(vars(cell))
+
+
+def test_a_newer_minor_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A version newer than known is warned about once for each object, at any depth."""
+    networks = primitive(
+        'NetworkRequestList', '1.901', objects=[primitive('NetworkRequest', '1.901')]
+    )
+    with caplog.at_level(logging.WARNING, logger='novasched.rpc.wire'):
+        for _ in range(3):
+            wire.decode(a_spec('1.901', requested_networks=networks))
+    assert caplog.messages == [
+        'RequestSpec 1.901 is newer than 1.15, the version known here; what it adds is ignored',
+        'NetworkRequestList 1.901 is newer than 1.1, the version known here; what it adds is ignored',
+        'NetworkRequest 1.901 is newer than 1.3, the version known here; what it adds is ignored',
+    ]
+
+
+def test_versions_without_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Versions that callers make up are all read, however many, and neither the memory nor the
+    log is filled with them."""
+    monkeypatch.setattr(base, '_accepted', {})
+    monkeypatch.setattr(base, 'MAX_ACCEPTED_VERSIONS', 10)
+    with caplog.at_level(logging.WARNING, logger='novasched.rpc.wire'):
+        for minor in range(100, 200):
+            assert wire.decode(primitive('RequestSpec', f'1.{minor}', id=minor)).id == minor
+    assert len(caplog.messages) == 10
+    with pytest.raises(wire.BadObject):
+        wire.decode(primitive('RequestSpec', '2.0'))
+
+
+@pytest.mark.parametrize('version', ['1.0', '1.14', '1.15', '1.15.3'])
+def test_a_known_minor_is_not_warned_about(version: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Older versions, the known one and its stable branches pass in silence."""
+    with caplog.at_level(logging.DEBUG, logger='novasched.rpc.wire'):
+        wire.decode(primitive('RequestSpec', version, colour='red'))
+    assert not caplog.messages
+
+
+@pytest.fixture
+def foreign() -> Iterator[type[ovo.VersionedObject]]:
+    """A class of the same name and version in the registry that the process shares."""
+
+    class Flavor(ovo.VersionedObject):
+        OBJ_SERIAL_NAMESPACE = 'nova_object'
+        OBJ_PROJECT_NAMESPACE = 'nova'
+        VERSION = '1.2'
+        fields = {'vcpus': fields.StringField()}
+
+    shared = ovo.VersionedObjectRegistry.obj_classes()
+    before = list(shared['Flavor'])
+    ovo.VersionedObjectRegistry.register(Flavor)
+    yield Flavor
+    shared['Flavor'] = before
+
+
+def test_a_foreign_class_changes_nothing_here(foreign: type[ovo.VersionedObject]) -> None:
+    """With nova's own class in the process, the one here is decoded all the same."""
+    spec = wire.decode(a_spec())
+    assert type(spec.value('flavor')) is wire.Flavor
+    assert spec.value('flavor').value('vcpus') == 2
+
+
+def test_nothing_here_changes_a_foreign_class(foreign: type[ovo.VersionedObject]) -> None:
+    """With the classes here in the process, nova's own decodes what it decodes."""
+    theirs: Any = ovo.VersionedObject.obj_class_from_name('Flavor', '1.2')
+    assert theirs is foreign
+    assert not {
+        name
+        for name, classes in ovo.VersionedObjectRegistry.obj_classes().items()
+        for each in classes
+        if each.__module__.startswith('novasched')
+    }
+
+
+@pytest.mark.parametrize('text', ['', '{', '[]', '3', '"Flavor"', '{"cells": []}'])
+def test_loads_refuses(text: str) -> None:
+    """A text that holds no object is refused."""
+    with pytest.raises(wire.BadObject):
+        wire.loads(text)
+
+
+def test_loads() -> None:
+    """A text is read as its object is."""
+    assert wire.loads(json.dumps(FLAVOR)).value('memory_mb') == 512
+
+
+def test_from_plain() -> None:
+    """A dict without envelope gives the object too, its lists and nested objects read."""
+    cell = wire.InstanceNUMACell.from_plain({**CELL, 'colour': 'red'})
+    topology = wire.InstanceNUMATopology.from_plain({'cells': [cell]})
+    assert topology.value('cells')[0].value('cpuset') == {0, 1}
+
+
+@pytest.mark.parametrize(
+    'sent',
+    [
+        FLAVOR,
+        primitive('NetworkMetadata', '1.0', physnets=['p1'], tunneled=None),
+        primitive('SecurityGroupList', '1.1', objects=[primitive('SecurityGroup', '1.2', id=2)]),
+        {**primitive('SchedulerLimits', '1.0', vcpu=2), 'nova_object.changes': ['vcpu']},
+    ],
+    ids=lambda sent: sent['nova_object.name'],
+)
+def test_encodes_what_it_decoded(sent: dict[str, Any]) -> None:
+    """An object that is sent on is what came, as JSON."""
+    again = json.loads(json.dumps(wire.decode(sent).obj_to_primitive()))
+    assert without_order(again) == without_order(sent)
+
+
+@pytest.mark.parametrize('version', ['1.0', '1.12', '1.44', '1.99'])
+@pytest.mark.parametrize(
+    'properties',
+    [
+        {},
+        {'hw_architecture': 'x86_64', 'hw_numa_nodes': 2, 'hw_vif_multiqueue_enabled': True},
+        {'hw_machine_type': 'a type that no release knows yet'},
+        {'hw_numa_cpus': [[0, 1], [2, 3]], 'traits_required': ['HW_CPU_X86_AVX'], 'img_mappings': [{'a': 1}]},
+        {'a property that no release knows': 'x', 'hw_cpu_policy': None},
+    ],
+)  # fmt: skip
+def test_every_property_is_kept(version: str, properties: dict[str, Any]) -> None:
+    """Properties stay as sent in every version, known or not."""
+    sent = primitive('ImageMetaProps', version, **properties)
+    decoded = wire.decode(primitive('ImageMeta', '1.8', properties=sent)).value('properties')
+    assert decoded.values == properties
+    assert decoded.obj_to_primitive() == sent
+
+
+def test_properties_that_are_none() -> None:
+    """Properties that are no dict are refused."""
+    sent = {**primitive('ImageMetaProps', '1.44'), 'nova_object.data': 'x'}
+    with pytest.raises(wire.BadObject):
+        wire.decode(sent)
+
+
+VERSIONS = {
+    'CellMapping': '1.1',
+    'ComputeNode': '1.19',
+    'ComputeNodeList': '1.17',
+    'Destination': '1.4',
+    'Flavor': '1.2',
+    'ImageMeta': '1.8',
+    'ImageMetaProps': '1.44',
+    'InstanceGroup': '1.11',
+    'InstanceNUMACell': '1.6',
+    'InstanceNUMATopology': '1.3',
+    'InstancePCIRequest': '1.4',
+    'InstancePCIRequests': '1.1',
+    'NUMATopologyLimits': '1.1',
+    'NetworkMetadata': '1.0',
+    'NetworkRequest': '1.3',
+    'NetworkRequestList': '1.1',
+    'RequestGroup': '1.3',
+    'RequestLevelParams': '1.1',
+    'RequestSpec': '1.15',
+    'SchedulerLimits': '1.0',
+    'SchedulerRetries': '1.1',
+    'SecurityGroup': '1.2',
+    'SecurityGroupList': '1.1',
+    'Selection': '1.1',
+}
+
+
+@pytest.mark.parametrize(('name', 'version'), VERSIONS.items())
+def test_version(name: str, version: str) -> None:
+    """An object that is made here says the version of nova's."""
+    made = getattr(wire, name)()
+    assert made.obj_to_primitive()['nova_object.version'] == version
+
+
+def test_every_object_is_in_the_table() -> None:
+    """No object goes without a version above."""
+    assert base._classes.keys() == VERSIONS.keys()

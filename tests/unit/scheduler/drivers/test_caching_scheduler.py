@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.caching_scheduler import CachingScheduler
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.filters import Filter
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.request import Destination
+from novasched.scheduler.weighers.ram import RAMWeigher
+from tests.lab.builders import a_host, a_request, a_uuid
+from tests.lab.ports import CountingPlacement
+
+
+class Cells(MemoryHosts):
+    """Hosts that can be changed, and that count how they are read."""
+
+    def __init__(self, hosts):
+        super().__init__(hosts)
+        self.reads = []
+
+    def read(self, uuids, request, instances, images=False, named=()):
+        self.reads.append((uuids, instances, images))
+        return super().read(uuids, request, instances, images, named)
+
+
+class WantsInstances(Filter):
+    """Looks at the servers on hosts if it is told to."""
+
+    reads_instances = True
+
+    def applies(self, request):
+        return bool(request.hint('look'))
+
+    def reject(self, host, request):
+        return
+
+
+A = a_host('a', ram=4096)
+B = a_host('b', ram=3200)
+FAR = a_host('far', ram=1024, cell='cell2')
+
+
+def cloud(*hosts, slots=10):
+    settings = Settings()
+    cells = Cells(hosts)
+    placement = CountingPlacement({host.uuid: slots for host in hosts})
+    plugins = [WantsInstances(settings)], [RAMWeigher(settings)]
+    return CachingScheduler(Parts(settings, [], placement, cells, *plugins)), cells
+
+
+def ask(driver, name='server', **fields):
+    uuid = a_uuid(name)
+    rows = driver.select_destinations(a_request(instance_uuids=(uuid,), **fields))
+    return [row[0].service_host for row in rows]
+
+
+def test_hosts_are_read_between_requests_not_for_them():
+    """Requests see the hosts as of the last refresh, whatever became of them since."""
+    driver, cells = cloud(A, B)
+    driver.periodic()
+    cells.hosts[A.uuid] = a_host('a', ram=512)
+    assert ask(driver, 'one') == ['a']
+    assert cells.reads == [(None, False, False)]
+    driver.periodic()
+    assert ask(driver, 'two') == ['b']
+    assert len(cells.reads) == 2
+
+
+def test_a_request_before_the_first_refresh_has_the_hosts_read():
+    """Whoever comes early waits for the hosts; the next one does not."""
+    driver, cells = cloud(A, B)
+    assert ask(driver, 'one') == ['a']
+    assert ask(driver, 'two') == ['a']
+    assert len(cells.reads) == 1
+
+
+def test_placed_servers_count_until_the_next_refresh():
+    """Each request finds the hosts as the ones before it have left them."""
+    driver, _ = cloud(A, B)
+    chosen = [ask(driver, f'server{i}')[0] for i in range(4)]
+    assert chosen == ['a', 'a', 'b', 'a']
+
+
+def test_one_read_serves_all_wishes():
+    """The first request that looks at servers has them read, and they are from then on."""
+    driver, cells = cloud(A, B)
+    ask(driver, 'one')
+    ask(driver, 'two', hints={'look': ['yes']})
+    ask(driver, 'three', hints={'look': ['yes']})
+    driver.periodic()
+    assert [instances for _, instances, _ in cells.reads] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ('wanted', 'chosen'),
+    [
+        ({'cell_uuid': a_uuid('cell2')}, ['far']),
+        ({'cell_uuid': a_uuid('cell2'), 'allow_cross_cell_move': True}, ['a']),
+        ({}, ['a']),
+    ],
+)
+def test_cells(wanted, chosen):
+    """A request for one cell gets its hosts alone, unless it may leave."""
+    driver, _ = cloud(A, B, FAR)
+    assert ask(driver, requested_destination=Destination(**wanted)) == chosen
+
+
+def test_a_rebuild_takes_nothing():
+    """A rebuild sees every host and places nothing on any."""
+    driver, _ = cloud(A, slots=0)
+    fields = {'hints': {'_nova_check_type': ['rebuild']}, 'force_hosts': ('a',)}
+    assert ask(driver, **fields) == ['a']
+    assert driver.host_cache.read(None, a_request(), False).hosts[A.uuid] == A
+
+
+def test_placement_has_the_last_word():
+    """What is claimed is Placement's to know; a host that is full there is passed over."""
+    driver, _ = cloud(A, B, slots=1)
+    assert [ask(driver, 'one'), ask(driver, 'two')] == [['a'], ['b']]
+    with pytest.raises(NoValidHost):
+        ask(driver, 'three')
+    assert len(driver.placement.allocations) == 2

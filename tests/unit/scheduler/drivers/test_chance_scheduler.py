@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+from collections import Counter
+from random import Random
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.chance_scheduler import ChanceScheduler, RandomPipeline
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.request import Destination
+from tests.lab.builders import a_host, a_request, a_uuid
+from tests.lab.ports import CountingPlacement
+
+A, B, C = a_host('a'), a_host('b'), a_host('c')
+DOWN, DISABLED = a_host('down', up=False), a_host('disabled', disabled=True)
+NOT_ENOUGH = 'There are not enough hosts available.'
+
+
+def scheduler(*hosts, slots=10, stale=()):
+    placement = CountingPlacement(
+        {host.uuid: 0 if host in stale else slots for host in hosts},
+        stale=frozenset(host.uuid for host in stale),
+    )
+    return ChanceScheduler(Parts(Settings(), [], placement, MemoryHosts(hosts)))
+
+
+def ask(driver, **fields):
+    rows = driver.select_destinations(a_request(**fields))
+    return [[selection.service_host for selection in row] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ('fields', 'drawn'),
+    [
+        ({}, {'a', 'b', 'c'}),
+        ({'ignore_hosts': ('B',)}, {'a', 'c'}),
+        ({'force_hosts': ('c',)}, {'c'}),
+        ({'requested_destination': Destination(host='a', node='a')}, {'a'}),
+    ],
+)
+def test_any_live_host(fields, drawn):
+    """Every live host that the request leaves is drawn at some time, and no other."""
+    line = RandomPipeline(Settings(), [], [])
+    hosts = [DOWN, A, B, DISABLED, C]
+    ranks = [line.rank(hosts, a_request(**fields), 0, Random(seed)).hosts for seed in range(40)]
+    assert {rank[0].host for rank in ranks} == drawn
+    assert all({host.host for host in rank} == drawn for rank in ranks)
+
+
+def test_every_live_host_is_as_likely():
+    """No host is preferred, whatever it has left."""
+    line = RandomPipeline(Settings(), [], [])
+    hosts = [a_host('small', ram=1), a_host('large', ram=9999)]
+    first = [line.rank(hosts, a_request(), 0, Random(seed)).hosts[0].host for seed in range(400)]
+    assert 150 < Counter(first)['small'] < 250
+
+
+@pytest.mark.parametrize(
+    ('hosts', 'fields', 'reason'),
+    [
+        ((), {}, ''),
+        ((DOWN, DISABLED), {}, 'Is the appropriate service running?'),
+        ((A, DOWN), {'ignore_hosts': ('a',)}, 'Could not find another compute'),
+        ((A,), {'requested_destination': Destination(host='z')}, 'Could not find another compute'),
+    ],
+)
+def test_refusals(hosts, fields, reason):
+    """nova's reasons: nobody is up, or the request ignores who is."""
+    with pytest.raises(NoValidHost) as refusal:
+        ask(scheduler(*hosts), **fields)
+    assert refusal.value.reason == reason
+
+
+def test_what_is_chosen_is_claimed():
+    """The chosen host holds the server's allocation, as with any driver."""
+    driver = scheduler(A, B)
+    ((chosen,),) = ask(driver)
+    (provider,) = driver.placement.hosts.values()
+    assert provider == a_uuid(chosen)
+
+
+def test_a_refused_claim_means_another_host():
+    """Where somebody was faster, the next one drawn is tried."""
+    driver = scheduler(A, B, C, stale=(A, B))
+    assert ask(driver) == [['c']]
+
+
+def test_refused_everywhere():
+    """Nothing stays claimed if not every server finds a host."""
+    driver = scheduler(A, B, slots=1)
+    with pytest.raises(NoValidHost) as refusal:
+        ask(driver, count=3)
+    assert refusal.value.reason == NOT_ENOUGH
+    assert driver.placement.allocations == {}
+
+
+@pytest.mark.parametrize('count', [1, 2, 3, 5])
+def test_servers_spread_as_far_as_they_can(count):
+    """Servers of one request share a host only when there are more of them than hosts."""
+    for _ in range(20):
+        chosen = [row[0] for row in ask(scheduler(A, B, C), count=count)]
+        assert len(set(chosen)) == min(count, 3)
+
+
+def test_alternates():
+    """Behind the chosen host stand others of its cell, up to max_attempts in all."""
+    hosts = [a_host(f'h{i}', cell=f'cell{i % 2}') for i in range(10)]
+    for _ in range(20):
+        (row,) = ask(scheduler(*hosts), return_alternates=True)
+        assert len(set(row)) == 3
+        assert len({int(name[1:]) % 2 for name in row}) == 1
+
+
+def test_an_old_caller_claims_by_itself():
+    """Without instance UUIDs hosts are drawn, and nothing is claimed."""
+    driver = scheduler(A, B)
+    rows = ask(driver, count=2, instance_uuids=None, instance_uuid=None)
+    assert len(rows) == 2
+    assert driver.placement.allocations == {}
+
+
+def test_a_rebuild_stays():
+    """A rebuild in place asks Placement nothing; its own host has to be alive."""
+    fields = {'hints': {'_nova_check_type': ['rebuild']}, 'force_hosts': ('b',)}
+    assert ask(scheduler(A, B, slots=0), **fields) == [['b']]
+    with pytest.raises(NoValidHost):
+        ask(scheduler(A, a_host('b', up=False)), **fields)

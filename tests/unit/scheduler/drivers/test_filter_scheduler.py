@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.errors import (
+    DatabaseUnavailable,
+    NoValidHost,
+    PlacementUnavailable,
+)
+from novasched.scheduler.filters import Filter
+from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.flavor import RequestGroup
+from novasched.scheduler.model.pci import PciRequest, Pool
+from tests.lab.builders import a_host, a_mapped_candidate, a_request
+from tests.lab.ports import Audience, CountingPlacement
+
+POOLS = (Pool('p', 'v', 2, tags={'rp_uuid': 'A'}), Pool('p', 'v', 2, tags={'rp_uuid': 'B'}))
+DEVICE = {
+    'pci_requests': (PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id'),),
+    'requested_resources': (RequestGroup('id-0', {'CUSTOM_PCI': 1}),),
+}
+
+
+class Cards(CountingPlacement):
+    """Offers a device of either card of a host for a claim, whatever it gave before, and
+    keeps of which card it gave one."""
+
+    given = ()
+
+    def candidates(self, request):
+        return {rp: [a_mapped_candidate(rp, 'id', [card]) for card in 'AB'] for rp in self.slots}
+
+    def allocate(self, wanted):
+        self.given += tuple(
+            card for _, candidate in wanted for card in candidate.providers_by_group()['id-0']
+        )
+        return super().allocate(wanted)
+
+
+class Seeing(Filter):
+    """Keeps which card the request group has when a server is about to be placed."""
+
+    def __init__(self):
+        super().__init__(Settings())
+        self.seen = []
+
+    def reject(self, host, request):
+        self.seen.append(request.requested_resources[0].provider_uuids)
+
+
+def placed(count, *others):
+    """The cards that so many servers got on the one host."""
+    host = a_host(pci=lambda: POOLS)
+    cards = Cards({host.uuid: 9})
+    filters = [PciPassthroughFilter(Settings()), *others]
+    driver = FilterScheduler(Parts(Settings(), [], cards, MemoryHosts([host]), filters))
+    driver.select_destinations(a_request(count=count, **DEVICE))
+    return cards.given
+
+
+def test_devices_are_those_of_the_card_that_was_claimed():
+    """Each server of a request finds the cards as the claims before it have left them, and
+    the request group names the card that was claimed last."""
+    seeing = Seeing()
+    assert placed(4, seeing) == ('A', 'A', 'B', 'B')
+    assert seeing.seen == [(), ('A',), ('A',), ('B',)]
+    with pytest.raises(NoValidHost):
+        placed(5)
+
+
+class Refusing(Cards):
+    """Lets nobody claim for several servers at once."""
+
+    def claim_together(self, wanted):
+        return None
+
+
+@pytest.mark.parametrize('count', [2, 4])
+def test_a_refused_common_claim_leaves_nothing_behind(count):
+    """Where servers are then claimed one by one, each may have the card that the common claim
+    would have given to another."""
+    pools = tuple(replace(pool, count=count // 2) for pool in POOLS)
+    host = a_host(pci=lambda: pools)
+    cards = Refusing({host.uuid: 9})
+    filters = [PciPassthroughFilter(Settings())]
+    driver = FilterScheduler(Parts(Settings(), [], cards, MemoryHosts([host]), filters))
+    driver.select_destinations(a_request(count=count, **DEVICE))
+    assert ''.join(cards.given) == 'A' * (count // 2) + 'B' * (count // 2)
+
+
+class AwayOnce(Filter):
+    """Needs a database that does not answer the first time."""
+
+    calls = 0
+
+    def reject(self, host, request):
+        self.calls += 1
+        if self.calls == 1:
+            raise DatabaseUnavailable('away')
+
+
+def test_a_request_that_is_decided_anew_starts_once():
+    """Who listens does not hear of the first attempt's end, nor of the second one's start."""
+    host, audience = a_host(), Audience()
+    parts = Parts(
+        Settings(),
+        [],
+        CountingPlacement({host.uuid: 1}),
+        MemoryHosts([host]),
+        [AwayOnce(Settings())],
+    )
+    FilterScheduler(replace(parts, notifier=audience)).select_destinations(a_request())
+    assert [phase for phase, *_ in audience.heard] == ['start', 'end']
+
+
+AT_ONCE = Settings(placement_patience=0, database_patience=0)
+
+
+class Failing(MemoryHosts):
+    """Hosts that cannot be looked up; ``errors`` are what happens, in turn, and in the end
+    nothing does."""
+
+    def __init__(self, *errors, hosts=()):
+        super().__init__(hosts)
+        self.errors = iter(errors)
+        self.arrived = []
+
+    def aimed(self, request):
+        self.arrived.append(request.arrived)
+        for error in self.errors:
+            raise error
+        return request
+
+
+@pytest.mark.parametrize('error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')])
+def test_what_a_request_cannot_do_without(error):
+    """Its error is the request's, which is translated for the caller where it is sent."""
+    driver = FilterScheduler(Parts(AT_ONCE, [], CountingPlacement({}), Failing(error)))
+    with pytest.raises(type(error)) as failure:
+        driver.select_destinations(a_request())
+    assert failure.value is error
+
+
+class Claimless(CountingPlacement):
+    """Fails for the first claim, which may have been made."""
+
+    failed = False
+
+    def claim(self, request, candidate):
+        if not self.failed:
+            self.failed = True
+            raise PlacementUnavailable('no answer')
+        return super().claim(request, candidate)
+
+
+@pytest.mark.parametrize('error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')])
+def test_a_short_outage(error, caplog):
+    """A request waits for its end, is decided anew from what there is then, and tells its start
+    once. The log has one line of it."""
+    host, audience = a_host(), Audience()
+    hosts = Failing(error, error, hosts=[host])
+    parts = Parts(Settings(), [], Claimless({host.uuid: 1}), hosts, notifier=audience)
+    [[selection]] = FilterScheduler(parts).select_destinations(a_request())
+    assert selection.service_host == host.host
+    assert len(hosts.arrived) == 4
+    assert hosts.arrived == sorted(set(hosts.arrived))
+    assert [phase for phase, *_ in audience.heard] == ['start', 'end']
+    assert [each.levelname for each in caplog.records if 'wait' in each.message] == ['WARNING']
+
+
+def test_an_outage_that_lasts():
+    """A request is asked for again until its patience is over, and refused then."""
+    hosts = Failing(*[PlacementUnavailable('away')] * 1000)
+    settings = Settings(placement_patience=0.5)
+    with pytest.raises(PlacementUnavailable):
+        FilterScheduler(Parts(settings, [], CountingPlacement({}), hosts)).select_destinations(
+            a_request()
+        )
+    assert len(hosts.arrived) > 1
+
+
+def test_while_the_circuit_is_open(monkeypatch):
+    """A request waits for its end, and sleeps for no pause beside."""
+    monkeypatch.setattr('time.sleep', None)
+    host, answers = a_host(), iter([False, False, True])
+    away = PlacementUnavailable('left alone', lambda seconds: next(answers))
+    hosts = Failing(away, hosts=[host])
+    parts = Parts(Settings(), [], CountingPlacement({host.uuid: 1}), hosts)
+    assert FilterScheduler(parts).select_destinations(a_request())
+    assert len(hosts.arrived) == 2
+    assert list(answers) == []
+
+
+def test_the_end_of_the_process():
+    """Those who wait are refused in time."""
+    driver = None
+
+    def is_over(seconds):
+        driver.stop(0)
+        return False
+
+    hosts = Failing(PlacementUnavailable('left alone', is_over), PlacementUnavailable('away'))
+    driver = FilterScheduler(
+        Parts(Settings(placement_patience=86400), [], CountingPlacement({}), hosts)
+    )
+    with pytest.raises(PlacementUnavailable):
+        driver.select_destinations(a_request())

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
+from novasched.scheduler.filters.shared import VerdictCache, judge
+from novasched.scheduler.model.numa import (
+    GuestCell,
+    GuestTopology,
+    HostCell,
+    HostTopology,
+    TopologyLimits,
+)
+from novasched.scheduler.model.pci import PciRequest, Pool
+from tests.lab.builders import a_host, a_mapped_candidate, a_request
+
+CELLS = HostTopology(
+    (
+        HostCell(0, frozenset({0, 1}), 1024, frozenset({0, 1}), physnets=frozenset({'red'})),
+        HostCell(1, frozenset({2, 3}), 2048, frozenset({2, 3})),
+    )
+)
+THREADED = HostTopology(tuple(replace(each, siblings=(each.pcpuset,)) for each in CELLS.cells))
+PINNED = {'hw:cpu_policy': 'dedicated'}
+REQUIRING = {**PINNED, 'hw:cpu_thread_policy': 'require'}
+
+
+def a_numa_host(topology=CELLS, name='host1', pools=(), **fields):
+    return a_host(name, numa=lambda: topology, pci=lambda: pools, **fields)
+
+
+def guest(*memory, vcpus=1, policy=None):
+    cells = []
+    for i, each in enumerate(memory):
+        vcpu = frozenset(range(i * vcpus, (i + 1) * vcpus))
+        pinned = policy == 'dedicated'
+        cells.append(
+            GuestCell(i, frozenset() if pinned else vcpu, each, vcpu if pinned else frozenset(),
+                      cpu_policy=policy)
+        )  # fmt: skip
+    return GuestTopology(tuple(cells))
+
+
+def verdict(host, request):
+    return NUMATopologyFilter(Settings()).reject(host, request)
+
+
+@pytest.mark.parametrize(
+    ('host', 'request_', 'why'),
+    [
+        (a_numa_host(), {'numa_topology': guest(2048)}, None),
+        (a_numa_host(), {'numa_topology': guest(2048, 1024)}, None),
+        (a_numa_host(), {'numa_topology': guest(2049)}, '1 MiB of memory'),
+        (a_numa_host(), {'numa_topology': guest(512, vcpus=3)}, '1 CPUs'),
+        (a_numa_host(), {'numa_topology': guest(512, vcpus=3, policy='dedicated')}, '1 free dedicated CPUs'),
+        (a_numa_host(cpu_allocation_ratio=0.5), {'numa_topology': guest(512, vcpus=2)}, '1 CPUs within the allocation ratio'),
+        (a_numa_host(), {'numa_topology': guest(1, 1, 1)}, 'the guest has 3 cells, the host 2'),
+        (a_numa_host(), {'numa_topology': guest(2000), 'physnets': frozenset({'red'})}, 'physical network red'),
+        (a_numa_host(), {'numa_topology': guest(512), 'physnets': frozenset({'red'})}, None),
+        (a_numa_host(None), {'numa_topology': guest(512)}, 'it reports no NUMA topology, or none that can be read'),
+        (a_numa_host(), {'extra_specs': REQUIRING}, 'it has no threads, which are required'),
+        (a_numa_host(), {'image': {'hw_cpu_policy': 'dedicated', 'hw_cpu_thread_policy': 'require'}}, 'no threads'),
+        (a_numa_host(), {'extra_specs': PINNED, 'image': {'hw_cpu_thread_policy': 'require'}}, 'no threads'),
+        (a_numa_host(THREADED), {'extra_specs': REQUIRING}, None),
+        (a_numa_host(None), {'extra_specs': REQUIRING}, None),
+    ],
+)  # fmt: skip
+def test_verdict(host, request_, why):
+    """A host takes the guest's cells on its own; if not, the reason says what is missing."""
+    said = verdict(host, a_request(**request_))
+    assert said == why if why is None else why in said
+
+
+@pytest.mark.parametrize(
+    ('request_', 'applies'),
+    [
+        ({}, False),
+        ({'numa_topology': GuestTopology(())}, False),
+        ({'numa_topology': guest(1)}, True),
+        ({'extra_specs': PINNED}, False),
+        ({'extra_specs': REQUIRING}, True),
+    ],
+)
+def test_applies(request_, applies):
+    """Guests without cells that require no threads have nothing to check."""
+    assert NUMATopologyFilter(Settings()).applies(a_request(**request_)) is applies
+
+
+def test_limits():
+    """nova-compute is told the ratios of the host, and the networks."""
+    each = NUMATopologyFilter(Settings())
+    host = a_numa_host(cpu_allocation_ratio=4.0, ram_allocation_ratio=1.5)
+    request = a_request(numa_topology=guest(1), physnets=frozenset({'red'}), tunneled=True)
+    limits = TopologyLimits(4.0, 1.5, frozenset({'red'}), True)
+    assert each.limits(host, request) == {'numa_topology': limits}
+    assert each.limits(host, a_request()) == {}
+
+
+NEAR, FAR = Pool('p', 'v', 1, 0, {'rp_uuid': 'A'}), Pool('p', 'v', 1, 1, {'rp_uuid': 'B'})
+DEVICE = PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id', numa_policy='required')
+
+
+@pytest.mark.parametrize(
+    ('memory', 'offered', 'left', 'why'),
+    [
+        (1024, ['A', 'B'], ['A', 'B'], None),
+        (2048, ['A', 'B'], ['B'], None),
+        (2048, ['A'], ['A'], 'near the host cells that the guest fits (1), PCI gpu: 0 of 1 devices are those that Placement allocates'),
+    ],
+)  # fmt: skip
+def test_candidates(memory, offered, left, why):
+    """A candidate whose device is far from the cells that fit is dropped, unless no other is
+    left."""
+    host = a_numa_host(pools=(NEAR, FAR))
+    offers = [a_mapped_candidate(host.uuid, 'id', [each]) for each in offered]
+    request = a_request(numa_topology=guest(memory), pci_requests=(DEVICE,))
+    plugin = NUMATopologyFilter(Settings())
+    (reason,), remaining = judge(plugin, [host], request, {host.uuid: offers}, VerdictCache())
+    assert reason == why
+    assert remaining == {host.uuid: [a_mapped_candidate(host.uuid, 'id', [x]) for x in left]}
+
+
+def test_a_device_of_the_wrong_kind_near_one_cell():
+    """On both cells nova-compute would settle for the physical function, on one it does not:
+    that more cells find fewer devices hides no cell that does."""
+    pools = (Pool('p', 'v', 1, 0, {'dev_type': 'type-PF'}), Pool('p', 'v', 1, 1))
+    device = replace(DEVICE, numa_policy='preferred')
+    host = a_numa_host(
+        HostTopology((*CELLS.cells, HostCell(2, frozenset({4, 5}), 1024))), pools=pools
+    )
+    request = a_request(numa_topology=guest(512), pci_requests=(device,))
+    assert verdict(host, request) is None
+
+
+class Counting(NUMATopologyFilter):
+    """Counts the hosts that it judges."""
+
+    judged = 0
+
+    def reject_candidate(self, *args):
+        self.judged += 1
+        return super().reject_candidate(*args)
+
+
+@pytest.mark.parametrize(
+    ('hosts', 'judged'),
+    [
+        ([a_numa_host(name='a'), a_numa_host(name='b')], 1),
+        ([a_numa_host(name='a'), a_numa_host(HostTopology(CELLS.cells), 'b')], 1),
+        ([a_numa_host(name='a'), a_numa_host(name='b', cpu_allocation_ratio=2.0)], 2),
+        ([a_numa_host(name='a'), a_numa_host(THREADED, 'b')], 2),
+        ([a_numa_host(name='a', pools=(NEAR,)), a_numa_host(name='b', pools=(FAR,))], 2),
+    ],
+)
+def test_alike_hosts_share_the_verdict(hosts, judged, unchecked_scopes):
+    """Hosts with equal topologies, pools and ratios are judged once, also by later requests for
+    an equal guest; those for another one, or for devices, have them judged anew."""
+    plugin, cache = Counting(Settings()), VerdictCache()
+    for fields, total in [
+        ({}, judged),
+        ({}, judged),
+        ({'numa_topology': guest(513)}, 2 * judged),
+        ({'pci_requests': (replace(DEVICE, numa_policy='preferred'),)}, 3 * judged),
+    ]:
+        request = a_request(**{'numa_topology': guest(512), **fields})
+        judge(plugin, hosts, request, None, cache)
+        assert plugin.judged == total

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.filters.shared import (
+    AggregatesFilter,
+    KeyedFilter,
+    VerdictCache,
+    attributes,
+    equivalence_classes,
+    judge,
+)
+from tests.lab.builders import a_group, a_host, a_request
+
+ONE, COPY = (('x86_64', 'kvm'),), tuple([('x86_64', 'kvm')])  # noqa: C409  (a second object)
+
+
+def reasons(plugin, hosts, request=None):
+    return judge(plugin, hosts, request or a_request(), None, VerdictCache()).reasons
+
+
+@pytest.mark.parametrize(
+    ('columns', 'kinds'),
+    [
+        ([['a', 'b', 'a']], 2),
+        ([['a', None, 'a']], 2),
+        ([['some text', ' '.join(['some', 'text'])]], 1),
+        ([[10**9, 10**9 + 0, 7]], 2),
+        ([[1, 1.0, True]], 3),
+        ([[0.5, 0.5]], 1),
+        ([[ONE, ONE]], 1),
+        ([[ONE, COPY]], 1),
+        ([[ONE, (), COPY, None]], 3),
+        ([[{}, {}]], 2),
+        ([['a', 'a', 'b', 'b'], [1, 2, 1, 1]], 3),
+        ([[], []], 0),
+        ([[]], 0),
+    ],
+)
+def test_which_hosts_are_alike(columns, kinds):
+    """Hosts are alike that have equal values of one type in every column. A value that cannot be
+    hashed is like itself alone."""
+    classes = equivalence_classes(columns)
+    assert len(classes) == len(columns[0])
+    assert len(set(classes)) == kinds
+
+
+class Counting(AggregatesFilter):
+    """Rejects the hosts of an aggregate; counts those that it is asked about."""
+
+    asked = 0
+
+    def reject(self, host, request):
+        self.asked += 1
+        return 'closed' if host.metadata('closed') else None
+
+
+def test_hosts_in_equal_aggregates_share_a_verdict(unchecked_scopes):
+    """It is found once, and stands for each of them in its place."""
+    closed, open_, also = [
+        a_host(name, metadata=row)
+        for name, row in [('a', {'closed': 'yes'}), ('b', {'x': 'y'}), ('c', {'closed': 'yes'})]
+    ]
+    plugin = Counting(Settings())
+    verdicts = reasons(plugin, [open_, closed, open_, also, a_host()])
+    assert verdicts == [None, 'closed', None, 'closed', None]
+    assert plugin.asked == 3
+
+
+class AboutTheInstance(Filter):
+    """Lets one instance in, and claims to look at the host alone."""
+
+    scope = Scope.HOST
+
+    def reject(self, host, request):
+        return None if request.instance_uuid == a_request().instance_uuid else 'another instance'
+
+
+class AboutTheOthers(Filter):
+    """Keeps away from members of the group, and claims that these do not matter."""
+
+    scope = Scope.REQUEST
+
+    def reject(self, host, request):
+        group = request.instance_group
+        return 'taken' if group and host.host in group.hosts else None
+
+
+class Moody(Filter):
+    """Changes its mind."""
+
+    scope = Scope.HOST
+    asked = 0
+
+    def reject(self, host, request):
+        self.asked += 1
+        return 'not now' if self.asked % 2 else None
+
+
+class WrongKey(KeyedFilter):
+    """Looks at more than its key says."""
+
+    scope = Scope.HOST
+
+    def key(self, request):
+        return attributes('cell_uuid')
+
+    def reject(self, host, request):
+        return 'is b' if host.host == 'b' else None
+
+
+@pytest.mark.parametrize('kind', [AboutTheInstance, AboutTheOthers, Moody, WrongKey])
+def test_a_filter_that_lies_about_its_scope(kind):
+    """It is found out wherever tests run it, also for one instance; one whose scope allows for
+    anything is believed."""
+    hosts, request = [a_host('a'), a_host('b')], a_request(group=a_group('affinity'))
+    with pytest.raises(AssertionError, match='scope'):
+        reasons(kind(Settings()), hosts, request)
+    honest = type('Honest', (kind,), {'scope': Scope.INSTANCE})
+    assert len(reasons(honest(Settings()), hosts, request)) == 2

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which host cells a guest goes to, and why it goes to none."""
+
+from __future__ import annotations
+
+import pytest
+
+from novasched.scheduler.model.numa import Fit, HostCell, HostTopology, TopologyLimits
+from novasched.scheduler.numa.fit import consume_cells, fit
+from tests.unit.scheduler.numa.topologies import (
+    a_cell,
+    a_guest,
+    a_host,
+    a_pinned,
+    a_shared,
+    some_pages,
+)
+
+
+def cells_of(found):
+    """The ids of the host cells, or the reason."""
+    return [place.host_cell for place in found.cells] if isinstance(found, Fit) else found
+
+
+def cpus(*ranges):
+    """CPUs of inclusive ranges."""
+    return frozenset(cpu for first, last in ranges for cpu in range(first, last + 1))
+
+
+def large(cell, threads=2):
+    """One of 2 cells of 18 cores; the second threads follow after all the first ones."""
+    first = range(18 * cell, 18 * cell + 18)
+    siblings = tuple(frozenset(core + 36 * n for n in range(threads)) for core in first)
+    every = frozenset().union(*siblings)
+    return HostCell(cell, every, 65536, every, siblings=siblings)
+
+
+LARGE = HostTopology((large(0), large(1)))
+LARGE_WITHOUT_THREADS = HostTopology((large(0, threads=1), large(1, threads=1)))
+
+
+@pytest.mark.parametrize('policy', ['prefer', 'require', None])
+def test_sixteen_vcpus_fill_eight_cores(policy):
+    """On 18 cores of 2 threads, prefer and require take both threads of 8 cores."""
+    found = fit(LARGE, a_guest(a_pinned(16, cpu_thread_policy=policy)))
+    assert isinstance(found, Fit)
+    assert found.cells[0].cpus == cpus((0, 7), (36, 43))
+
+
+def test_isolated_vcpus_have_cores_of_their_own():
+    """On 18 cores of 2 threads, isolate takes one thread of 16 cores, and afterwards the
+    cell has the 2 other cores to give, whole."""
+    guest = a_guest(a_pinned(16, cpu_thread_policy='isolate'))
+    found = fit(LARGE, guest)
+    assert isinstance(found, Fit)
+    assert len({cpu % 36 for cpu in found.cells[0].cpus}) == 16
+    left = consume_cells(LARGE, found, guest)
+    assert left.cells[found.cells[0].host_cell].free_pcpus == cpus((16, 17), (52, 53))
+
+
+@pytest.mark.parametrize(
+    ('vcpus', 'policy', 'verdict'),
+    [
+        (4, 'prefer', [0]),
+        (5, 'prefer', 'guest cell 0 fits no host cell: host cell 0 lacks 1 free dedicated CPUs'),
+        (4, 'require', [0]),
+        (2, 'isolate', [0]),
+        (3, 'isolate', 'guest cell 0 fits no host cell: host cell 0 lacks 1 free whole cores to isolate'),
+        (16, 'isolate', 'guest cell 0 fits no host cell: host cell 0 lacks 12 free dedicated CPUs'),
+    ],
+)  # fmt: skip
+def test_nobody_gets_the_siblings_of_isolated_cpus(vcpus, policy, verdict):
+    """A second guest in the cell of an isolated one has the cores that are left, no more."""
+    host = HostTopology(LARGE.cells[:1])
+    first = a_guest(a_pinned(16, cpu_thread_policy='isolate'))
+    left = consume_cells(host, fit(host, first), first)
+    second = a_guest(a_pinned(vcpus, cpu_thread_policy=policy))
+    assert cells_of(fit(left, second)) == verdict
+
+
+def test_threads_are_required_of_a_host_without():
+    """require is refused where a core has one thread."""
+    guest = a_guest(a_pinned(16, cpu_thread_policy='require'))
+    assert fit(LARGE_WITHOUT_THREADS, guest) == (
+        'guest cell 0 fits no host cell: host cells 0, 1 lack threads, which are required'
+    )
+
+
+@pytest.mark.parametrize(
+    ('host', 'guest', 'verdict'),
+    [
+        (a_host(a_cell()), a_guest(), 'the guest has no cells'),
+        (a_host(a_cell()), a_guest(a_shared(), a_shared()), 'the guest has 2 cells, the host 1'),
+        (a_host(), a_guest(a_shared()), 'the guest has 1 cells, the host 0'),
+        (a_host(a_cell()), a_guest(a_pinned(1, cpu_policy='odd')), 'guest cell 0 has an unknown CPU policy: odd'),
+        (a_host(a_cell()), a_guest(a_pinned(1, cpu_thread_policy='odd')), 'guest cell 0 has an unknown thread policy: odd'),
+        (a_host(a_cell()), a_guest(a_shared(cpu_policy='mixed', cpu_thread_policy='isolate')), 'guest cell 0 has no dedicated CPU to isolate'),
+        (a_host(a_cell()), a_guest(a_shared(cpu_policy='mixed'), emulator='isolate'), 'guest cell 0 has no dedicated CPU to run emulator threads beside'),
+        (a_host(a_cell()), a_guest(a_shared(memory=4097)), 'guest cell 0 fits no host cell: host cell 0 lacks 1 MiB of memory'),
+        (a_host(a_cell(memory_usage=4000)), a_guest(a_pinned(1)), 'guest cell 0 fits no host cell: host cell 0 lacks 160 MiB of memory'),
+        (a_host(a_cell()), a_guest(a_shared(9)), 'guest cell 0 fits no host cell: host cell 0 lacks 1 CPUs'),
+        (a_host(a_cell(), a_cell(1, pinned_cpus=cpus((8, 9)))), a_guest(a_pinned(9)), 'guest cell 0 fits no host cell: host cells 0, 1 lack at least 1 free dedicated CPUs'),
+        (a_host(a_cell(cores=1), a_cell(1)), a_guest(a_shared(8), a_shared(8)), 'guest cells 0, 1 fit too few host cells: 1'),
+        (a_host(a_cell()), a_guest(a_shared(pagesize=2048)), 'guest cell 0 fits no host cell: host cell 0 lacks pages of 2048 KiB'),
+        (a_host(a_cell(mempages=(some_pages(2048, 100),))), a_guest(a_shared(pagesize=2048)), 'guest cell 0 fits no host cell: host cell 0 lacks 28 pages of 2048 KiB'),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_which_cell_lacks_how_much_of_what(host, guest, verdict):
+    """The reason names the guest cell, the host cells, and the resource, in one line."""
+    assert fit(host, guest) == verdict
+
+
+@pytest.mark.parametrize(
+    ('host', 'guest', 'limits', 'verdict'),
+    [
+        (a_cell(cpu_usage=7), a_shared(1), (1.0, 1.0), [0]),
+        (a_cell(cpu_usage=7), a_shared(2), (1.0, 1.0), 'host cell 0 lacks 1 CPUs within the allocation ratio'),
+        (a_cell(cpu_usage=7), a_shared(2), (1.5, 1.0), [0]),
+        (a_cell(memory_usage=4000), a_shared(memory=97), (1.0, 1.0), 'host cell 0 lacks 1 MiB of memory within the allocation ratio'),
+        (a_cell(memory_usage=4000), a_shared(memory=97), (1.0, 1.5), [0]),
+        (a_cell(memory_usage=4000, cpu_usage=8), a_pinned(1, memory=96), (0.5, 0.5), [0]),
+        (a_cell(memory_usage=4000), a_shared(memory=97), None, [0]),
+    ],
+)  # fmt: skip
+def test_limits_hold_for_cpus_that_float(host, guest, limits, verdict):
+    """Allocation ratios bound shared cells, and dedicated ones only by what there is."""
+    found = fit(a_host(host), a_guest(guest), limits and TopologyLimits(*limits))
+    expected = (
+        verdict if isinstance(verdict, list) else f'guest cell 0 fits no host cell: {verdict}'
+    )
+    assert cells_of(found) == expected
+
+
+@pytest.mark.parametrize(
+    ('cells', 'options', 'chosen'),
+    [
+        ((a_cell(0, memory_usage=1), a_cell(1)), {}, [1]),
+        ((a_cell(0), a_cell(1, memory_usage=1)), {'packing': True}, [1]),
+        ((a_cell(0, cpu_usage=1), a_cell(1, memory_usage=1)), {}, [1]),
+        ((a_cell(0), a_cell(1, cpu_usage=1)), {'packing': True}, [1]),
+        ((a_cell(0), a_cell(1)), {'pci_cells': {0: 3}}, [1]),
+        ((a_cell(0), a_cell(1)), {'pci_cells': {1: 3}, 'pci_check': lambda ids: None}, [1]),
+        ((a_cell(0), a_cell(1)), {'pci_cells': {1: 3}, 'pci_check': lambda ids: None if 0 in ids else 'none'}, [0]),
+        ((a_cell(0), a_cell(1)), {'pci_check': lambda ids: '2 devices'}, 'near the host cells that the guest fits (0, 1), 2 devices'),
+        ((a_cell(0), a_cell(1)), {'pci_check': lambda ids: 'none' if len(ids) == 1 else None}, 'near the host cells that the guest fits (0, 1), the PCI devices cannot be had'),
+    ],
+)  # fmt: skip
+def test_preferred_host_cells(cells, options, chosen):
+    """PCI devices count before CPUs, CPUs before memory; more room is better, or worse."""
+    assert cells_of(fit(a_host(*cells), a_guest(a_shared()), **options)) == chosen
+
+
+def test_pinned_guests_prefer_cells_with_free_cpus():
+    """For them the free CPUs count that can be pinned."""
+    host = a_host(a_cell(0, pinned_cpus=cpus((0, 1))), a_cell(1, cpu_usage=4))
+    assert cells_of(fit(host, a_guest(a_pinned(2)))) == [1]
+
+
+def test_cells_stand_as_they_are_when_the_guest_needs_all():
+    """There is nothing to prefer then."""
+    host = a_host(a_cell(0, cpu_usage=4), a_cell(1))
+    assert cells_of(fit(host, a_guest(a_shared(), a_shared()))) == [0, 1]
+
+
+RED = frozenset({'red'})
+
+
+@pytest.mark.parametrize(
+    ('cells', 'physnets', 'tunneled', 'verdict'),
+    [
+        ((a_cell(0), a_cell(1, physnets=RED)), RED, False, [1]),
+        ((a_cell(0, tunneled=True), a_cell(1, physnets=RED)), (), True, [0]),
+        ((a_cell(0), a_cell(1)), RED, True, [0]),
+        ((a_cell(0), a_cell(1, physnets=RED)), (), False, [0]),
+        ((a_cell(0), a_cell(1, memory=1, physnets=RED)), RED, False, 'the guest fits no host cell near physical network red: 1'),
+        ((a_cell(0, tunneled=True), a_cell(1, physnets=RED)), RED, True, 'no choice of host cells is near all of physical network red, tunneled networks'),
+    ],
+)  # fmt: skip
+def test_networks_near_to_cells(cells, physnets, tunneled, verdict):
+    """A guest has a cell near each of its networks, if any host cell is near to it."""
+    limits = TopologyLimits(1.0, 1.0, frozenset(physnets), tunneled)
+    assert cells_of(fit(a_host(*cells), a_guest(a_shared()), limits)) == verdict
+
+
+@pytest.mark.parametrize(
+    ('host', 'guest', 'chosen'),
+    [
+        (a_host(a_cell(0, memory=1), a_cell(1, memory=2), a_cell(2, memory=1)), a_guest(a_shared(memory=1), a_shared(memory=2)), [0, 1]),
+        (a_host(a_cell(0, mempages=(some_pages(2048, 1),), cpu_usage=8), a_cell(1, mempages=(some_pages(4, 512),))), a_guest(a_shared(memory=2, pagesize=-3)), [1]),
+    ],
+)  # fmt: skip
+def test_cells_are_judged_one_by_one(host, guest, chosen):
+    """What was found of another guest cell, or host cell, says nothing of this one."""
+    assert cells_of(fit(host, guest, TopologyLimits(1.0, 1.0), packing=True)) == chosen
+
+
+def test_emulator_threads_have_a_cpu_beside_the_first_cell():
+    """They cost one CPU there, and none beside other cells."""
+    host = a_host(a_cell(0, cores=1), a_cell(1, cores=2))
+    guest = a_guest(a_pinned(2), a_pinned(2, first=2), emulator='isolate')
+    found = fit(host, guest)
+    assert isinstance(found, Fit)
+    assert cells_of(found) == [1, 0]
+    assert [len(place.emulator_cpus) for place in found.cells] == [1, 0]
+
+
+PAGES = (some_pages(4, 1048576, used=10), some_pages(2048, 100))
+
+
+@pytest.mark.parametrize(
+    ('guest', 'memory', 'cpus', 'pinned', 'pages'),
+    [
+        (a_shared(3), 256, 3, set(), [65546, 0]),
+        (a_shared(3, pagesize=2048, memory=64), 64, 3, set(), [10, 32]),
+        (a_pinned(3), 256, 0, {0, 1, 2}, [65546, 0]),
+        (a_pinned(2, cpu_thread_policy='isolate'), 256, 0, {0, 1, 2, 3}, [65546, 0]),
+        (a_pinned(2, cpuset=frozenset({7}), cpu_policy='mixed'), 256, 1, {0, 1}, [65546, 0]),
+    ],
+)
+def test_consumed(guest, memory, cpus, pinned, pages):
+    """Memory, pages and CPUs are used, siblings of isolated CPUs too."""
+    host = a_host(a_cell(mempages=PAGES), a_cell(1, mempages=PAGES))
+    asked = a_guest(guest)
+    found = fit(host, asked)
+    assert isinstance(found, Fit)
+    used, other = consume_cells(host, found, asked).cells
+    assert (used.memory_usage, used.cpu_usage, used.pinned_cpus) == (memory, cpus, pinned)
+    assert [each.used for each in used.mempages] == pages
+    assert other == host.cells[1]
+
+
+def test_emulator_threads_keep_their_cpu():
+    """It counts as pinned."""
+    host, guest = a_host(a_cell()), a_guest(a_pinned(2), emulator='isolate')
+    found = fit(host, guest)
+    assert isinstance(found, Fit)
+    assert consume_cells(host, found, guest).cells[0].pinned_cpus == {0, 1, 2}
+
+
+def test_a_fit_of_another_host():
+    """CPUs cannot be taken twice."""
+    host, guest = a_host(a_cell()), a_guest(a_pinned(2))
+    found = fit(host, guest)
+    assert isinstance(found, Fit)
+    with pytest.raises(ValueError, match=r'host cell 0: CPUs \[0, 1\] are pinned already'):
+        consume_cells(consume_cells(host, found, guest), found, guest)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory pages and host CPUs for one guest cell on one host cell."""
+
+from __future__ import annotations
+
+import pytest
+
+from novasched.scheduler.model.numa import GuestCell
+from novasched.scheduler.numa.fit_cell import cpu_shortfall, page_size, pin
+from tests.unit.scheduler.numa.topologies import a_cell, a_pinned, some_pages
+
+GIB = 1048576
+SEVERAL = (
+    some_pages(2048, 512, used=100, reserved=12),
+    some_pages(4, GIB, used=1),
+    some_pages(GIB, 1),
+)
+
+
+@pytest.mark.parametrize(
+    ('mempages', 'memory', 'asked', 'got'),
+    [
+        (SEVERAL, 64, -1, 4),
+        (SEVERAL, 1024, -2, GIB),
+        (SEVERAL, 800, -2, 2048),
+        (SEVERAL, 1024, -3, GIB),
+        (SEVERAL, 1025, -3, 4),
+        (SEVERAL, 800, 2048, 2048),
+        (SEVERAL, 802, 2048, ('pages of 2048 KiB', 1)),
+        (SEVERAL, 801, 2048, ('pages that divide its memory: 2048 KiB do not', None)),
+        (SEVERAL, 64, 8, ('pages of 8 KiB', None)),
+        (SEVERAL, 64, -7, ('pages of -7 KiB', None)),
+        (SEVERAL, 4096, -1, ('pages of 4 KiB', 1)),
+        (SEVERAL, 4096, None, None),
+        (SEVERAL, 4097, None, ('pages of 4 KiB', 256)),
+        (SEVERAL[1:2], 64, -2, ('large pages', None)),
+        ((), 64, -1, ('counted pages', None)),
+        ((), 4096, None, None),
+        ((), 4096, 0, None),
+    ],
+)  # fmt: skip
+def test_page_size(mempages, memory, asked, got):
+    """Small is the smallest, large any other, any the largest that has room; memory that
+    asks for no pages may be overcommitted."""
+    host = a_cell(mempages=mempages, memory_usage=4000)
+    assert page_size(host, GuestCell(0, frozenset({0}), memory, pagesize=asked)) == got
+
+
+@pytest.mark.parametrize(
+    ('mempages', 'memory', 'got'),
+    [
+        (SEVERAL, 4096, ('pages of 4 KiB', 1)),
+        (SEVERAL, 4095, None),
+        ((), 97, ('MiB of memory', 1)),
+        ((), 96, None),
+    ],
+)
+def test_pinned_guests_overcommit_nothing(mempages, memory, got):
+    """They need free memory, page size or no."""
+    host = a_cell(mempages=mempages, memory_usage=4000)
+    guest = GuestCell(0, frozenset(), memory, frozenset({0}), cpu_policy='dedicated')
+    assert page_size(host, guest) == got
+
+
+ONE = a_cell(cores=4, threads=1)
+TWO = a_cell(cores=4, threads=2)
+FOUR = a_cell(cores=2, threads=4)
+WITH_HALVES = a_cell(cores=4, threads=2, pinned_cpus=frozenset({0, 2}))
+APART = a_cell(cores=4, threads=2, cpuset=frozenset({0, 1}))
+
+
+@pytest.mark.parametrize(
+    ('host', 'policy', 'vcpus', 'emulator_cpus', 'cpus', 'emulators'),
+    [
+        (ONE, None, 2, 0, [0, 1], []),
+        (ONE, 'prefer', 3, 1, [0, 1, 2], [3]),
+        (ONE, 'isolate', 2, 1, [0, 1], [2]),
+        (TWO, 'prefer', 4, 0, [0, 1, 2, 3], []),
+        (TWO, 'prefer', 3, 1, [0, 1, 2], [3]),
+        (TWO, 'require', 3, 0, [0, 1, 2], []),
+        (TWO, 'isolate', 2, 0, [0, 2], []),
+        (TWO, 'isolate', 3, 1, [0, 2, 4], [6]),
+        (FOUR, 'prefer', 5, 0, [0, 1, 2, 3, 4], []),
+        (FOUR, 'isolate', 2, 0, [0, 4], []),
+        (WITH_HALVES, 'prefer', 2, 0, [4, 5], []),
+        (WITH_HALVES, 'prefer', 5, 0, [1, 3, 4, 5, 6], []),
+        (WITH_HALVES, 'prefer', 4, 1, [4, 5, 6, 7], [1]),
+        (WITH_HALVES, 'isolate', 1, 1, [4], [6]),
+        (APART, 'prefer', 2, 0, [2, 3], []),
+        (a_cell(siblings=()), 'prefer', 3, 0, [0, 1, 2], []),
+    ],
+)  # fmt: skip
+def test_cpus(host, policy, vcpus, emulator_cpus, cpus, emulators):
+    """Cores are filled where the policy allows; the vCPUs go to their CPUs in order."""
+    guest = a_pinned(vcpus, first=10, cpu_thread_policy=policy)
+    assert cpu_shortfall(host, guest, emulator_cpus) is None
+    pins, spare = pin(host, guest, emulator_cpus)
+    assert pins == tuple(zip(range(10, 10 + vcpus), cpus, strict=True))
+    assert spare == frozenset(emulators)
+
+
+@pytest.mark.parametrize(
+    ('host', 'policy', 'vcpus', 'emulator_cpus', 'what', 'amount'),
+    [
+        (ONE, None, 5, 0, 'free dedicated CPUs', 1),
+        (ONE, None, 4, 1, 'free dedicated CPUs', 1),
+        (ONE, 'require', 1, 0, 'threads, which are required', None),
+        (TWO, 'isolate', 6, 0, 'free whole cores to isolate', 2),
+        (TWO, 'isolate', 4, 1, 'free whole cores to isolate', 1),
+        (WITH_HALVES, 'require', 6, 0, 'free threads that share cores', 2),
+        (WITH_HALVES, 'isolate', 2, 1, 'free whole cores to isolate', 1),
+        (APART, 'isolate', 1, 0, 'cores without threads to isolate', None),
+        (a_cell(siblings=(frozenset({0, 1}),)), None, 3, 0, 'free dedicated CPUs on known cores', 1),
+    ],
+)  # fmt: skip
+def test_what_is_missing(host, policy, vcpus, emulator_cpus, what, amount):
+    """Free CPUs, cores or threads, and how many more of them it takes."""
+    guest = a_pinned(vcpus, cpu_thread_policy=policy)
+    assert cpu_shortfall(host, guest, emulator_cpus) == (what, amount)

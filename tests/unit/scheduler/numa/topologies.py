@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts and guests in few words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from novasched.scheduler.model.numa import GuestCell, GuestTopology, HostCell, HostTopology, Pages
+
+
+def a_cell(number: int = 0, cores: int = 4, threads: int = 2, **fields: Any) -> HostCell:
+    """A host cell of 4 GiB whose threads are numbered one after the other; any of its CPUs
+    can be pinned unless ``cpuset`` says which float."""
+    first = number * cores * threads
+    cpus = frozenset(range(first, first + cores * threads))
+    siblings = tuple(
+        frozenset(range(cpu, cpu + threads))
+        for cpu in range(first, first + cores * threads, threads)
+    )
+    pcpuset = cpus - fields['cpuset'] if 'cpuset' in fields else cpus
+    ordinary = HostCell(number, cpus, 4096, pcpuset, siblings=siblings)
+    return replace(ordinary, **fields)
+
+
+def a_host(*cells: HostCell) -> HostTopology:
+    """A host of these cells."""
+    return HostTopology(cells)
+
+
+def a_pinned(vcpus: int, first: int = 0, number: int = 0, **fields: Any) -> GuestCell:
+    """A guest cell of 256 MiB whose vCPUs are all dedicated."""
+    ordinary = GuestCell(
+        number, frozenset(), 256, frozenset(range(first, first + vcpus)), cpu_policy='dedicated'
+    )
+    return replace(ordinary, **fields)
+
+
+def a_shared(vcpus: int = 1, memory: int = 256, **fields: Any) -> GuestCell:
+    """A guest cell whose vCPUs float."""
+    return replace(GuestCell(0, frozenset(range(vcpus)), memory), **fields)
+
+
+def a_guest(*cells: GuestCell, emulator: str | None = None) -> GuestTopology:
+    """A guest of these cells."""
+    return GuestTopology(cells, emulator)
+
+
+def some_pages(size: int, total: int, used: int = 0, reserved: int = 0) -> Pages:
+    """Pages of a size in KiB."""
+    return Pages(size, total, used, reserved)

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.pci.pools import (
+    DeviceSource,
+    consume,
+    out_of_reach,
+    providers_of,
+    supports,
+    usable,
+)
+
+
+def numbered_pools(*described):
+    """Pools of vendor 8086 by name; each is a count, a host cell and tags."""
+    return tuple(
+        Pool('1520', '8086', count, node, {'name': str(i), **tags})
+        for i, (count, node, tags) in enumerate(described)
+    )
+
+
+def names(found):
+    return [int(pool.tags['name']) for pool in found]
+
+
+@pytest.mark.parametrize(
+    ('spec', 'found'),
+    [
+        ([{'vendor_id': '8086'}], [0, 1, 2]),
+        ([{'vendor_id': '10DE'}], None),
+        ([{'physical_network': 'PHYSNET0'}], [0]),
+        ([{'physical_network': None}], [1, 2]),
+        ([{'physical_network': 'physnet0'}, {'product_id': '1520', 'spare': 'yes'}], [0, 2]),
+        ([{'vendor_id': '8086', 'resource_class': 'GPU', 'traits': 'X', 'rp_uuids': 'r'}], [0, 1, 2]),
+        ([{'numa_node': '0'}], None),
+        ([{}], [0, 1, 2]),
+        ([], None),
+    ],
+)  # fmt: skip
+def test_spec(spec, found):
+    """A pool has all properties of one of the specs, in capitals or not; what Placement was
+    asked for is not looked at again."""
+    there = numbered_pools(
+        (1, 0, {'physical_network': 'Physnet0'}), (1, 0, {}), (1, 0, {'spare': 'Yes'})
+    )
+    usable_ones = usable(there, PciRequest(1, tuple(spec)), DeviceSource())
+    if found is None:
+        assert usable_ones == 'PCI request: 0 of 1 devices are of that kind'
+    else:
+        assert names(usable_ones) == found
+
+
+SOCKETS = {0: 0, 1: 0, 2: 1, 3: 1}
+SPREAD = numbered_pools((1, 0, {}), (1, 1, {}), (2, 2, {}), (1, None, {}))
+
+
+@pytest.mark.parametrize(
+    ('policy', 'count', 'cells', 'found'),
+    [
+        ('required', 1, [], [0, 1, 2, 3]),
+        ('required', 1, [0], [0]),
+        ('required', 2, [0], None),
+        ('required', 2, [0, 1], [0, 1]),
+        ('legacy', 1, [0], [0]),
+        ('legacy', 2, [0], [0, 3]),
+        ('legacy', 3, [0], None),
+        (None, 2, [0], [0, 3]),
+        ('preferred', 1, [0], [0]),
+        ('preferred', 2, [0], [0, 3]),
+        ('preferred', 3, [1], [1, 3, 0, 2]),
+        ('socket', 1, [0], [0]),
+        ('socket', 2, [0], [0, 1]),
+        ('socket', 3, [0], None),
+        ('socket', 2, [3], [2]),
+    ],
+)
+def test_numa_policy(policy, count, cells, found):
+    """Each policy is content with the nearest devices that suffice, and goes no farther than
+    it allows; without guest cells no device is far."""
+    wanted = PciRequest(count, ({},), numa_policy=policy)
+    usable_ones = usable(SPREAD, wanted, DeviceSource(frozenset(cells), SOCKETS))
+    assert found == (None if isinstance(usable_ones, str) else names(usable_ones))
+
+
+def test_sockets_not_known():
+    """Where one cell of the host does not say its socket, no device is on the right one."""
+    wanted = PciRequest(2, ({},), numa_policy='socket')
+    why = usable(SPREAD, wanted, DeviceSource(frozenset({0}), {**SOCKETS, 3: None}))
+    assert why == 'PCI request: 0 of 2 devices are where its NUMA policy wants them'
+
+
+@pytest.mark.parametrize(
+    ('tags', 'spec', 'served'),
+    [
+        ({'dev_type': 'type-VF'}, {}, True),
+        ({'dev_type': 'type-PF'}, {}, False),
+        ({'dev_type': 'type-PF'}, {'dev_type': 'type-PF'}, True),
+        ({'dev_type': 'vdpa'}, {}, False),
+        ({'dev_type': 'vdpa'}, {'dev_type': 'vdpa'}, True),
+        ({'remote_managed': 'True'}, {}, False),
+        ({'remote_managed': 'True'}, {'remote_managed': 'true'}, True),
+        ({'remote_managed': 'false'}, {'remote_managed': 'false'}, True),
+        ({}, {'live_migratable': 'true'}, False),
+        ({'live_migratable': 'true'}, {'live_migratable': 'true'}, True),
+        ({'live_migratable': 'true'}, {}, True),
+        ({'live_migratable': 'false'}, {'live_migratable': 'false'}, True),
+        ({'live_migratable': 'TRUE'}, {'live_migratable': 'true'}, False),
+    ],
+)
+def test_kinds_that_must_be_asked_for(tags, spec, served):
+    """Physical functions, vDPA and remotely managed devices go to those who ask for them."""
+    found = usable(numbered_pools((1, None, tags)), PciRequest(1, (spec,)), DeviceSource())
+    assert served is not isinstance(found, str)
+
+
+def test_a_near_pool_that_is_unfit_hides_a_farther_one():
+    """nova-compute settles for the near pool before it looks at its kind, so that neither the
+    physical function nor the device on the other cell can be had."""
+    there = numbered_pools((1, 0, {'dev_type': 'type-PF'}), (1, 1, {}))
+    wanted = PciRequest(1, ({},), numa_policy='preferred')
+    why = usable(there, wanted, DeviceSource(frozenset({0})))
+    assert why == 'PCI request: 0 of 1 devices are not physical functions'
+
+
+@pytest.mark.parametrize(
+    ('providers', 'found'),
+    [
+        ((), [0, 1, 2]),
+        (('a',), [0]),
+        (('a', 'a'), [0]),
+        (('a', 'b'), [0, 1]),
+        (('b', 'b'), None),
+        (('a', 'gone'), None),
+    ],
+)
+def test_providers(providers, found):
+    """Where Placement allocates devices, each of its providers has what it gives."""
+    there = numbered_pools((2, None, {'rp_uuid': 'a'}), (1, None, {'rp_uuid': 'b'}), (9, None, {}))
+    wanted = PciRequest(len(providers) or 1, ({},), alias_name='gpu')
+    usable_ones = usable(there, wanted, DeviceSource(providers=providers))
+    assert found == (None if isinstance(usable_ones, str) else names(usable_ones))
+
+
+@pytest.mark.parametrize(
+    ('request_', 'mappings', 'providers'),
+    [
+        (PciRequest(1, ({},), 'gpu', 'id'), {'': ['root'], 'id-0': ['a'], 'id-1': ['b']}, ('a', 'b')),
+        (PciRequest(1, ({},), 'gpu', 'id'), {'': ['root'], 'port': ['a']}, ()),
+        (PciRequest(1, ({},), 'gpu', 'id'), {'id-0': []}, ()),
+        (PciRequest(1, ({},), None, 'id'), {'id-0': ['a']}, ()),
+        (PciRequest(1, ({},), 'gpu'), {'id-0': ['a']}, ()),
+        (PciRequest(1, ({'rp_uuids': 'a,b'},), 'gpu', 'id'), None, ('a', 'b')),
+        (PciRequest(1, ({'rp_uuids': 'a,b'},), 'gpu', 'id'), {'': ['root']}, ()),
+        (PciRequest(1, (), 'gpu', 'id'), None, ()),
+    ],
+)  # fmt: skip
+def test_providers_of_a_request(request_, mappings, providers):
+    """The groups named after a request say which providers serve it, for flavors alone."""
+    assert providers_of(request_, mappings) == providers
+
+
+def pools(*described):
+    """Pools by product; each is a product, a count and tags."""
+    return tuple(Pool(name, '8086', count, 0, tags) for name, count, tags in described)
+
+
+def left(after):
+    return {pool.product_id: pool.count for pool in after}
+
+
+def asks(count, **spec):
+    return PciRequest(count, (spec,), alias_name='x', request_id='id')
+
+
+PARENT = {'dev_type': 'type-PF', 'address': '81:00.0'}
+CHILDREN = {'dev_type': 'type-VF', 'address': '81:00.0'}
+VF, PF = {'dev_type': 'type-VF'}, {'dev_type': 'type-PF'}
+
+
+@pytest.mark.parametrize(
+    ('there', 'requests', 'after'),
+    [
+        ([('a', 2, {}), ('b', 2, {})], [], {'a': 2, 'b': 2}),
+        ([('a', 2, {}), ('b', 2, {})], [asks(1)], {'a': 1, 'b': 2}),
+        ([('a', 2, {}), ('b', 2, {})], [asks(3)], {'b': 1}),
+        ([('a', 2, {}), ('b', 2, {})], [asks(2), asks(1)], {'b': 1}),
+        ([('a', 2, {}), ('b', 2, {})], [asks(1, product_id='b')], {'a': 2, 'b': 1}),
+        ([('a', 2, {})], [asks(0)], {'a': 2}),
+        ([('a', 2, {}), ('b', 0, {})], [asks(2)], {'b': 0}),
+        ([('pf', 1, PARENT), ('vf', 8, CHILDREN), ('b', 1, {})], [asks(1, **VF)], {'vf': 7, 'b': 1}),
+        ([('pf', 1, PARENT), ('vf', 8, CHILDREN), ('b', 1, {})], [asks(1, **PF)], {'b': 1}),
+        ([('pf', 1, PARENT), ('vf', 8, {**CHILDREN, 'address': '82:00.0'})], [asks(1, **VF)], {'pf': 1, 'vf': 7}),
+        ([('pf', 1, {'dev_type': 'type-PF'}), ('vf', 8, {'dev_type': 'type-VF'})], [asks(1, **VF)], {'pf': 1, 'vf': 7}),
+        ([('pf', 1, PARENT), ('vdpa', 8, {**CHILDREN, 'dev_type': 'vdpa'})], [asks(1, dev_type='vdpa')], {'vdpa': 7}),
+    ],
+)  # fmt: skip
+def test_what_is_left(there, requests, after):
+    """Devices come from the first pools that serve; empty pools go, and so do the parents
+    and children of what was taken."""
+    assert left(consume(pools(*there), requests)) == after
+
+
+@pytest.mark.parametrize(
+    ('there', 'requests', 'why'),
+    [
+        ([], [asks(1)], 'PCI x: 0 of 1 devices are of that kind'),
+        ([('a', 2, {})], [asks(1), asks(2)], 'PCI x: 1 of 2 devices are of that kind'),
+        ([('pf', 1, PARENT), ('vf', 8, CHILDREN)], [asks(1, **PF), asks(1, **VF)], 'PCI x: 0 of 1 devices are of that kind'),
+        ([('pf', 1, PARENT), ('vf', 8, CHILDREN)], [PciRequest(2, (PF, VF))], 'PCI request: taking some excludes 1 more'),
+    ],
+)  # fmt: skip
+def test_refusal(there, requests, why):
+    """What cannot be had is named, with how much of it there is."""
+    assert consume(pools(*there), requests) == why
+    assert not supports(pools(*there), requests)
+
+
+@pytest.mark.parametrize(
+    ('policies', 'most', 'why'),
+    [
+        (['required'], 1, None),
+        (['required'] * 2, 1, '1 of 2 PCI devices are within reach'),
+        (['required'] * 2, 2, None),
+        (['legacy'] * 3, 2, '2 of 3 PCI devices are within reach'),
+        (['required', 'preferred'], 1, None),
+    ],
+)
+def test_out_of_reach(policies, most, why):
+    """Two devices near two cells, for guests on so many of three: those on one cell have one
+    device near, and another where it may be far."""
+    there = tuple(Pool('a', '8086', 1, cell) for cell in (0, 1))
+    requests = [PciRequest(1, ({},), 'x', numa_policy=policy) for policy in policies]
+    sockets = dict.fromkeys(range(3), 0)
+    assert out_of_reach(there, requests, None, (0, 1, 2), most, sockets) == why
+    assert out_of_reach(there, requests, None, (2,), 1, sockets) == (
+        'PCI x: 0 of 1 devices are within reach'
+    )
+
+
+def test_one_pool_of_several_that_are_equal():
+    """A pool that stands twice is two pools."""
+    one = Pool('a', '8086', 1)
+    assert consume((one, one), [asks(1)]) == (one,)
+    assert consume((one, one), [asks(2)]) == ()
+
+
+THEIRS = pools(('a', 2, {'rp_uuid': 'A'}), ('b', 2, {'rp_uuid': 'B'}))
+
+
+@pytest.mark.parametrize(
+    ('mappings', 'after'),
+    [
+        ({'': ['root']}, {'b': 2}),
+        ({'id-0': ['B'], 'id-1': ['B']}, {'a': 2}),
+        ({'id-0': ['A'], 'id-1': ['B']}, {'a': 1, 'b': 1}),
+    ],
+)
+def test_placement_picks_the_pool(mappings, after):
+    """Devices come from the providers that the claimed candidate names."""
+    assert left(consume(THEIRS, [asks(2)], mappings)) == after
+
+
+def test_a_provider_with_two_pools():
+    """Nobody can say which of the two Placement meant."""
+    there = (*THEIRS, Pool('c', '8086', 1, 0, {'rp_uuid': 'B'}))
+    assert (
+        consume(there, [asks(1)], {'id-0': ['A']}) == 'PCI provider B has devices in several pools'
+    )

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.model.request import Destination, RequestedNetwork
+from novasched.scheduler.prefilters import Port
+from novasched.scheduler.prefilters.request_filter import (
+    RemoteManagedPortsPrefilter,
+    RoutedNetworksPrefilter,
+)
+from tests.lab.builders import a_request
+from tests.lab.ports import StillNetwork, sources
+
+ON = Settings(query_placement_for_routed_network_aggregates=True)
+PORTS = {
+    'bound': Port('net', subnet_id='subnet'),
+    'flat': Port('net', subnet_id='flat-subnet'),
+    'free': Port('net'),
+    'card': Port('net', vnic_type='remote-managed'),
+}
+AGGREGATES = {
+    'net': ['agg1', 'agg2'], 'subnet': ['agg2'], 'flat-subnet': [], 'net3': ['agg3'], 'flat-net': [],
+}  # fmt: skip
+
+
+def a_network(**fields):
+    return StillNetwork(PORTS, AGGREGATES, **fields)
+
+
+def on(*networks, **fields):
+    return a_request(
+        requested_networks=tuple(RequestedNetwork(**each) for each in networks), **fields
+    )
+
+
+@pytest.mark.parametrize(
+    ('networks', 'wanted'),
+    [
+        ([], ()),
+        ([{}], ()),
+        ([{'network_id': 'net'}], ({'agg1', 'agg2'},)),
+        ([{'network_id': 'flat-net'}], ()),
+        ([{'port_id': 'bound'}], ({'agg2'},)),
+        ([{'port_id': 'bound', 'network_id': 'net3'}], ({'agg2'},)),
+        ([{'port_id': 'flat'}], ()),
+        ([{'port_id': 'free'}], ({'agg1', 'agg2'},)),
+        ([{'port_id': 'bound'}, {}, {'network_id': 'net3'}], ({'agg2'}, {'agg3'})),
+    ],
+)
+def test_routed_networks(networks, wanted):
+    """A host must reach a segment of each network, and that of each bound port."""
+    prefilter = RoutedNetworksPrefilter(ON, sources(network=a_network()))
+    after = prefilter(on(*networks)).requested_destination or Destination()
+    assert after.aggregates == wanted
+
+
+@pytest.mark.parametrize(
+    ('networks', 'why'),
+    [
+        ([{'network_id': 'gone'}], 'Scheduling failed: Aggregates not found for the network gone'),
+        ([{'port_id': 'lost'}], 'Scheduling failed: Aggregates not found for the subnet nowhere'),
+        ([{'port_id': 'gone'}], 'Port gone could not be found.'),
+    ],
+)
+def test_routed_networks_that_are_set_up_wrongly(networks, why):
+    """What Neutron and Placement do not say is refused, in nova's words."""
+    known = {**PORTS, 'lost': Port('net', subnet_id='nowhere')}
+    network = StillNetwork(known, AGGREGATES)
+    with pytest.raises(NoValidHost) as caught:
+        RoutedNetworksPrefilter(ON, sources(network=network))(on(*networks))
+    assert caught.value.reason == why
+
+
+@pytest.mark.parametrize(
+    ('networks', 'traits'),
+    [
+        ([], set()),
+        ([{'network_id': 'net'}], set()),
+        ([{'port_id': 'free'}], set()),
+        ([{'port_id': 'free'}, {'port_id': 'card'}], {'COMPUTE_REMOTE_MANAGED_PORTS'}),
+    ],
+)
+def test_remote_managed_ports(networks, traits):
+    """A port that a SmartNIC manages needs a host that can plug it."""
+    prefilter = RemoteManagedPortsPrefilter(Settings(), sources(network=a_network()))
+    assert prefilter(on(*networks)).root_required == traits
+
+
+def test_neutron_does_not_answer(caplog):
+    """The request fails, and the log says why."""
+    prefilter = RemoteManagedPortsPrefilter(Settings(), sources(network=a_network(down=True)))
+    with pytest.raises(NoValidHost) as caught:
+        prefilter(on({'port_id': 'free'}))
+    assert caught.value.reason == 'Failed to access ports free.'
+    assert 'Failed to access ports: down' in caplog.text
+
+
+@pytest.mark.parametrize('prefilter', [RoutedNetworksPrefilter, RemoteManagedPortsPrefilter])
+def test_neutron_is_asked_for_ports_alone(prefilter):
+    """A request without ports costs no question, one with many costs one."""
+    network = a_network()
+    each = prefilter(ON, sources(network=network))
+    each(on({'network_id': 'net'}))
+    assert network.asked == 0
+    each(on({'port_id': 'free'}, {'port_id': 'bound'}))
+    assert network.asked == 1
+
+
+@pytest.mark.parametrize('prefilter', [RoutedNetworksPrefilter, RemoteManagedPortsPrefilter])
+def test_without_neutron(prefilter):
+    """Where [neutron] is not configured, requests pass unchanged."""
+    request = on({'port_id': 'card'}, {'network_id': 'net'})
+    assert prefilter(ON, sources())(request) == request

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.model.flavor import RequestGroup
+from novasched.scheduler.model.host import Aggregate
+from novasched.scheduler.model.pci import PciRequest
+from novasched.scheduler.model.request import Destination
+from novasched.scheduler.prefilters.request_filter import (
+    PREFILTERS,
+    AvailabilityZonePrefilter,
+    ComputeStatusPrefilter,
+    IsolatedAggregatesPrefilter,
+    OwnerNovaPrefilter,
+    TenantAggregatePrefilter,
+    enabled_prefilters,
+)
+from tests.lab.builders import a_request
+from tests.lab.ports import sources
+
+ZONES = sources(
+    Aggregate(1, 'agg1', 'rack1', {'availability_zone': 'az01'}),
+    Aggregate(2, 'agg2', 'rack2', {'availability_zone': 'az01'}),
+    Aggregate(3, 'agg3', 'rack3', {'availability_zone': 'az02'}),
+)
+
+
+@pytest.mark.parametrize(
+    ('zone', 'aggregates'),
+    [(None, ()), ('az01', ({'agg1', 'agg2'},)), ('az02', ({'agg3'},)), ('nova', ())],
+)
+def test_a_zone_is_its_aggregates(zone, aggregates):
+    """Any aggregate of the zone will do; the default zone has none."""
+    before = a_request(availability_zone=zone)
+    after = AvailabilityZonePrefilter(Settings(), ZONES)(before)
+    wanted = after.requested_destination or Destination()
+    assert wanted.aggregates == aggregates
+    assert before.requested_destination is None
+
+
+def test_a_zone_adds_to_what_is_wanted():
+    """A destination that was asked for is kept, and must be in the zone."""
+    wanted = Destination(host='h', aggregates=(frozenset({'x'}),))
+    request = a_request(availability_zone='az02', requested_destination=wanted)
+    after = AvailabilityZonePrefilter(Settings(), ZONES)(request).requested_destination
+    assert after == Destination(host='h', aggregates=(frozenset({'x'}), frozenset({'agg3'})))
+
+
+def test_disabled_computes_are_left_out_by_placement():
+    """Every query forbids the trait of disabled compute services on the root."""
+    request = a_request(root_forbidden=frozenset({'X'}))
+    after = ComputeStatusPrefilter(Settings(), sources())(request)
+    assert after.root_forbidden == {'X', 'COMPUTE_STATUS_DISABLED'}
+
+
+def test_an_ordinary_request():
+    """With nova's defaults, a request that asks for nothing special has disabled computes
+    kept out and providers that are not nova's, no more; it is not itself changed."""
+    before = request = a_request(image={})
+    for prefilter in enabled_prefilters(Settings(), sources(version=74)):
+        request = prefilter(request)
+    assert (request.root_required, request.root_forbidden) == (
+        {'OWNER_NOVA'},
+        {'COMPUTE_STATUS_DISABLED'},
+    )
+    assert request.requested_destination is None
+    assert before == a_request(image={})
+
+
+def test_an_option_switches_its_prefilter():
+    """Each that has one runs where it is set, and no other is missing where none is."""
+    by_option = {kind.option: kind for kind in PREFILTERS if kind.option}
+    assert len(by_option) == 6
+    for option, kind in by_option.items():
+        for is_on in (True, False):
+            enabled = enabled_prefilters(Settings(**{option: is_on}), sources())
+            assert any(isinstance(each, kind) for each in enabled) is is_on
+    nothing = enabled_prefilters(Settings(**dict.fromkeys(by_option, False)), sources())
+    assert len(nothing) == len(PREFILTERS) - len(by_option)
+
+
+LIMIT = {}
+REQUIRE = {'placement_aggregate_required_for_tenants': True}
+
+
+def aggregates(*metadata):
+    return sources(*(Aggregate(i, f'agg{i}', 'name', row) for i, row in enumerate(metadata, 1)))
+
+
+@pytest.mark.parametrize(
+    ('settings', 'metadata', 'wanted'),
+    [
+        (LIMIT, [], ()),
+        (LIMIT, [{'filter_tenant_id': 'other'}], ()),
+        (LIMIT, [{'filter_tenant_id': 'project'}, {}], ({'agg1'},)),
+        (
+            LIMIT,
+            [{'filter_tenant_id3': 'project'}, {'filter_tenant_id': 'project'}],
+            ({'agg1', 'agg2'},),
+        ),
+        (LIMIT, [{'filter_tenant_id': 'other,project'}], ()),
+        (LIMIT, [{'owner': 'project'}], ()),
+        (LIMIT, [{'filter_tenant_id': 'other', 'filter_tenant_id2': 'project'}], ({'agg1'},)),
+        (REQUIRE, [{'filter_tenant_id': 'project'}], ({'agg1'},)),
+    ],
+)
+def test_a_project_stays_in_its_aggregates(settings, metadata, wanted):
+    """Any aggregate that names the project will do; who has none may go anywhere."""
+    prefilter = TenantAggregatePrefilter(Settings(**settings), aggregates(*metadata))
+    after = prefilter(a_request()).requested_destination or Destination()
+    assert after.aggregates == wanted
+
+
+def test_a_project_must_have_aggregates(caplog):
+    """Where they are required, a project without any is refused in nova's words."""
+    prefilter = TenantAggregatePrefilter(Settings(**REQUIRE), aggregates())
+    with pytest.raises(NoValidHost) as caught:
+        prefilter(a_request())
+    assert caught.value.reason == 'Scheduling failed: No hosts available for tenant'
+    assert 'Tenant project has no available aggregates' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('request_', 'metadata', 'forbidden'),
+    [
+        ({}, [{'trait:HW_A': 'required'}, {'trait:HW_B': 'forbidden'}, {}], {'agg1'}),
+        ({'extra_specs': {'trait:HW_A': 'required'}}, [{'trait:HW_A': 'required'}], set()),
+        ({'extra_specs': {'trait1:HW_A': 'required'}}, [{'trait:HW_A': 'required'}], set()),
+        ({'extra_specs': {'trait:HW_A': 'forbidden'}}, [{'trait:HW_A': 'required'}], {'agg1'}),
+        ({'image': {'traits_required': ['HW_A']}}, [{'trait:HW_A': 'required'}], set()),
+        ({'image': {'os_secure_boot': 'required'}},
+         [{'trait:COMPUTE_SECURITY_UEFI_SECURE_BOOT': 'required'}], set()),
+        ({'root_required': frozenset({'HW_A'})}, [{'trait:HW_A': 'required'}], {'agg1'}),
+        ({'requested_resources': (
+            RequestGroup('port', {'NET_BW_EGR_KILOBIT_PER_SEC': 1}, frozenset({'HW_A'})),
+        )}, [{'trait:HW_A': 'required'}], set()),
+        ({'extra_specs': {'trait:HW_A': 'required'}},
+         [{'trait:HW_A': 'required', 'trait:HW_B': 'required'}], {'agg1'}),
+    ],
+)  # fmt: skip
+def test_isolated_aggregates(request_, metadata, forbidden):
+    """An aggregate that requires a trait takes only requests that require it too."""
+    prefilter = IsolatedAggregatesPrefilter(Settings(), aggregates(*metadata))
+    after = prefilter(a_request(**request_)).requested_destination or Destination()
+    assert after.forbidden_aggregates == forbidden
+
+
+def test_isolated_aggregates_add_to_what_is_forbidden():
+    """What the request forbids itself stays forbidden."""
+    wanted = Destination(host='h', forbidden_aggregates=frozenset({'x'}))
+    request = a_request(requested_destination=wanted)
+    prefilter = IsolatedAggregatesPrefilter(Settings(), aggregates({'trait:HW_A': 'required'}))
+    after = prefilter(request).requested_destination
+    assert after == Destination(host='h', forbidden_aggregates=frozenset({'x', 'agg1'}))
+
+
+ALIAS = PciRequest(1, alias_name='gpu', request_id='11-aa')
+PORT = PciRequest(1, request_id='22-bb')
+
+
+def groups(request):
+    return {each.requester_id: set(each.required_traits) for each in request.requested_resources}
+
+
+@pytest.mark.parametrize(('version', 'traits'), [(0, set()), (72, set()), (73, {'OWNER_NOVA'})])
+def test_every_compute_must_set_the_mark(version, traits):
+    """Providers of older computes have no mark, so none is required until all are new."""
+    prefilter = OwnerNovaPrefilter(Settings(), sources(version=version))
+    assert prefilter(a_request()).root_required == traits
+
+
+def test_the_mark_of_devices():
+    """The groups of a flavor's PCI devices need it too; those of ports and of device
+    profiles do not."""
+    asked = [RequestGroup(name, {'CUSTOM_X': 1}, frozenset({'T'}))
+             for name in ('11-aa-0', '11-aa-1', '22-bb-0', 'port', None)]  # fmt: skip
+    request = a_request(pci_requests=(ALIAS, PORT), requested_resources=tuple(asked))
+    after = OwnerNovaPrefilter(Settings(), sources(version=73))(request)
+    assert groups(after) == {
+        '11-aa-0': {'T', 'OWNER_NOVA'}, '11-aa-1': {'T', 'OWNER_NOVA'},
+        '22-bb-0': {'T'}, 'port': {'T'}, None: {'T'},
+    }  # fmt: skip
+
+
+def test_a_request_that_has_it():
+    """A request that requires the mark already is passed on as it is."""
+    request = a_request(root_required=frozenset({'OWNER_NOVA'}))
+    assert OwnerNovaPrefilter(Settings(), sources(version=0))(request) is request
+
+
+def test_an_older_cloud_is_told_once(caplog):
+    """The log says once why the mark is not required, and again when that changes."""
+    old = sources(version=60)
+    prefilter = OwnerNovaPrefilter(Settings(), old)
+    for version in (60, 60, 61):
+        old.computes.version = version
+        prefilter(a_request())
+    assert [record.args[0] for record in caplog.records if record.levelname == 'WARNING'] == [
+        60,
+        61,
+    ]

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.model.flavor import Image
+from novasched.scheduler.prefilters.request_filter import (
+    AcceleratorsPrefilter,
+    EphemeralEncryptionPrefilter,
+    ImageMetadataPrefilter,
+    ImageTypeSupportPrefilter,
+    PackedVirtqueuePrefilter,
+    TpmSecretSecurityPrefilter,
+    VirtioSoundPrefilter,
+)
+from tests.lab.builders import a_request
+from tests.lab.ports import sources
+
+TPM = {'hw:tpm_version': '2.0'}
+ENCRYPTED = 'COMPUTE_EPHEMERAL_ENCRYPTION'
+TRAITS = [
+    (AcceleratorsPrefilter, {}, {}, set()),
+    (AcceleratorsPrefilter, {'accel:device_profile': ''}, {}, set()),
+    (AcceleratorsPrefilter, {'accel:device_profile': 'gpu'}, {}, {'COMPUTE_ACCELERATORS'}),
+    (PackedVirtqueuePrefilter, {}, {}, set()),
+    (PackedVirtqueuePrefilter, {'hw:virtio_packed_ring': 'true'}, {}, {'COMPUTE_NET_VIRTIO_PACKED'}),
+    (PackedVirtqueuePrefilter, {}, {'hw_virtio_packed_ring': True}, {'COMPUTE_NET_VIRTIO_PACKED'}),
+    (PackedVirtqueuePrefilter, {'hw:virtio_packed_ring': 'no'}, {'hw_virtio_packed_ring': False}, set()),
+    (EphemeralEncryptionPrefilter, {}, {}, set()),
+    (EphemeralEncryptionPrefilter, {}, {'hw_ephemeral_encryption_format': 'luks'}, set()),
+    (EphemeralEncryptionPrefilter, {}, {'hw_ephemeral_encryption': True}, {ENCRYPTED}),
+    (EphemeralEncryptionPrefilter, {'hw:ephemeral_encryption': 'yes'},
+     {'hw_ephemeral_encryption_format': 'luks'}, {ENCRYPTED, f'{ENCRYPTED}_LUKS'}),
+    (EphemeralEncryptionPrefilter, {'hw:ephemeral_encryption': 'yes', 'hw:ephemeral_encryption_format': 'plain'},
+     {'hw_ephemeral_encryption_format': 'plain'}, {ENCRYPTED, f'{ENCRYPTED}_PLAIN'}),
+    (VirtioSoundPrefilter, {}, {}, set()),
+    (VirtioSoundPrefilter, {'hw:sound_model': 'virtio'}, {}, {'COMPUTE_SOUND_MODEL_VIRTIO'}),
+    (VirtioSoundPrefilter, {}, {'hw_sound_model': 'virtio'}, {'COMPUTE_SOUND_MODEL_VIRTIO'}),
+    (VirtioSoundPrefilter, {}, {'hw_sound_model': 'ich9'}, set()),
+    (TpmSecretSecurityPrefilter, {}, {}, set()),
+    (TpmSecretSecurityPrefilter, {'hw:tpm_secret_security': 'host'}, {}, set()),
+    (TpmSecretSecurityPrefilter, TPM, {}, {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER'}),
+    (TpmSecretSecurityPrefilter, {}, {'hw_tpm_version': '1.2'}, {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER'}),
+    (TpmSecretSecurityPrefilter, {**TPM, 'hw:tpm_secret_security': 'host'}, {},
+     {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST'}),
+    (TpmSecretSecurityPrefilter, {**TPM, 'hw:tpm_secret_security': 'deployment'}, {},
+     {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_DEPLOYMENT'}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('prefilter', 'specs', 'image', 'traits'), TRAITS)
+def test_traits_of_a_request(prefilter, specs, image, traits):
+    """What flavor or image ask for is required of the host's own provider, beside what is
+    required of it already."""
+    assert not traits or prefilter.keys & {*specs, *image}
+    request = a_request(extra_specs=specs, image=image, root_required=frozenset({'X'}))
+    assert prefilter(Settings(), sources())(request).root_required == {'X', *traits}
+
+
+@pytest.mark.parametrize('prefilter', sorted({row[0] for row in TRAITS}, key=lambda p: p.__name__))
+def test_a_request_without_an_image(prefilter):
+    """A server whose root is a volume need not have an image."""
+    assert prefilter(Settings(), sources())(a_request()) == a_request()
+
+
+@pytest.mark.parametrize(
+    ('prefilter', 'specs', 'image', 'why'),
+    [
+        (PackedVirtqueuePrefilter, {'hw:virtio_packed_ring': 'true'}, {'hw_virtio_packed_ring': False},
+         'The flavor sets hw:virtio_packed_ring to True, the image to False.'),
+        (EphemeralEncryptionPrefilter, {'hw:ephemeral_encryption': 'no'}, {'hw_ephemeral_encryption': True},
+         'The flavor sets hw:ephemeral_encryption to False, the image to True.'),
+        (EphemeralEncryptionPrefilter, {'hw:ephemeral_encryption': '1', 'hw:ephemeral_encryption_format': 'zip'}, {},
+         'hw:ephemeral_encryption_format is zip, not one of plain, luks, luksv2.'),
+        (VirtioSoundPrefilter, {'hw:sound_model': 'virtio'}, {'hw_sound_model': 'usb'},
+         'The flavor sets hw:sound_model to virtio, the image to usb.'),
+        (TpmSecretSecurityPrefilter, {**TPM, 'hw:tpm_secret_security': 'none'}, {},
+         "Scheduling failed: TPM secret security 'none' is not supported."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be(prefilter, specs, image, why):
+    """A flavor and an image that contradict each other, or nonsense, are refused."""
+    with pytest.raises(NoValidHost) as caught:
+        prefilter(Settings(), sources())(a_request(extra_specs=specs, image=image))
+    assert caught.value.reason == why
+
+
+@pytest.mark.parametrize(
+    ('disk_format', 'is_bfv', 'traits'),
+    [
+        ('qcow2', False, {'COMPUTE_IMAGE_TYPE_QCOW2'}),
+        ('qcow2', True, set()),
+        (None, False, set()),
+        ('cow3', False, set()),
+    ],
+)
+def test_disk_format(disk_format, is_bfv, traits, caplog):
+    """A host must know the image's format, unless that is on a volume or unheard of."""
+    request = a_request()
+    request = type(request)(
+        flavor=request.flavor, image=Image(disk_format=disk_format), is_bfv=is_bfv
+    )
+    after = ImageTypeSupportPrefilter(Settings(), sources())(request)
+    assert after.root_required == traits
+    assert ("'COMPUTE_IMAGE_TYPE_COW3' is not valid" in caplog.text) == (disk_format == 'cow3')
+
+
+@pytest.mark.parametrize(
+    ('image', 'traits'),
+    [
+        (None, set()),
+        ({}, set()),
+        ({'hw_disk_bus': 'virtio', 'hw_cdrom_bus': 'ide', 'os_type': 'linux'},
+         {'COMPUTE_STORAGE_BUS_VIRTIO', 'COMPUTE_STORAGE_BUS_IDE'}),
+        ({'hw_vif_model': 'e1000e', 'hw_video_model': 'qxl'},
+         {'COMPUTE_NET_VIF_MODEL_E1000E', 'COMPUTE_GRAPHICS_MODEL_QXL'}),
+        ({'hw_architecture': 'aarch64', 'hw_emulation_architecture': 'x86_64'},
+         {'HW_ARCH_AARCH64', 'COMPUTE_ARCH_X86_64'}),
+        ({'hw_viommu_model': 'intel', 'hw_disk_bus': 'virtio'}, set()),
+        ({'hw_disk_bus': 'virtio', 'hw_vif_model': 'no-such-model'}, set()),
+    ],
+)  # fmt: skip
+def test_image_metadata(image, traits):
+    """Devices make traits, all of them or none if one is unknown."""
+    after = ImageMetadataPrefilter(Settings(), sources())(a_request(image=image))
+    assert after.root_required == traits

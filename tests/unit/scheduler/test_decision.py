@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decision is a value, also where a request is refused or cannot be decided."""
+
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.decision import (
+    FAILED,
+    PLACED,
+    REFUSED,
+    STEPS,
+    Decision,
+    FilterResult,
+)
+from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
+from novasched.scheduler.filters.compute import ComputeFilter
+from tests.lab.builders import a_host, a_request
+from tests.lab.decided import Decided
+from tests.lab.ports import CountingPlacement
+
+A, B = a_host('a', ram=8192), a_host('b', ram=4096)
+OFF = a_host('off', disabled=True)
+
+
+def caused(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ('error', 'result', 'refusal', 'failure'),
+    [
+        (NoValidHost('No such host'), REFUSED, 'No such host', None),
+        (caused(NoValidHost(), PlacementUnavailable('away')), FAILED, '', 'away'),
+        (PlacementUnavailable('away'), FAILED, None, 'away'),
+        (RuntimeError('a secret'), FAILED, None, 'RuntimeError'),
+    ],
+)
+def test_failures(error, result, refusal, failure):
+    """No valid host is an answer; whatever an operator must mend is a failure, though the
+    caller is told the same. The step in which it happens has its time."""
+
+    def failing(request):
+        raise error
+
+    settings = Settings(placement_patience=0)
+    decided = Decided([A], prefilters=[failing], settings=settings)
+    with suppress(type(error)):
+        decided.driver.select_destinations(a_request())
+    (decision,) = decided.notebook.decisions
+    assert (decision.result, decision.refusal, decision.failure) == (result, refusal, failure)
+    assert decision.seconds == {'prefilters': 1.0}
+    assert decision.selections == []
+
+
+def test_an_error_that_two_requests_share():
+    """Requests that wait for one answer of Placement get the same error; each of them is
+    recorded as itself."""
+    error, both = PlacementUnavailable('away'), threading.Barrier(2)
+
+    def failing(request):
+        both.wait()
+        raise error
+
+    settings = Settings(placement_patience=0)
+    decided = Decided([A], prefilters=[failing], settings=settings)
+
+    def ask(name):
+        with pytest.raises(PlacementUnavailable):
+            decided.driver.select_destinations(a_request(request_id=name))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(ask, ('one', 'other')))
+    decisions = decided.notebook.decisions
+    assert {each.request.request_id for each in decisions} == {'one', 'other'}
+    assert [len(each.steps) for each in decisions] == [1, 1]
+
+
+def test_what_was_done():
+    """Each filter has its hosts, its reasons and its time, each weigher and step its time."""
+    decided = Decided([A, B, OFF])
+    decision = decided.driver.decide(a_request(), 1)
+    assert (decision.result, decision.hosts) == (PLACED, ('a',))
+    assert [*decision.seconds] == [*STEPS]
+    (attempt,) = decision.attempts
+    assert (attempt.index, attempt.start, attempt.pending) == (0, 3, 0)
+    assert attempt.ranking.hosts == [A, B]
+    results = {result.name: result for result in attempt.ranking.filters}
+    why = results['ComputeFilter'].reasons[0]
+    assert results['ComputeFilter'] == FilterResult('ComputeFilter', 3, (OFF,), (why,), 1.0)
+    assert [best.host for best in attempt.ranking.best] == ['a', 'b']
+    assert all(seconds == 1.0 for _, seconds in attempt.ranking.weighers)
+
+
+def test_claims_that_are_refused():
+    """Each claim is in the decision, also those of a request that is refused."""
+    slots = {A.uuid: 0, B.uuid: 0}
+    decided = Decided([A, B], CountingPlacement(slots, stale=frozenset(slots)))
+    decision = decided.ask(a_request())
+    assert decision.result == REFUSED
+    assert decision.attempts[0].refused == (A.key, B.key)
+    assert [step.refused for step in decision.steps if step.name == 'claim'] == ['a', 'b']
+
+
+def test_nothing_is_left_of_a_decision():
+    """It goes with the hosts that it knows when nobody wants it any more, not with the next
+    garbage, be it of a refusal or not."""
+    for hosts in ([A], [OFF]):
+        decided = Decided(hosts, filters=[ComputeFilter(Decided(hosts).driver.settings)])
+        decided.driver.recorder = None
+        gc.collect()
+        gc.disable()
+        try:
+            with suppress(NoValidHost):
+                decided.driver.select_destinations(a_request(request_id='gone'))
+            decisions = [each for each in gc.get_objects() if isinstance(each, Decision)]
+            assert not [each for each in decisions if each.request.request_id == 'gone']
+        finally:
+            gc.enable()

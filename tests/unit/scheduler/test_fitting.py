@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler import fitting
+from novasched.scheduler.cycle import Cycle
+from novasched.scheduler.decision import DecisionTrace
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
+from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.numa import (
+    DEDICATED,
+    GuestCell,
+    GuestTopology,
+    HostCell,
+    HostTopology,
+)
+from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.pipeline import Pipeline
+from novasched.scheduler.weights import no_clock
+from tests.lab.builders import a_host, a_mapped_candidate, a_request
+from tests.lab.ports import CountingPlacement
+
+CELLS = HostTopology(
+    tuple(
+        HostCell(i, cpus, 1024, cpus, siblings=tuple(map(frozenset, pairs)))
+        for i, cpus, pairs in [
+            (0, frozenset({0, 1, 4, 5}), ((0, 4), (1, 5))),
+            (1, frozenset({2, 3, 6, 7}), ((2, 6), (3, 7))),
+        ]
+    )
+)
+POOLS = (Pool('p', 'v', 2, 0, {'rp_uuid': 'A'}), Pool('p', 'v', 2, 1, {'rp_uuid': 'B'}))
+TWO_PINNED = GuestTopology(
+    (GuestCell(0, frozenset(), 512, frozenset({0, 1}), cpu_policy=DEDICATED),)
+)
+DEVICE = PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id', numa_policy='required')
+
+
+def a_numa_host(name='host1', topology=CELLS, pools=POOLS):
+    return a_host(name, numa=lambda: topology, pci=lambda: pools)
+
+
+def after(host, candidate=None, **fields):
+    claimed = host, a_request(**fields), candidate
+    return fitting.after(*claimed, fitting.claimed_fit(*claimed, {}, Settings()))
+
+
+def pinned(host):
+    return [sorted(cell.pinned_cpus) for cell in host.numa_topology.cells]
+
+
+def devices(host):
+    return {pool.numa_node: pool.count for pool in host.pci_stats}
+
+
+@pytest.mark.parametrize(
+    ('fields', 'cpus', 'left'),
+    [
+        ({}, [[], []], {0: 2, 1: 2}),
+        ({'numa_topology': TWO_PINNED}, [[0, 4], []], {0: 2, 1: 2}),
+        ({'pci_requests': (DEVICE,)}, [[], []], {0: 1, 1: 2}),
+        ({'numa_topology': TWO_PINNED, 'pci_requests': (DEVICE,)}, [[0, 4], []], {0: 1, 1: 2}),
+    ],
+)
+def test_cells_and_devices_are_taken(fields, cpus, left):
+    """A server takes its CPUs and devices, near each other, off what the host has left, and
+    the host that was is as before."""
+    host = a_numa_host()
+    later = after(host, **fields)
+    assert (pinned(later), devices(later)) == (cpus, left)
+    assert (host.numa_topology, host.pci_stats) == (CELLS, POOLS)
+    assert later.num_instances == 1
+
+
+def test_the_claimed_candidate_says_which_devices():
+    """What Placement allocated is what is taken, and the guest goes near it."""
+    candidate = a_mapped_candidate('host1', 'id', ['B'])
+    later = after(a_numa_host(), candidate, numa_topology=TWO_PINNED, pci_requests=(DEVICE,))
+    assert (pinned(later), devices(later)) == ([[], [2, 6]], {0: 2, 1: 1})
+
+
+@pytest.mark.parametrize(
+    'host', [a_host(), a_numa_host(topology=None), a_numa_host(pools=()), a_numa_host(topology=HostTopology(CELLS.cells[:1]))]
+)  # fmt: skip
+def test_what_cannot_be_had_is_not_taken(host):
+    """Where no filter has seen to it that the server fits, cells and devices stay as they
+    are."""
+    five = replace(DEVICE, count=5)
+    later = after(host, numa_topology=TWO_PINNED, pci_requests=(five,))
+    assert later.numa_topology is host.numa_topology
+    assert later.pci_stats is host.pci_stats
+    assert later.num_instances == 1
+
+
+class Cloud:
+    """A cycle with both filters, over hosts of which Placement thinks that they are large."""
+
+    def __init__(self, *hosts):
+        settings = Settings()
+        filters = [NUMATopologyFilter(settings), PciPassthroughFilter(settings)]
+        line = Pipeline(settings, filters, []).for_request()
+        self.placement = CountingPlacement({host.uuid: 100 for host in hosts})
+        self.cycle = Cycle(
+            [],
+            self.placement,
+            MemoryHosts(hosts),
+            line,
+            PendingClaims(settings),
+            None,
+        )
+
+    def ask(self, **fields):
+        request = a_request(**fields)
+        rows = self.cycle.decide(request, DecisionTrace(request, 1, no_clock)).selections
+        return [row[0].service_host for row in rows]
+
+
+@pytest.mark.parametrize(
+    'pci', [(), (PciRequest(1, ({'product_id': 'p'},), numa_policy='required'),)]
+)
+def test_pinned_servers_of_one_request_share_out_the_cpus(pci):
+    """Eight pairs of CPUs on two hosts are for eight servers, whose devices are near; a ninth
+    finds no place, and then none of the nine keeps one."""
+    fields = {'numa_topology': TWO_PINNED, 'pci_requests': pci}
+    eight = Cloud(a_numa_host('a'), a_numa_host('b'))
+    assert sorted(eight.ask(count=8, **fields)) == ['a'] * 4 + ['b'] * 4
+    nine = Cloud(a_numa_host('a'), a_numa_host('b'))
+    with pytest.raises(NoValidHost):
+        nine.ask(count=9, **fields)
+    assert nine.placement.allocations == {}

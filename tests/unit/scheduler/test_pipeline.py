@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+from random import Random
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.errors import BadPlugin
+from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.model.request import Destination
+from novasched.scheduler.pipeline import Pipeline
+from novasched.scheduler.weighers import Weigher
+from novasched.scheduler.weighers.build_failure import BuildFailureWeigher
+from novasched.scheduler.weighers.cpu import CPUWeigher
+from novasched.scheduler.weighers.io_ops import IoOpsWeigher
+from novasched.scheduler.weighers.ram import RAMWeigher
+from tests.lab.builders import a_host, a_request
+
+
+class BigEnough(Filter):
+    """Rejects hosts without memory for the flavor."""
+
+    def reject(self, host, request):
+        return None if host.free_ram_mb >= request.flavor.memory_mb else 'too small'
+
+
+class NotA(Filter):
+    """Rejects host a, once per request."""
+
+    scope = Scope.REQUEST
+
+    def reject(self, host, request):
+        return 'is a' if host.host == 'a' else None
+
+
+class Nobody(Filter):
+    """Rejects everything, if asked."""
+
+    def applies(self, request):
+        return bool(request.hint('nobody'))
+
+    def reject(self, host, request):
+        return 'no'
+
+
+class OnRebuild(Nobody):
+    """Rejects everything also when a server is rebuilt."""
+
+    on_rebuild = True
+
+
+def pipeline(*plugins, **settings):
+    values = Settings(**settings)
+    made = [plugin(values) for plugin in plugins]
+    return Pipeline(
+        values,
+        [each for each in made if isinstance(each, Filter)],
+        [each for each in made if isinstance(each, Weigher)],
+    )
+
+
+def names(hosts):
+    return [host.host for host in hosts]
+
+
+def rank(line, hosts, request=None, index=0, seed=1):
+    return names(line.rank(hosts, request or a_request(), index, Random(seed)).hosts)
+
+
+A, B, C = a_host('a', ram=1024), a_host('b', ram=4096), a_host('c', ram=2048)
+
+
+@pytest.mark.parametrize(
+    ('plugins', 'settings', 'order'),
+    [
+        ([RAMWeigher], {}, ['b', 'c', 'a']),
+        ([RAMWeigher], {'ram_weight_multiplier': -1.0}, ['a', 'c', 'b']),
+        ([RAMWeigher], {'ram_weight_multiplier': 0.0}, ['a', 'b', 'c']),
+        ([CPUWeigher], {}, ['a', 'b', 'c']),
+        ([], {}, ['a', 'b', 'c']),
+    ],
+)
+def test_best_first_and_ties_keep_their_order(plugins, settings, order):
+    """Hosts come in order of weight; where it is equal, as they came."""
+    assert rank(pipeline(*plugins, **settings), [A, B, C]) == order
+
+
+@pytest.mark.parametrize(
+    ('metadata', 'order'),
+    [
+        ({}, ['b', 'a']),
+        ({'ram_weight_multiplier': '-2'}, ['a', 'b']),
+        ([{'ram_weight_multiplier': '5'}, {'ram_weight_multiplier': '-0.5'}], ['a', 'b']),
+        ({'ram_weight_multiplier': 'heavy'}, ['b', 'a']),
+        ({'cpu_weight_multiplier': '-2'}, ['b', 'a']),
+    ],
+)
+def test_aggregates_override_a_multiplier(metadata, order, caplog):
+    """The smallest number of a host's aggregates scales it; no number is a warning."""
+    hosts = [A, a_host('b', ram=4096, metadata=metadata)]
+    assert rank(pipeline(RAMWeigher), hosts) == order
+    warned = "Could not decode 'ram_weight_multiplier' weight multiplier" in caplog.text
+    assert warned is ('heavy' in str(metadata))
+
+
+def test_failed_builds_outweigh_all_else():
+    """The build failure option counts down, also where an aggregate overrides it."""
+    failing = a_host('a', ram=4096, failed_builds=1)
+    weighers = (RAMWeigher, BuildFailureWeigher)
+    assert rank(pipeline(*weighers), [failing, C]) == ['c', 'a']
+    calm = a_host('a', ram=4096, failed_builds=1, metadata={'build_failure_weight_multiplier': '0'})
+    assert rank(pipeline(*weighers), [calm, C]) == ['a', 'c']
+
+
+def test_negative_default_spreads_io():
+    """Hosts with less I/O in progress come first by default."""
+    hosts = [a_host('a', num_io_ops=3), a_host('b', num_io_ops=1)]
+    assert rank(pipeline(IoOpsWeigher), hosts) == ['b', 'a']
+
+
+@pytest.mark.parametrize(
+    ('fields', 'index', 'left'),
+    [
+        ({}, 0, ['b', 'c']),
+        ({}, 1, ['a', 'b', 'c']),
+        ({'hints': {'nobody': ['please']}}, 0, []),
+        ({'hints': {'_nova_check_type': ['rebuild']}}, 0, ['a', 'b', 'c']),
+        ({'force_hosts': ('a',), 'hints': {'nobody': ['please']}}, 0, ['a']),
+        (
+            {'force_hosts': ('a',), 'hints': {'nobody': ['x'], '_nova_check_type': ['evacuate']}},
+            0,
+            [],
+        ),
+    ],
+)
+def test_which_filters_run(fields, index, left):
+    """Once-per-request filters run for the first server, few on a rebuild, none on
+    forced hosts, and none that does not apply."""
+    assert rank(pipeline(BigEnough, NotA, Nobody), [A, B, C], a_request(**fields), index) == left
+
+
+def test_rebuild_runs_those_that_say_so():
+    """A filter that is marked for rebuilds judges the host of a rebuild."""
+    request = a_request(hints={'_nova_check_type': ['rebuild'], 'nobody': ['please']})
+    assert rank(pipeline(Nobody), [A], request) == ['a']
+    assert rank(pipeline(OnRebuild), [A], request) == []
+
+
+class Recording(Filter):
+    """Accepts every host, and tells which ones it was asked about."""
+
+    scope = Scope.HOST
+    asked = []
+
+    def reject(self, host, request):
+        type(self).asked.append(host.host)
+
+
+class Everytime(Recording):
+    """The same, whoever is in hand."""
+
+    scope = Scope.INSTANCE
+
+
+@pytest.mark.parametrize(
+    ('plugin', 'index', 'changed', 'asked'),
+    [
+        (Recording, 0, None, ['a', 'b', 'c']),
+        (Recording, 1, [], []),
+        (Recording, 1, [B.uuid], ['b']),
+        (Everytime, 1, [B.uuid], ['a', 'b', 'c']),
+    ],
+)
+def test_only_changed_hosts_are_judged_again(plugin, index, changed, asked, unchecked_scopes):
+    """Scope HOST means: for the next instance of the request, hosts that are not what they were
+    for the last one are judged, and no others."""
+    plugin.asked.clear()
+    ranking = pipeline(plugin).filter([A, B, C], a_request(), index, changed=changed)
+    assert ranking.hosts == [A, B, C]
+    assert plugin.asked == asked
+
+
+def test_log_of_a_refusal(caplog):
+    """Operators find nova's lines, with the counts of every filter that ran."""
+    caplog.set_level('DEBUG', logger='nova.filters')
+    request = a_request(hints={'nobody': ['please']})
+    assert rank(pipeline(BigEnough, NotA, Nobody), [A, B, C], request) == []
+    texts = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert ('DEBUG', 'Starting with 3 host(s)') in texts
+    assert ('DEBUG', 'Filter BigEnough returned 3 host(s)') in texts
+    assert ('DEBUG', 'Filter NotA returned 2 host(s)') in texts
+    assert texts[-3] == ('INFO', 'Filter Nobody returned 0 hosts')
+    assert texts[-2] == ('INFO', 'Nobody rejected 2 host(s): no')
+    assert texts[-1] == (
+        'INFO',
+        'Filtering removed all hosts for the request with instance ID '
+        f"'{request.instance_uuid}'. Filter results: ['BigEnough: (start: 3, end: 3)', "
+        "'NotA: (start: 3, end: 2)', 'Nobody: (start: 2, end: 0)']",
+    )
+
+
+@pytest.mark.parametrize(
+    ('fields', 'blamed'),
+    [
+        ({'ignore_hosts': ('A', 'b', 'c')}, False),
+        ({'ignore_hosts': ('A',)}, True),
+        ({'requested_destination': Destination(host='d')}, True),
+    ],
+)
+def test_filters_without_hosts(fields, blamed, caplog):
+    """Where the request ignores every host no filter is said to have removed them; where it
+    names a host that is not there the first one is, as in nova's log."""
+    caplog.set_level('DEBUG', logger='nova.filters')
+    request = a_request(hints={'nobody': ['please']}, **fields)
+    assert rank(pipeline(Nobody), [A, B, C], request) == []
+    assert ('Filter Nobody returned 0 hosts' in caplog.messages) is blamed
+
+
+def test_subset_is_drawn_by_lot():
+    """host_subset_size draws the first host from the best so many; the others follow
+    in order of weight."""
+    line = pipeline(RAMWeigher, host_subset_size=2)
+    drawn = {tuple(rank(line, [A, B, C], seed=seed)) for seed in range(20)}
+    assert drawn == {('b', 'c', 'a'), ('c', 'b', 'a')}
+
+
+def test_shuffle_touches_only_the_best():
+    """Only hosts that share the best weight are shuffled."""
+    line = pipeline(RAMWeigher, shuffle_best_same_weighed_hosts=True)
+    twin = a_host('d', ram=4096)
+    drawn = {tuple(rank(line, [A, B, C, twin], seed=seed)) for seed in range(20)}
+    assert drawn == {('b', 'd', 'c', 'a'), ('d', 'b', 'c', 'a')}
+
+
+def test_an_error_is_not_a_rejection():
+    """A filter that raises fails the request by its name; no host is silently dropped."""
+
+    class Broken(Filter):
+        def reject(self, host, request):
+            raise ZeroDivisionError('bug')
+
+    with pytest.raises(BadPlugin, match='Broken raised ZeroDivisionError: bug') as failure:
+        rank(pipeline(Broken), [A])
+    assert isinstance(failure.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ('fields', 'limits'),
+    [
+        ({}, {'vcpu': 32}),
+        ({'force_hosts': ('a',)}, {}),
+        ({'hints': {'_nova_check_type': ['rebuild']}}, {}),
+        ({'hints': {'no_limits': ['please']}}, {}),
+    ],
+)
+def test_limits_come_from_filters_that_ran(fields, limits):
+    """A filter that did not judge the host has nothing for nova-compute to check."""
+
+    class Limiting(Filter):
+        def applies(self, request):
+            return not request.hint('no_limits')
+
+        def limits(self, host, request):
+            return {'vcpu': 4 * host.vcpus_total}
+
+    assert pipeline(Limiting).limits(A, a_request(**fields)) == limits
+
+
+def test_a_reason_stays_on_one_line(caplog):
+    """What a user wrote cannot make a line of the log."""
+
+    class Echo(Filter):
+        def reject(self, host, request):
+            return f'wants {request.hint("x")[0]}'
+
+    caplog.set_level('DEBUG', logger='nova.filters')
+    rank(pipeline(Echo), [A], a_request(hints={'x': ['a\n2026-01-01 ERROR forged']}))
+    assert f'Echo rejected {A}: wants a 2026-01-01 ERROR forged' in caplog.messages
+
+
+def test_a_reason_in_the_log_has_an_end(caplog):
+    """Neither do users fill the log with what they wrote."""
+
+    class Echo(Filter):
+        def reject(self, host, request):
+            return f'wants {request.hint("x")[0]}'
+
+    caplog.set_level('DEBUG', logger='nova.filters')
+    rank(pipeline(Echo), [A], a_request(hints={'x': ['a' * 64_000]}))
+    told = [each for each in caplog.messages if each.startswith('Echo rejected')]
+    assert len(told) == 2
+    assert all(len(each) < 1000 and each.endswith('a…') for each in told)
+
+
+def test_the_commonest_reasons_are_told(caplog):
+    """When a filter leaves no host, the log says why: three reasons, and how many more."""
+
+    class Picky(Filter):
+        def reject(self, host, request):
+            return f'too {"big" if host.free_ram_mb > 4 else host.free_ram_mb}'
+
+    caplog.set_level('INFO', logger='nova.filters')
+    rank(pipeline(Picky), [a_host(f'h{ram}', ram=ram) for ram in range(9)])
+    assert caplog.messages[1:-1] == [
+        'Picky rejected 4 host(s): too big',
+        'Picky rejected 1 host(s): too 0',
+        'Picky rejected 1 host(s): too 1',
+        'Picky rejected 3 host(s) for other reasons',
+    ]

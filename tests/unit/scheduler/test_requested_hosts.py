@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from novasched.scheduler.model.request import Destination
+from novasched.scheduler.requested_hosts import narrowed
+from tests.lab.builders import a_host, a_request
+
+HOSTS = [a_host('a'), a_host('B'), a_host('c', nodename='c1'), a_host('c', nodename='c2')]
+ALL = ['a', 'B', 'c1', 'c2']
+
+
+@pytest.mark.parametrize(
+    ('fields', 'left', 'line'),
+    [
+        ({}, ALL, None),
+        ({'ignore_hosts': ('A', 'x')}, ['B', 'c1', 'c2'], 'Host filter ignoring hosts: A'),
+        ({'ignore_hosts': ('a', 'b', 'c')}, [], 'Host filter ignoring hosts: a, b, c, c'),
+        ({'force_hosts': ('b',)}, ['B'], 'Host filter forcing available hosts to B'),
+        (
+            {'force_hosts': ('x',)},
+            [],
+            "No hosts matched due to not matching 'force_hosts' value of 'x'",
+        ),
+        ({'force_nodes': ('c2',)}, ['c2'], 'Host filter forcing available nodes to c2'),
+        (
+            {'force_nodes': ('C2',)},
+            [],
+            "No nodes matched due to not matching 'force_nodes' value of 'C2'",
+        ),
+        (
+            {'force_hosts': ('c',), 'force_nodes': ('c1',)},
+            ['c1'],
+            'Host filter forcing available nodes to c1',
+        ),
+        (
+            {'force_hosts': ('a',), 'ignore_hosts': ('a',)},
+            [],
+            "No hosts matched due to not matching 'force_hosts' value of 'a'",
+        ),
+        (
+            {'requested_destination': Destination(host='c')},
+            ['c1', 'c2'],
+            'Host filter only checking host c and node None',
+        ),
+        (
+            {'requested_destination': Destination(host='c', node='c2')},
+            ['c2'],
+            'Host filter only checking host c and node c2',
+        ),
+        (
+            {'requested_destination': Destination(host='C')},
+            [],
+            'No hosts matched due to not matching requested destination (C, None)',
+        ),
+        ({'requested_destination': Destination(cell_uuid='x')}, ALL, None),
+    ],
+)
+def test_narrow(fields, left, line, caplog):
+    """The request's own wishes leave these nodes, and the log says so as nova does."""
+    caplog.set_level('INFO')
+    *_, (_, hosts) = ('', HOSTS), *narrowed(HOSTS, a_request(**fields))
+    assert [host.nodename for host in hosts] == left
+    assert [record.getMessage() for record in caplog.records if record.levelname == 'INFO'][
+        -1:
+    ] == ([line] if line else [])
+
+
+@pytest.mark.parametrize(
+    ('fields', 'skips'),
+    [
+        ({}, False),
+        ({'force_hosts': ('a',)}, True),
+        ({'force_nodes': ('a',)}, True),
+        ({'force_hosts': ('a',), 'hints': {'_nova_check_type': ['rebuild']}}, False),
+    ],
+)
+def test_forced_hosts_are_not_filtered(fields, skips):
+    """A forced host is taken as it is, unless a check of it is what is asked for."""
+    assert a_request(**fields).skips_filters is skips

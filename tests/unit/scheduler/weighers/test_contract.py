@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+from random import Random
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.errors import BadPlugin
+from novasched.scheduler.pipeline import Pipeline
+from novasched.scheduler.weighers import Weigher
+from novasched.scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher
+from novasched.scheduler.weighers.build_failure import BuildFailureWeigher
+from novasched.scheduler.weighers.image_properties import ImagePropertiesWeigher
+from novasched.scheduler.weighers.ram import RAMWeigher
+from tests.lab.builders import a_group, a_host, a_request
+
+RAM = 'ram_weight_multiplier'
+
+
+class Untouchable(Weigher):
+    """Applies where the request says so, and must not be asked to weigh."""
+
+    multiplier = RAM
+
+    def applies(self, request):
+        return bool(request.hint('weigh'))
+
+    def weigh(self, host, request):
+        raise AssertionError('asked')
+
+
+@pytest.mark.parametrize(
+    ('metadata', 'factor'),
+    [
+        ((), 1.5),
+        ([{'other': '9'}], 1.5),
+        ([{RAM: '-2'}], -2.0),
+        ([{RAM: '3'}, {RAM: '0.5'}], 0.5),
+        ([{RAM: ' 1e1 '}], 10.0),
+    ],
+)
+def test_scale(metadata, factor):
+    """The least of the aggregates' numbers overrides the option."""
+    weigher = RAMWeigher(Settings(ram_weight_multiplier=1.5))
+    assert weigher.scale(a_host(metadata=metadata)) == factor
+
+
+def test_scale_of_a_weigher_that_counts_down():
+    """An aggregate's number has the meaning that the option has."""
+    weigher = BuildFailureWeigher(Settings(build_failure_weight_multiplier=3.0))
+    assert weigher.default_scale == -3.0
+    assert weigher.scale(a_host(metadata={weigher.multiplier: '2'})) == -2.0
+
+
+def test_metadata_that_is_no_number_is_told_apart():
+    """Whoever asks for the scale must deal with what an operator mistyped."""
+    with pytest.raises(ValueError, match='could not convert'):
+        RAMWeigher(Settings()).scale(a_host(metadata=[{RAM: '1'}, {RAM: 'much'}]))
+
+
+@pytest.mark.parametrize(
+    ('option', 'hints', 'metadata', 'asked'),
+    [
+        (1.0, {}, (), False),
+        (0.0, {'weigh': ['yes']}, (), False),
+        (0.0, {'weigh': ['yes']}, {RAM: '0.0'}, False),
+        (0.0, {'weigh': ['yes']}, {RAM: '1'}, True),
+        (1.0, {'weigh': ['yes']}, {RAM: '0'}, True),
+    ],
+)
+def test_what_changes_nothing_costs_nothing(option, hints, metadata, asked):
+    """A weigher is asked only if it applies and its scale is not 0 on every host."""
+    settings = Settings(ram_weight_multiplier=option)
+    line = Pipeline(settings, [], [Untouchable(settings)])
+    hosts = [a_host('a'), a_host('b', metadata=metadata)]
+    request = a_request(hints=hints)
+    if asked:
+        with pytest.raises(BadPlugin, match='asked'):
+            line.rank(hosts, request, 0, Random(1))
+    else:
+        assert line.rank(hosts, request, 0, Random(1)).hosts == hosts
+
+
+@pytest.mark.parametrize(
+    ('settings', 'request_', 'needed', 'images'),
+    [
+        ({}, a_request(), set(), False),
+        ({}, a_request(image={'os_type': 'linux'}), set(), False),
+        ({}, a_request(group=a_group('soft-affinity', ['s'])), {'s'}, False),
+        ({}, a_request(group=a_group('affinity', ['s'])), set(), False),
+        ({'image_props_weight_multiplier': 1.0}, a_request(), set(), False),
+        ({'image_props_weight_multiplier': 1.0}, a_request(image={'os_type': 'x'}), None, True),
+    ],
+)
+def test_what_is_read(settings, request_, needed, images):
+    """Servers and their images are read when a weigher that applies looks at them."""
+    values = Settings(**settings)
+    weighers = [ServerGroupSoftAffinityWeigher(values), ImagePropertiesWeigher(values)]
+    line = Pipeline(values, [], weighers)
+    assert line.needed_instances(request_) == (needed, images)

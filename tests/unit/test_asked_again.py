@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instances that are scheduled again before any host shows them: a live migration that is
+repeated, a resize that is reverted and repeated, a build of which the message comes twice."""
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
+from novasched.scheduler.filters.num_instances import NumInstancesFilter
+from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
+from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.numa import (
+    DEDICATED,
+    GuestCell,
+    GuestTopology,
+    HostCell,
+    HostTopology,
+)
+from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.pending_claims import PendingClaims
+from tests.lab.builders import a_group, a_host, a_request, a_uuid
+from tests.lab.ports import CountingPlacement
+
+FILTERS = (
+    NUMATopologyFilter,
+    PciPassthroughFilter,
+    NumInstancesFilter,
+    ServerGroupAntiAffinityFilter,
+)
+CELLS = HostTopology((HostCell(0, frozenset(range(2)), 4096, frozenset(range(2))),))
+TWO_CPUS = GuestTopology(
+    (GuestCell(0, frozenset(), 512, frozenset(range(2)), cpu_policy=DEDICATED),)
+)
+KINDS = {
+    'pinned CPUs': ({'numa_topology': TWO_CPUS}, {}),
+    'a PCI device': ({'pci_requests': (PciRequest(1, ({'product_id': 'p'},)),)}, {}),
+    'the number of instances': ({}, {'max_instances_per_host': 1}),
+    'a group': ({'group': a_group('anti-affinity', [a_uuid('x'), a_uuid('y')])}, {}),
+}
+"""What an instance takes, of which a host has just enough for one: request and settings."""
+
+
+class Cloud:
+    """A scheduler and hosts with room for one instance each, which report nothing."""
+
+    def __init__(self, names, **options):
+        settings = Settings(**options)
+        hosts = [
+            a_host(name, numa=lambda: CELLS, pci=lambda: (Pool('p', 'v', 1),)) for name in names
+        ]
+        self.names = {host.uuid: host.host for host in hosts}
+        self.placement = CountingPlacement({host.uuid: 9 for host in hosts})
+        self.pending_claims = PendingClaims(settings)
+        self.driver = FilterScheduler(
+            Parts(
+                settings,
+                [],
+                self.placement,
+                MemoryHosts(hosts),
+                [each(settings) for each in FILTERS],
+                pending_claims=self.pending_claims,
+            )
+        )
+
+    def ask(self, *names, **fields):
+        """The hosts for instances of these names; their allocations are given back, as by
+        whoever moves them and fails."""
+        uuids = tuple(map(a_uuid, names))
+        request = a_request(
+            count=len(uuids), instance_uuids=uuids, instance_uuid=uuids[0], **fields
+        )
+        try:
+            answer = self.driver.select_destinations(request)
+        except NoValidHost:
+            return None
+        for uuid in uuids:
+            self.placement.delete_allocations(uuid)
+        return [self.names[row[0].compute_node_uuid] for row in answer]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    """The request's fields and the settings for one kind of room."""
+    return KINDS[request.param]
+
+
+def test_an_instance_does_not_stand_in_its_own_way(kind):
+    """Asked for again, it finds the only host as though it had not been sent there; another
+    one does not."""
+    fields, options = kind
+    cloud = Cloud('a', **options)
+    for _ in range(3):
+        assert cloud.ask('x', **fields) == ['a']
+    assert cloud.ask('y', **fields) is None
+    assert cloud.pending_claims.count() == 1
+
+
+def test_the_host_that_it_leaves_is_free_for_others(kind):
+    """An instance that is sent elsewhere counts there alone."""
+    fields, options = kind
+    cloud = Cloud('ab', **options)
+    assert cloud.ask('x', **fields) == ['a']
+    assert cloud.ask('x', ignore_hosts=('a',), **fields) == ['b']
+    assert cloud.ask('y', **fields) == ['a']
+    assert cloud.pending_claims.count() == 2
+
+
+def test_a_refusal_changes_nothing(kind):
+    """Where an instance is refused, it counts where it was sent before: its row in the
+    database knows whether it still goes there."""
+    fields, options = kind
+    cloud = Cloud('a', **options)
+    assert cloud.ask('x', **fields) == ['a']
+    assert cloud.ask('x', ignore_hosts=('a',), **fields) is None
+    assert cloud.ask('y', **fields) is None
+    assert cloud.ask('x', **fields) == ['a']
+
+
+@pytest.mark.parametrize('count', [1, 2, 3])
+def test_a_request_that_comes_twice(kind, count):
+    """All its instances find the same room again, and each sees the others."""
+    fields, options = kind
+    cloud, names = Cloud('abc'[:count], **options), 'xyz'[:count]
+    if 'group' in fields:
+        fields = {'group': a_group('anti-affinity', map(a_uuid, names))}
+    for _ in range(2):
+        assert sorted(cloud.ask(*names, **fields)) == sorted('abc'[:count])
+    assert cloud.pending_claims.count() == count

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that can serve a request in several ways: by one virtual GPU or by another."""
+
+import json
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.placement.client import CandidatesOnly, parse
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
+from novasched.scheduler.model.candidate import CandidateIndex
+from tests.lab.builders import a_host, a_request, a_uuid
+
+
+class Cards(MemoryPlacement):
+    """Placement, and hosts with cards that have so many virtual GPUs: ``'a': {'a1': 2}``.
+
+    It offers each card that has one left, the first in front. ``meanwhile`` is called between
+    an answer and whoever reads it; ``claims`` are the cards that were asked for.
+    """
+
+    def __init__(self, **hosts):
+        gpus = {card: {'VGPU': n} for cards in hosts.values() for card, n in cards.items()}
+        super().__init__(gpus | {a_uuid(host): {'VCPU': 99} for host in hosts})
+        self.hosts = hosts
+        self.claims = []
+        self.meanwhile = lambda: None
+
+    def left(self, card):
+        """The virtual GPUs that a card has left."""
+        return self.free.by_provider[card]['VGPU']
+
+    def candidates(self, request):
+        summaries = {
+            card: {'resources': {'VGPU': {'capacity': n, 'used': n - self.left(card)}}}
+            for cards in self.hosts.values()
+            for card, n in cards.items()
+        }
+        offered = [
+            {
+                'allocations': {
+                    a_uuid(host): {'resources': {'VCPU': 1}},
+                    card: {'resources': {'VGPU': 1}},
+                },
+                'mappings': {'': [a_uuid(host), card]},
+            }
+            for host, cards in self.hosts.items()
+            for card in cards
+            if self.left(card)
+        ]
+        body = {'allocation_requests': offered, 'provider_summaries': summaries}
+        text = json.dumps(body).encode()
+        self.meanwhile()
+        return CandidateIndex(parse(text, CandidatesOnly).allocation_requests, [text])
+
+    def allocate(self, wanted):
+        self.claims += [[*candidate.allocations][1] for _, candidate in wanted]
+        return super().allocate(wanted)
+
+
+def scheduler(cards):
+    """A scheduler of these hosts, the first with the most memory."""
+    hosts = [a_host(name) for name in cards.hosts]
+    return FilterScheduler(Parts(Settings(), [], cards, MemoryHosts(hosts)))
+
+
+def ask(driver, count=1, name='x', **fields):
+    """The host and the card that each instance got, and the same of its alternates."""
+    names = {a_uuid(host): host for host in driver.placement.hosts}
+    uuids = tuple(a_uuid(f'{name}{i}') for i in range(count))
+    rows = driver.select_destinations(a_request(count=count, instance_uuids=uuids, **fields))
+    return [
+        [(names[x.compute_node_uuid], [*x.candidate.allocations][1]) for x in row] for row in rows
+    ]
+
+
+def test_the_first_one_is_taken_as_by_nova():
+    """With nothing under way and nothing refused, the order is Placement's."""
+    cards = Cards(a={'a1': 2, 'a2': 9}, b={'b1': 9})
+    driver = scheduler(cards)
+    given = [ask(driver, name=name, return_alternates=True) for name in 'xyz']
+    assert given == [[[('a', card), ('b', 'b1')]] for card in ('a1', 'a1', 'a2')]
+    assert cards.claims == ['a1', 'a1', 'a2']
+
+
+def test_what_others_are_about_to_take_is_left_to_them():
+    """Where Placement's answer does not know of a claim yet, a card that it fills is passed
+    over; nobody is refused. Alternates keep off it, too."""
+    cards = Cards(a={'a1': 1, 'a2': 1}, b={'b1': 1, 'b2': 1})
+    driver = scheduler(cards)
+    cards.meanwhile = lambda: [setattr(cards, 'meanwhile', lambda: None), ask(driver, name='y')]
+    assert ask(driver) == [[('a', 'a2')]]
+    assert cards.claims == ['a1', 'a2']
+
+    cards = Cards(a={'a1': 9}, b={'b1': 1, 'b2': 1})
+    driver = scheduler(cards)
+    cards.meanwhile = lambda: [
+        setattr(cards, 'meanwhile', lambda: None),
+        ask(driver, name='y', ignore_hosts=('a',)),
+    ]
+    assert ask(driver, return_alternates=True) == [[('a', 'a1'), ('b', 'b2')]]
+
+
+def test_instances_of_one_request_share_out_the_cards():
+    """One claim for all of them, which takes from no card more than it has."""
+    cards = Cards(a={'a1': 2, 'a2': 2}, b={'b1': 9})
+    assert ask(scheduler(cards), 4) == [[('a', card)] for card in ('a1', 'a1', 'a2', 'a2')]
+    assert cards.claims == ['a1', 'a1', 'a2', 'a2']
+
+
+def test_where_all_is_taken_placement_decides():
+    """Whoever is about to take the last one may fail: the first one is asked for."""
+    cards = Cards(a={'a1': 1})
+    driver = scheduler(cards)
+    cards.meanwhile = lambda: [setattr(cards, 'meanwhile', lambda: None), ask(driver, name='y')]
+    with pytest.raises(NoValidHost):
+        ask(driver)
+    assert cards.claims == ['a1', 'a1']
+
+
+@pytest.mark.parametrize(
+    ('lost', 'claims', 'host'),
+    [
+        ('', ['a1'], 'a'),
+        ('a1', ['a1', 'a2'], 'a'),
+        ('a1 a2', ['a1', 'a2', 'a3'], 'a'),
+        ('a1 a2 a3', ['a1', 'a2', 'a3', 'b1'], 'b'),
+        ('a1 a2 a3 a4 b1', ['a1', 'a2', 'a3', 'b1', 'b2'], 'b'),
+        ('a1 a2 a3 b1 b2', ['a1', 'a2', 'a3', 'b1', 'b2'], None),
+    ],
+)
+def test_a_refused_card_means_the_next_one(lost, claims, host):
+    """Where another scheduler was faster, other cards of the same host are tried, three at
+    the most, before the next host."""
+    cards = Cards(a=dict.fromkeys(('a1', 'a2', 'a3', 'a4'), 1), b={'b1': 1, 'b2': 1})
+    full = {card: {'VGPU': -1} for card in lost.split()}
+    cards.meanwhile = lambda: cards.free.by_provider.update(full)
+    try:
+        ((found, _),) = ask(scheduler(cards))[0]
+    except NoValidHost:
+        found = None
+    assert (found, cards.claims) == (host, claims)

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests rebuilt from notifications, beside the calls that these were about.
+
+The payloads are ours, which the functional tests compare with nova's field by field.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from novasched.rpc import decode, versions
+from novasched.rpc.notifications import payloads
+from novasched.rpc.serializer import Serializer
+from novasched.scheduler.errors import BadRequest
+from novasched.tools.shadow.payload import (
+    SAVED_FIELDS,
+    UNSAVED_FIELDS,
+    instance_of,
+    rebuild_request,
+)
+from tests.lab.wire import CALLS, MADE, context_of, decoded, primitive
+
+DATA = 'nova_object.data'
+CALLER = context_of(CALLS['boot'])
+NOW = datetime(2026, 11, 21, 12, 0, 0)
+BOOT = CALLS['boot']['args']['spec_obj'][DATA]
+EVERYTHING = MADE['everything']['spec_obj'][DATA]
+HOSTS = primitive(
+    'ComputeNodeList', '1.17',
+    objects=[primitive('ComputeNode', '1.19', host='h', hypervisor_hostname='n')],
+)  # fmt: skip
+CELL = primitive('CellMapping', '1.1', uuid='cell', disabled=False)
+
+TOLD = (
+    'instance_uuid', 'num_instances', 'project_id', 'user_id', 'request_id', 'image',
+    'availability_zone', 'numa_topology',
+)  # fmt: skip
+"""What both forms tell."""
+TOLD_BY_VERSIONED = (
+    *TOLD, 'scheduler_hints', 'instance_group', 'ignore_hosts', 'force_hosts', 'force_nodes',
+)  # fmt: skip
+"""And what only the versioned one does."""
+
+
+def called(spec):
+    """The request that a call with these fields makes."""
+    arguments = decoded({'spec_obj': primitive('RequestSpec', '1.15', **spec)})
+    return decode.request(versions.read(arguments), Serializer().deserialize_context(CALLER))
+
+
+def a_legacy(spec):
+    return payloads.legacy_payload(
+        spec, payloads.context_attributes(payloads.context_on_wire(CALLER, NOW))
+    )
+
+
+FORMS = {
+    'versioned': (payloads.versioned_payload, TOLD_BY_VERSIONED),
+    'unversioned': (a_legacy, TOLD),
+}
+
+
+@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize('case', CALLS)
+def test_recorded_calls(case, form):
+    """What is told is as in the call, devices and flavor included."""
+    payload, told = FORMS[form]
+    spec = CALLS[case]['args']['spec_obj'][DATA]
+    call, found = called(spec), rebuild_request(payload(spec), CALLER)
+    # A rebuild forces one host, and so does a user.
+    assert {name: getattr(found.request, name) for name in told} == {
+        name: getattr(call, name) for name in told
+    }
+    flavor = found.request.flavor
+    assert replace(flavor, id=None) == replace(call.flavor, id=None)
+    assert [(x.count, x.spec, x.alias_name) for x in found.request.pci_requests] == [
+        (x.count, x.spec, x.alias_name) for x in call.pci_requests
+    ]
+    assert instance_of(payload(spec)) == call.instance_uuid
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_cells_and_devices(form):
+    """A request that uses every object is read through all of them."""
+    payload, _ = FORMS[form]
+    call, found = called(EVERYTHING), rebuild_request(payload(EVERYTHING), CALLER).request
+    assert found.numa_topology == call.numa_topology
+    assert [(x.count, x.spec, x.numa_policy) for x in found.pci_requests] == [
+        (x.count, x.spec, x.numa_policy) for x in call.pci_requests
+    ]
+
+
+@pytest.mark.parametrize(
+    ('fields', 'missing_fields'),
+    [
+        ({}, ()),
+        ({'numa_topology': EVERYTHING['numa_topology']}, ('network_metadata',)),
+        ({'retry': primitive('SchedulerRetries', '1.1', num_attempts=2, hosts=HOSTS)},
+            ('retry.hosts',)),
+        ({'requested_destination': primitive('Destination', '1.4', host='h')}, ()),
+        ({'requested_destination': primitive('Destination', '1.4', cell=CELL)},
+            ('requested_destination.allow_cross_cell_move',)),
+    ],
+)  # fmt: skip
+def test_what_is_not_told(fields, missing_fields):
+    """It is named: parts of the versioned form, and for the other one much."""
+    spec = {**BOOT, **fields}
+    assert (
+        rebuild_request(payloads.versioned_payload(spec), CALLER).missing_fields == missing_fields
+    )
+    found = rebuild_request(a_legacy(spec), CALLER)
+    assert found.missing_fields[: len(SAVED_FIELDS) + len(UNSAVED_FIELDS)] == (
+        *SAVED_FIELDS,
+        *UNSAVED_FIELDS,
+    )
+
+
+def test_networks_matter_where_they_are_routed():
+    """Then their names are missed."""
+    found = rebuild_request(payloads.versioned_payload(BOOT), CALLER, routed=True)
+    assert found.missing_fields == ('requested_networks',)
+
+
+@pytest.mark.parametrize(
+    ('fields', 'servers'),
+    [
+        ({'num_instances': 1}, 1),
+        ({'num_instances': 3}, 3),
+        ({'num_instances': 3, 'requested_destination': primitive('Destination', '1.4', cell=CELL)},
+            1),
+    ],
+)  # fmt: skip
+def test_how_many(fields, servers):
+    """As many as are told of, each with a UUID; a move is of one."""
+    found = rebuild_request(payloads.versioned_payload({**BOOT, **fields}), CALLER).request
+    assert len(set(found.instance_uuids)) == found.count == servers
+    assert found.instance_uuids[0] == BOOT['instance_uuid']
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_what_was_saved(form):
+    """The database knows of volumes, and tells what the unversioned form does not."""
+    saved = {'is_bfv': True, 'scheduler_hints': {'same_host': ['x']}, 'force_hosts': ['h']}
+    spec = decoded({'spec_obj': primitive('RequestSpec', '1.15', **saved)})['spec_obj']
+    found = rebuild_request(FORMS[form][0](BOOT), CALLER, spec)
+    assert found.request.is_bfv
+    if form == 'unversioned':
+        assert found.request.scheduler_hints == {'same_host': ('x',)}
+        assert found.request.force_hosts == ('h',)
+        assert found.missing_fields == UNSAVED_FIELDS
+    else:
+        assert found.request.scheduler_hints == called(BOOT).scheduler_hints
+
+
+@pytest.mark.parametrize(
+    'payload',
+    [
+        {},
+        {'request_spec': None},
+        {'request_spec': {'instance_properties': {}}},
+        {DATA: {}},
+        {DATA: {'flavor': {'nova_object.name': 'CakePayload', DATA: {}}}},
+    ],
+)
+def test_what_is_no_payload(payload):
+    """It is refused as a request that cannot be read."""
+    with pytest.raises(BadRequest):
+        rebuild_request(payload, CALLER)

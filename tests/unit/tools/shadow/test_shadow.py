@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions without a claim, and why they are not those that were recorded."""
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.drivers import Parts
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
+from novasched.scheduler.filters.io_ops import IoOpsFilter
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.weighers.io_ops import IoOpsWeigher
+from novasched.scheduler.weighers.ram import RAMWeigher
+from novasched.tools.shadow.comparison import Shadow, compare
+from tests.lab.builders import a_group, a_host, a_request
+from tests.lab.ports import CountingPlacement
+
+A = a_host('a', ram=4096)
+B = a_host('b', ram=3072)
+TWIN = a_host('twin', ram=4096)
+BUSY = a_host('busy', ram=8192, num_io_ops=9)
+FULL = a_host('full', ram=9000)
+HOSTS = (A, B, BUSY, FULL)
+
+
+def a_shadow(*hosts, offered=None, **settings):
+    values = Settings(**settings)
+    slots = {host.uuid: int(host in (offered or hosts)) for host in hosts}
+    placement = CountingPlacement(slots)
+    filters = [IoOpsFilter(values), ServerGroupAntiAffinityFilter(values)]
+    weighers = [RAMWeigher(values), IoOpsWeigher(values)]
+    driver = FilterScheduler(Parts(values, [], placement, MemoryHosts(hosts), filters, weighers))
+    return Shadow(driver, seed=1)
+
+
+def test_nothing_is_claimed_and_nothing_remembered():
+    """The same request gets the same answer, as if it were the first one."""
+    shadow = a_shadow(A, B)
+    assert [shadow.decide(a_request()).hosts for _ in range(3)] == [('a',)] * 3
+    assert shadow.driver.placement.allocations == {}
+    assert shadow.driver.pending_claims.count() == 0
+
+
+def test_servers_of_one_request_see_each_other():
+    """As in the daemon."""
+    group = a_group('anti-affinity')
+    assert a_shadow(A, B).decide(a_request(count=2, group=group)).hosts == ('a', 'b')
+
+
+@pytest.mark.parametrize(
+    ('recorded', 'request_', 'difference'),
+    [
+        (('a',), a_request(), None),
+        (('b', 'a'), a_request(count=2, group=a_group('anti-affinity')), None),
+        (
+            ('b',),
+            a_request(),
+            ('b', 'a', 'ours weighs differently: RAMWeigher +0.25 (4096 against 3072)'),
+        ),
+        (
+            ('busy',),
+            a_request(),
+            ('busy', 'a', 'IoOpsFilter rejects it: 9 I/O operations, limit 8'),
+        ),
+        (
+            ('full',),
+            a_request(),
+            ('full', 'a', 'Placement offers no candidate there, or no cell has the host any more'),
+        ),
+        (
+            ('b',),
+            a_request(ignore_hosts=('b',)),
+            ('b', 'a', 'the request itself rules the host out'),
+        ),
+        ((), a_request(), ('(none)', 'a', 'the request was refused then')),
+        (
+            ('busy',),
+            a_request(ignore_hosts=('a', 'b')),
+            ('busy', '(none)', 'IoOpsFilter rejects it: 9 I/O operations, limit 8'),
+        ),
+    ],
+)
+def test_why(recorded, request_, difference):
+    """What is different, and the first reason on the way of the recorded host."""
+    decision = a_shadow(*HOSTS, offered=(A, B, BUSY)).decide(request_)
+    found = compare(recorded, decision)
+    assert (found and (found.recorded, found.ours, found.why)) == difference
+
+
+def test_chance():
+    """Hosts of the same weight are told as such."""
+    found = compare(('twin',), a_shadow(A, TWIN).decide(a_request()))
+    assert found.why == 'both weigh the same, so that their order is up to chance'
+
+
+def test_no_candidate():
+    """A refusal by Placement is told in its place."""
+    shadow = a_shadow(A)
+    shadow.driver.placement.free.by_provider.clear()
+    decision = shadow.decide(a_request())
+    assert decision.hosts == ()
+    assert compare((), decision) is None
+    assert compare(('a',), decision).why == 'Placement offers no candidate.'

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notifications, and the rows that come of them."""
+
+from concurrent.futures import Executor, Future
+
+import pytest
+
+from novasched.rpc.notifications import payloads
+from novasched.scheduler.errors import PlacementUnavailable
+from novasched.tools.shadow.comparison import Shadow
+from novasched.tools.shadow.watch import Event, LiveComparison, ObservedClaim
+from tests.lab.builders import a_host
+from tests.lab.wire import FLAVOR, primitive
+from tests.unit.tools.shadow.test_shadow import a_shadow
+
+A, B = a_host('a', ram=4096), a_host('b', ram=3072)
+FULL = a_host('full', ram=9000)
+AMOUNTS = {'VCPU': 2, 'MEMORY_MB': 512, 'DISK_GB': 1}
+ON_VOLUME = {'VCPU': 2, 'MEMORY_MB': 512}
+PATIENCE = 60.0
+
+
+class AtOnce(Executor):
+    """Does everything before it returns."""
+
+    def submit(self, work, /, *arguments):
+        future = Future()
+        try:
+            future.set_result(work(*arguments))
+        except PlacementUnavailable as error:
+            future.set_exception(error)
+        return future
+
+
+class Bus:
+    """Says what nova's services say, and holds what servers have."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.held = {}
+        driver = a_shadow(A, B, FULL, offered=(A, B)).driver
+        shadow = Shadow(driver, seed=1, clock=lambda: self.now)
+        self.watch = LiveComparison(
+            shadow, self._allocations, lambda server: None, PATIENCE, AtOnce()
+        )
+
+    def _allocations(self, server):
+        held = self.held.get(server, {})
+        if isinstance(held, Exception):
+            raise held
+        return held
+
+    def claims(self, server, *hosts, amounts=AMOUNTS):
+        self.held[server] = {host.uuid: amounts for host in hosts}
+
+    def says(self, name, payload, request='r', publisher='nova-scheduler:x'):
+        self.watch.receive(Event(publisher, name, {'request_id': request}, payload))
+        self.watch.settle()
+
+    def selects(self, phase, server, count=1, request='r', **fields):
+        payload = payloads.versioned_payload(
+            {'flavor': FLAVOR, 'instance_uuid': server, 'num_instances': count, **fields}
+        )
+        self.says(f'scheduler.select_destinations.{phase}', payload, request)
+
+    def creates(self, server, host):
+        payload = {'nova_object.data': {'uuid': server, 'host': host}}
+        self.says('instance.create.start', payload, publisher='nova-compute:y')
+
+    def waits(self):
+        self.now += PATIENCE
+        for _ in range(2):
+            self.watch.settle()
+
+    def row(self):
+        """The only row, when nothing is left to settle."""
+        assert self.watch.is_idle
+        [row] = self.watch.rows
+        return row
+
+
+@pytest.fixture
+def bus():
+    return Bus()
+
+
+def test_the_claim_names_the_host(bus):
+    """Which may be ours or not, and then it is told why."""
+    for server, host in (('s', A), ('t', B)):
+        bus.selects('start', server, request=server)
+        bus.claims(server, host)
+        bus.selects('end', server, request=server)
+    same, other = bus.watch.rows
+    assert (same.compared, same.difference, same.server) == (True, None, 's')
+    assert (other.compared, other.difference.recorded, other.difference.ours) == (True, 'b', 'a')
+    assert other.difference.why.startswith('ours weighs differently: RAMWeigher')
+
+
+def test_a_refusal_is_told_by_the_conductor(bus):
+    """It is known at once; what might have been asked for besides is not."""
+    bus.selects('start', 's')
+    bus.says('compute_task.build_instances.error', {}, publisher='nova-conductor:z')
+    row = bus.row()
+    assert (row.compared, row.difference.recorded) == (False, '(none)')
+    assert 'not told: is_bfv' in row.unknown
+
+
+def test_a_refusal_has_no_end(bus):
+    """Nor a claim when patience is at its end; until then nothing is said."""
+    bus.selects('start', 's', ignore_hosts=['a', 'b'])
+    bus.watch.settle()
+    assert not bus.watch.is_idle
+    bus.waits()
+    row = bus.row()
+    assert (row.compared, row.difference, row.hosts) == (True, None, ())
+
+
+def test_an_end_that_nobody_heard(bus):
+    """The claim is there all the same."""
+    bus.selects('start', 's')
+    bus.claims('s', A)
+    bus.waits()
+    assert bus.row().compared
+
+
+def test_two_servers(bus):
+    """Start and end name them both; they may have swapped their hosts."""
+    bus.selects('start', 's', count=2)
+    bus.claims('s', B)
+    bus.claims('t', A)
+    bus.selects('end', 't', count=2)
+    row = bus.row()
+    assert row.compared
+    assert len(row.hosts) == 2
+
+
+def test_three_servers(bus):
+    """The one between is told of by its compute, or not in time."""
+    for request in ('told', 'untold'):
+        bus.selects('start', 's', count=3, request=request)
+        bus.claims('s', A)
+        bus.claims('u', A)
+        bus.selects('end', 'u', count=3, request=request)
+    assert not bus.watch.rows
+    bus.says('compute.instance.create.start', {'instance_id': 't', 'host': 'a'}, 'told')
+    assert bus.watch.rows[0].compared
+    bus.waits()
+    assert bus.watch.rows[1].unknown == 'the hosts of 2 of 3 servers are known'
+
+
+def test_the_compute_tells_if_placement_cannot(bus):
+    """A provider that no cell knows is no host."""
+    bus.selects('start', 's')
+    bus.held['s'] = {'elsewhere': AMOUNTS}
+    bus.selects('end', 's')
+    assert not bus.watch.is_idle
+    bus.creates('s', 'a')
+    assert bus.row().compared
+
+
+def test_other_amounts(bus):
+    """A claim shows that something else was asked for."""
+    bus.selects('start', 's')
+    bus.claims('s', A, amounts=ON_VOLUME)
+    bus.selects('end', 's')
+    row = bus.row()
+    assert not row.compared
+    assert row.unknown.startswith('it has claimed MEMORY_MB:512 VCPU:2, but what is told asks for')
+    assert 'is_bfv' in row.missing_fields
+
+
+@pytest.mark.parametrize('is_early', [True, False])
+def test_overtaken(bus, is_early):
+    """A host that our query did not offer may have been filled by the claim itself; it is a
+    difference if there was no claim at that time."""
+    if is_early:
+        bus.claims('s', FULL)
+    bus.selects('start', 's')
+    bus.claims('s', FULL)
+    bus.selects('end', 's')
+    row = bus.row()
+    assert row.compared != is_early
+    assert row.difference.why.startswith('Placement offers no candidate there')
+    if is_early:
+        assert row.unknown.endswith('claimed already, which may have filled it')
+
+
+def test_half_a_request(bus):
+    """A difference does not count if not all of the request is told."""
+    numa = primitive('InstanceNUMATopology', '1.3', cells=[])
+    bus.selects('start', 's', numa_topology=numa)
+    bus.claims('s', B)
+    bus.selects('end', 's')
+    row = bus.row()
+    assert not row.compared
+    assert row.unknown.endswith('but not told: network_metadata')
+
+
+def test_placement_is_away(bus):
+    """The request failed, and the others go on."""
+    bus.held['s'] = PlacementUnavailable('away')
+    bus.selects('start', 's')
+    assert bus.row().failure == 'away'
+
+
+@pytest.mark.parametrize('payload', [{}, {'nova_object.data': None}, {'request_spec': 3}])
+def test_not_novas(bus, payload):
+    """What cannot be read is passed over."""
+    for phase in ('start', 'end'):
+        bus.says(f'scheduler.select_destinations.{phase}', payload)
+    bus.says('instance.create.start', payload)
+    assert bus.watch.is_idle
+
+
+def test_one_request_starts_again(bus):
+    """Each start has its own end."""
+    for host in (A, B):
+        bus.held.clear()
+        bus.selects('start', 's')
+        bus.claims('s', host)
+        bus.selects('end', 's')
+    assert [row.difference is None for row in bus.watch.rows] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ('now', 'before', 'host'),
+    [
+        ({'p': 'a'}, {}, 'a'),
+        ({'p': 'a', 'q': 'b'}, {'p': 'a'}, 'b'),
+        ({'p': 'a'}, {'p': 'a'}, 'a'),
+        ({'p': 'a', 'q': 'b'}, {'p': 'a', 'q': 'b'}, None),
+        ({'p': 'a', 'q': 'a'}, {}, 'a'),
+        ({}, {}, None),
+    ],
+)
+def test_the_host_of_a_claim(now, before, host):
+    """The one that was not there before, if there is one alone."""
+    assert ObservedClaim(now).host(ObservedClaim(before)) == host
