@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
-from novasched.filters import Filter
-from novasched.model.host import Host
-from novasched.model.request import Request
-from novasched.weighers import Weigher
+from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.weighers import Weigher
 
 
 # [filter]
 class WindowsLicenseFilter(Filter):
     """Windows goes to hosts of aggregates whose metadata says ``windows_licensed=true``."""
 
-    once_per_request = True
-    """All servers of a request have one image, and aggregates do not change meanwhile."""
+    scope = Scope.REQUEST
+    """All instances of a request have one image, and aggregates do not change meanwhile."""
+
+    phrase = 'lack a Windows licence'
+    """As in "No valid host: 12 of 40 hosts lack a Windows licence"."""
 
     def applies(self, request: Request) -> bool:
         image = request.image
@@ -33,12 +36,8 @@ class PowerWeigher(Weigher):
     multiplier = 'power_weight_multiplier'
     """The metadata key by which an aggregate scales the weigher for its hosts."""
 
-    once_per_host = True
-    """What a host weighs does not depend on where the request's other servers went."""
-
-    @property
-    def default_scale(self) -> float:
-        return 1.0
+    scope = Scope.HOST
+    """The weight of a host does not depend on where the request's other instances went."""
 
     def weigh(self, host: Host, request: Request) -> float:
         watts = host.metadata('watts_per_vcpu')

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from acme_scheduling import WindowsLicenseFilter
 
-from novasched.model.host import Aggregate, Host, Service
-from novasched.model.request import Flavor, Image, Request
-from novasched.model.settings import Settings
+from novasched.conf.settings import Settings
+from novasched.scheduler.model.flavor import Flavor, Image
+from novasched.scheduler.model.host import Aggregate, Host, Service
+from novasched.scheduler.model.request import Request
 
 LICENSED = Aggregate(1, None, 'licensed', {'windows_licensed': 'true'})
 WINDOWS = Request(flavor=Flavor(), image=Image(properties={'os_type': 'windows'}))
