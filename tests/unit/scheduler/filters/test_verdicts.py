@@ -1,0 +1,453 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of each filter: a row has a host, a request, and why the host will not do."""
+
+from dataclasses import replace
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.plugins import loading
+from novasched.scheduler.model.flavor import Image
+from novasched.scheduler.model.host import Instance
+from novasched.scheduler.model.request import Retry
+from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
+
+NOT_ASKED = object()
+"""The verdict of a filter that has nothing to check of the request."""
+GROUP = a_uuid('group')
+CASES = []
+
+
+def rows(name, *cases, host=None, request=None, **settings):
+    """Add cases of a filter: fields of a host, fields of a request, and the verdict. What they
+    have in common stands behind them."""
+    for own_host, own_request, verdict in cases:
+        fields = {**(host or {}), **own_host}, {**(request or {}), **own_request}
+        CASES.append(pytest.param(name, settings, *fields, verdict, id=name))
+
+
+def made(name, **settings):
+    """The filter that the entry point of that name leads to."""
+    (each,) = loading.filters(Settings(enabled_filters=(name,), **settings))
+    return each
+
+
+# Every host passes.
+rows('AllHostsFilter', ({'up': False}, {}, NOT_ASKED))
+
+# Only an enabled service that reports can take instances.
+rows(
+    'ComputeFilter',
+    ({}, {}, None),
+    ({'disabled': True, 'why': 'disk swap'}, {}, 'disabled, reason: disk swap'),
+    ({'up': False}, {}, 'has not been heard from in a while'),
+    ({'disabled': True, 'up': False}, {}, 'disabled, reason: None'),
+)
+
+# A host is in the zones of its aggregates, or else in the default one.
+ZONE_1, ZONE_2 = {'availability_zone': 'az1'}, {'availability_zone': 'az2'}
+rows(
+    'AvailabilityZoneFilter',
+    ({}, {}, NOT_ASKED),
+    ({'metadata': ZONE_1}, ZONE_1, None),
+    ({'metadata': {'availability_zone': 'az2, az1'}}, ZONE_1, None),
+    ({'metadata': [ZONE_2, ZONE_1]}, ZONE_1, None),
+    ({'metadata': ZONE_2}, ZONE_1, 'in az2, az1 wanted'),
+    ({'metadata': {'ssd': 'true'}}, ZONE_1, 'in nova, az1 wanted'),
+    default_availability_zone='nova',
+)
+rows(
+    'AvailabilityZoneFilter',
+    ({'metadata': ZONE_2}, ZONE_1, 'in az2, az1 wanted'),
+    ({}, ZONE_1, None),
+    default_availability_zone='az1',
+)
+rows(
+    'AvailabilityZoneFilter', ({}, ZONE_1, 'in no zone, az1 wanted'), default_availability_zone=None
+)
+
+# A node is tried once; the other nodes of its host are not concerned.
+rows(
+    'RetryFilter',
+    ({}, {}, NOT_ASKED),
+    ({}, {'retry': Retry()}, NOT_ASKED),
+    ({}, {'retry': Retry(2, (('host1', 'node1'),))}, 'was tried before'),
+    ({}, {'retry': Retry(3, (('host2', 'node2'), ('host1', 'node1')))}, 'was tried before'),
+    ({}, {'retry': Retry(2, (('host1', 'node2'),))}, None),
+    ({}, {'retry': Retry(2, (('host1', None),))}, None),
+    host={'nodename': 'node1'},
+)
+
+# A host takes no more than the option allows, or than its aggregates do.
+NINE = {'max_io_ops_per_host': '9'}
+rows(
+    'IoOpsFilter',
+    ({'num_io_ops': 7}, {}, None),
+    ({'num_io_ops': 8}, {}, '8 I/O operations, limit 8'),
+    ({'num_io_ops': 8, 'metadata': NINE}, {}, '8 I/O operations, limit 8'),
+    max_io_ops_per_host=8,
+)
+rows(
+    'AggregateIoOpsFilter',
+    ({'num_io_ops': 8}, {}, '8 I/O operations, limit 8'),
+    ({'num_io_ops': 8, 'metadata': NINE}, {}, None),
+    ({'num_io_ops': 9, 'metadata': NINE}, {}, '9 I/O operations, limit 9'),
+    ({'num_io_ops': 7, 'metadata': {'max_io_ops_per_host': 'many'}}, {}, None),
+    max_io_ops_per_host=8,
+)
+SIXTY = {'max_instances_per_host': '60'}
+rows(
+    'NumInstancesFilter',
+    ({'num_instances': 49}, {}, None),
+    ({'num_instances': 50}, {}, '50 servers, limit 50'),
+    ({'num_instances': 50, 'metadata': SIXTY}, {}, '50 servers, limit 50'),
+    max_instances_per_host=50,
+)
+rows(
+    'AggregateNumInstancesFilter',
+    ({'num_instances': 50}, {}, '50 servers, limit 50'),
+    ({'num_instances': 50, 'metadata': SIXTY}, {}, None),
+    ({'metadata': {'max_instances_per_host': '0'}}, {}, '0 servers, limit 0'),
+    ({'num_instances': 49, 'metadata': {'max_instances_per_host': '2.5'}}, {}, None),
+    max_instances_per_host=50,
+)
+
+
+# A host takes so many members of a group as its rule says; an instance may stay where it is.
+def anti(*members, **rules):
+    """Fields of a request for one more of a group."""
+    return {'group': a_group('anti-affinity', members, rules=rules)}
+
+
+NO_NUMBER = 'for max_server_per_host, which is no whole number'
+rows(
+    'ServerGroupAntiAffinityFilter',
+    ({}, {}, NOT_ASKED),
+    ({}, {'group': a_group('soft-affinity')}, NOT_ASKED),
+    ({}, {'group': a_group('soft-anti-affinity')}, NOT_ASKED),
+    ({'instances': ['x']}, anti('a', 'b'), None),
+    ({'instances': ['a']}, anti('a', 'b'), f'1 servers of group {GROUP}, limit 1'),
+    ({'instances': ['a']}, anti('a', 'b', max_server_per_host='2'), None),
+    ({'instances': ['a', 'b']}, anti('a', 'b', max_server_per_host='2'), f'2 servers of group {GROUP}, limit 2'),
+    ({}, anti('a', max_server_per_host='few'), f"group {GROUP} has 'few' {NO_NUMBER}"),
+    ({}, anti('a', max_server_per_host='1.5'), f"group {GROUP} has '1.5' {NO_NUMBER}"),
+    ({'instances': [a_uuid('server0'), 'a']}, anti('a', a_uuid('server0')), None),
+)  # fmt: skip
+
+
+# Once a group is somewhere, its instances go there.
+def on(*hosts):
+    """Fields of a request for one more of a group that is on these hosts."""
+    return {'group': a_group('affinity', hosts=frozenset(hosts))}
+
+
+rows(
+    'ServerGroupAffinityFilter',
+    ({}, {}, NOT_ASKED),
+    ({}, {'group': a_group('soft-affinity')}, NOT_ASKED),
+    ({}, {'group': a_group('soft-anti-affinity')}, NOT_ASKED),
+    ({}, on(), NOT_ASKED),
+    ({}, on('host1'), None),
+    ({}, on('host2', 'host1'), None),
+    ({}, on('host3', 'host2'), f'group {GROUP} is on host2, host3'),
+)
+
+# A host fails with any of the instances to keep away from, and passes with any to be with.
+rows(
+    'DifferentHostFilter',
+    ({}, {'hints': {'different_host': []}}, NOT_ASKED),
+    ({}, {'hints': {'different_host': ['c']}}, None),
+    ({}, {'hints': {'different_host': ['c', 'b', 'a']}}, 'has a, b'),
+    host={'instances': ['a', 'b']},
+)
+rows(
+    'SameHostFilter',
+    ({}, {'hints': {'same_host': []}}, NOT_ASKED),
+    ({}, {'hints': {'same_host': ['a']}}, None),
+    ({}, {'hints': {'same_host': ['c', 'b']}}, None),
+    ({}, {'hints': {'same_host': ['c', 'd']}}, 'has none of c, d'),
+    host={'instances': ['a', 'b']},
+)
+
+
+# A host passes whose address is in a network, a /24 where nothing else is said.
+def near(*addresses, **hints):
+    """Fields of a request for a host near an address."""
+    return {'hints': {'build_near_host_ip': addresses, **hints}}
+
+
+IP_9, IP_19, IPV6 = {'host_ip': '10.0.0.9'}, {'host_ip': '10.0.1.9'}, {'host_ip': '2001:db8::9'}
+MASK = '/ffff:ffff::'
+CANNOT_TELL = 'cannot tell whether it is near: '
+NO_NETWORK = 'does not appear to be an IPv4 or IPv6 network'
+NO_ADDRESS = 'does not appear to be an IPv4 or IPv6 address'
+rows(
+    'SimpleCIDRAffinityFilter',
+    (IP_9, {}, NOT_ASKED),
+    (IP_9, {'hints': {'cidr': ['/24']}}, NOT_ASKED),
+    (IP_9, near(''), NOT_ASKED),
+    (IP_9, near('10.0.0.1'), None),
+    (IP_9, near('10.0.0.1', cidr=[]), None),
+    (IP_9, near('10.0.0.1', cidr=['']), '10.0.0.9 is not in 10.0.0.1/32'),
+    (IP_19, near('10.0.0.1'), '10.0.1.9 is not in 10.0.0.0/24'),
+    (IP_19, near('10.0.0.1', cidr=['/16']), None),
+    (IP_19, near('10.0.0.1', cidr=['/255.255.0.0']), None),
+    (IPV6, near('2001:db8::1', cidr=['/64']), None),
+    (IPV6, near('2001:db8::1', cidr=[MASK]), None),
+    (IPV6, near('2001:db9::1', cidr=[MASK]), '2001:db8::9 is not in 2001:db9::/32'),
+    (IPV6, near('10.0.0.1'), '2001:db8::9 is not in 10.0.0.0/24'),
+    (IP_9, near('here'), f"{CANNOT_TELL}'here/24' {NO_NETWORK}"),
+    (IP_9, near('10.0.0.1', cidr=['/33']), f"{CANNOT_TELL}'10.0.0.1/33' {NO_NETWORK}"),
+    (IP_9, near('10.0.0.1', cidr=['/ffff::']), f"{CANNOT_TELL}'10.0.0.1/ffff::' {NO_NETWORK}"),
+    (IPV6, near('2001:db8::1', cidr=['/f:0:f::']), f"{CANNOT_TELL}'f:0:f::' is no netmask"),
+    (IP_9, near('10.0.0.1', '10.0.0.2'), f'{CANNOT_TELL}build_near_host_ip takes one value, not 2'),
+    (IP_9, near('10.0.0.1', cidr=['/8', '/9']), f'{CANNOT_TELL}cidr takes one value, not 2'),
+    ({'host_ip': None}, near('10.0.0.1'), f"{CANNOT_TELL}'' {NO_ADDRESS}"),
+)
+
+
+# A host whose aggregates name projects takes these alone.
+def of_projects(*texts):
+    """Fields of a host in an aggregate for each text."""
+    return {'metadata': [{'filter_tenant_id': text} for text in texts]}
+
+
+OTHERS = 'for other projects than project'
+rows(
+    'AggregateMultiTenancyIsolation',
+    ({}, {}, None),
+    ({'metadata': [{}, {'ssd': 'true'}]}, {}, None),
+    (of_projects('project'), {}, None),
+    (of_projects('a, project'), {}, None),
+    (of_projects('a'), {}, OTHERS),
+    (of_projects(''), {}, OTHERS),
+    ({'metadata': [{'filter_tenant_id': 'a'}, {'ssd': 'true'}]}, {}, OTHERS),
+    ({'metadata': {'filter_tenant_id': 'a', 'filter_tenant_id2': 'project'}}, {}, None),
+    ({'metadata': [{'filter_tenant_id': 'a'}, {'filter_tenant_id_more': 'project'}]}, {}, None),
+    ({'metadata': {'filter_tenant_id_more': 'a'}}, {}, OTHERS),
+    ({'metadata': {'my_filter_tenant_id': 'a'}}, {}, None),
+)
+
+# A host whose aggregates name flavors takes these alone.
+LARGE = {'instance_type': 'm1.large'}
+rows(
+    'AggregateTypeAffinityFilter',
+    ({}, {}, None),
+    ({'metadata': {'ssd': 'true'}}, {}, None),
+    ({'metadata': {'instance_type': 'm1.large, m1.small'}}, {}, None),
+    ({'metadata': LARGE}, {}, 'for flavors m1.large'),
+    ({'metadata': [LARGE, {'instance_type': 'm1.small'}]}, {}, None),
+    ({'metadata': [LARGE, {'instance_type': 'm1.big'}]}, {}, 'for flavors m1.big, m1.large'),
+    request={'flavor': a_flavor(name='m1.small')},
+)
+
+# A host fails whose aggregates name a property of the image with other values; a property that
+# is false or empty counts as not there.
+PROPERTIES = [
+    {'hw_firmware_type': 'uefi, bios', 'hw_boot_menu': 'True', 'os_distro': ''},
+    {'hw_numa_nodes': '2', 'ssd': 'true'},
+]
+ONE_NODE, NOT_TWO = {'image': {'hw_numa_nodes': 1}}, "'hw_numa_nodes' is '1' in the image, not 2"
+rows(
+    'AggregateImagePropertiesIsolation',
+    ({}, {}, NOT_ASKED),
+    ({}, {'image': {}}, NOT_ASKED),
+    ({}, {'image': {'hw_boot_menu': False, 'hw_numa_nodes': 0}}, NOT_ASKED),
+    ({'metadata': ()}, ONE_NODE, None),
+    ({}, {'image': {'hw_firmware_type': 'bios', 'hw_vif_model': 'e1000'}}, None),
+    ({}, {'image': {'hw_firmware_type': 'none'}}, "'hw_firmware_type' is 'none' in the image, not bios, uefi"),
+    ({}, {'image': {'hw_boot_menu': True, 'hw_numa_nodes': 2}}, None),
+    ({}, ONE_NODE, NOT_TWO),
+    ({}, {'image': {'os_distro': 'arch'}}, "'os_distro' is 'arch' in the image, not "),
+    host={'metadata': PROPERTIES},
+)  # fmt: skip
+for namespace, verdict in [('os', NOT_ASKED), ('h', NOT_ASKED), ('hw', NOT_TWO)]:
+    rows(
+        'AggregateImagePropertiesIsolation',
+        ({'metadata': PROPERTIES}, ONE_NODE, verdict),
+        aggregate_image_properties_isolation_namespace=namespace,
+        aggregate_image_properties_isolation_separator='_',
+    )
+
+
+# Each extra spec of the filter's scope, or of none, is met by a value of the host's aggregates.
+def specs(**extra_specs):
+    """Fields of a request for a flavor with these; two underscores are a colon."""
+    return {'extra_specs': {key.replace('__', ':'): text for key, text in extra_specs.items()}}
+
+
+rows(
+    'AggregateInstanceExtraSpecsFilter',
+    ({}, {}, NOT_ASKED),
+    ({}, specs(hw__cpu_policy='dedicated', resources__VGPU='1'), NOT_ASKED),
+    ({}, specs(ssd='true'), None),
+    ({}, specs(aggregate_instance_extra_specs__ssd='true'), None),
+    ({}, specs(aggregate_instance_extra_specs__ssd='false'), "'ssd' is 'true', 'false' wanted"),
+    ({}, specs(aggregate_instance_extra_specs__a__b='1'), None),
+    ({}, specs(color='blue'), None),
+    ({}, specs(color='black'), "'color' is 'blue, green, red', 'black' wanted"),
+    ({}, specs(color='<or> black <or> green'), None),
+    ({}, specs(racks='>= 4'), "'racks' is '3', '>= 4' wanted"),
+    ({}, specs(ssd='>= 1'), "'ssd' is 'true', '>= 1' wanted"),
+    ({}, specs(racks='>= few'), "'racks' is '3', '>= few' wanted"),
+    ({}, specs(racks=''), "'racks' is '3', '' wanted"),
+    ({}, specs(ssd='true', unknown='1'), "no aggregate with 'unknown'"),
+    host={
+        'metadata': [
+            {'ssd': 'true', 'racks': '3', 'color': 'red, blue'},
+            {'color': 'green', 'a:b': '1'},
+        ]
+    },
+)
+
+# A host meets each capability that the flavor names, or says which it lacks.
+FEATURES = "'cpu_info:features' is '['aes', 'avx2']', '<in> sgx' wanted"
+rows(
+    'ComputeCapabilitiesFilter',
+    ({}, {}, NOT_ASKED),
+    ({}, specs(hw__cpu_policy='dedicated', resources__VGPU='1'), NOT_ASKED),
+    ({}, specs(somebody_elses='x'), None),
+    ({}, specs(pci='x', numa='x'), None),
+    ({}, specs(capabilities__hypervisor_type='s== QEMU'), None),
+    ({}, specs(capabilities__hypervisor_type='s== X'), "'hypervisor_type' is 'QEMU', 's== X' wanted"),
+    ({}, specs(capabilities__hypervisor_version='>= 8000000'), None),
+    ({}, specs(capabilities__gpus='>= 2'), None),
+    ({}, specs(capabilities__gpus='>= 3'), "'gpus' is '2', '>= 3' wanted"),
+    ({}, specs(capabilities__gpus='>= few'), "'gpus' is '2', '>= few' wanted"),
+    ({}, specs(capabilities__stats__color='red'), None),
+    ({}, specs(capabilities__cpu_info__features='<in> avx2'), None),
+    ({}, specs(capabilities__cpu_info__features='<in> sgx'), FEATURES),
+    ({}, specs(capabilities__cpu_info__topology__cores='4'), "no capability 'cpu_info:topology:cores'"),
+    ({}, specs(capabilities__cpu_info__arch__bits='64'), "no capability 'cpu_info:arch:bits'"),
+    ({}, specs(capabilities__supported_instances='<in> kvm'), "'supported_instances' is '[]', '<in> kvm' wanted"),
+    ({}, specs(capabilities__unknown='x'), "no capability 'unknown'"),
+    ({}, specs(capabilities__after='x'), "no capability 'after'"),
+    ({}, {'extra_specs': {'capabilities:': '1'}}, "no capability ''"),
+    ({}, specs(hw__maxphysaddr_bits='46'), None),
+    ({}, specs(hw__maxphysaddr_bits='48'), "'cpu_info:maxphysaddr:bits' is '46', '>= 48' wanted"),
+    ({}, specs(gpus='2'), None),
+    ({}, specs(gpus='1'), "'gpus' is '2', '1' wanted"),
+    ({}, specs(vcpus_total='>= 9'), "'vcpus_total' is '8', '>= 9' wanted"),
+    ({}, specs(host_ip='x'), "no capability 'host_ip'"),
+    host={
+        'hypervisor_type': 'QEMU', 'hypervisor_version': 8002002, 'stats': {'gpus': '2', 'color': 'red'},
+        'cpu_info': '{"arch": "x86_64", "features": ["aes", "avx2"], "maxphysaddr": {"bits": 46}}',
+    },
+)  # fmt: skip
+
+
+# One of the host's triples has all that the image names, and versions suit.
+def image(**properties):
+    """Fields of a request for an image with these properties."""
+    return {'image': properties}
+
+
+SUPPORTED = 'host supports x86_64/kvm/hvm, i686/kvm/hvm'
+XEN = {'supported_instances': (('x86_64', 'xen', 'xen'),)}
+rows(
+    'ImagePropertiesFilter',
+    ({}, {}, NOT_ASKED),
+    ({}, image(), NOT_ASKED),
+    ({}, image(img_hv_requested_version='>=1'), NOT_ASKED),
+    ({}, image(hw_architecture='AMD64'), None),
+    ({}, image(hw_architecture='i386'), None),
+    ({}, image(hw_architecture='aarch64'), f'image wants aarch64, {SUPPORTED}'),
+    ({}, image(hw_architecture='unheard of'), f'image wants unheard of, {SUPPORTED}'),
+    ({}, image(hw_architecture='x86_64', img_hv_type='kvm', hw_vm_mode='hvm'), None),
+    ({}, image(hw_vm_mode='hv'), None),
+    (XEN, image(img_hv_type='xapi'), None),
+    ({}, image(img_hv_type='baremetal'), f'image wants baremetal, {SUPPORTED}'),
+    ({}, image(hw_vm_mode='baremetal'), None),
+    ({}, image(hw_vm_mode=['hvm']), f"image wants ['hvm'], {SUPPORTED}"),
+    ({'supported_instances': ()}, image(hw_architecture='x86_64'), 'image wants x86_64, host supports nothing'),
+    ({}, image(hw_vm_mode='hvm', img_hv_requested_version='>=8.0'), None),
+    ({}, image(hw_vm_mode='hvm', img_hv_requested_version='>=6.0,<8.0'), 'hypervisor version 8.2.2, image wants >=6.0,<8.0'),
+    ({}, image(hw_vm_mode='hvm', img_hv_requested_version='!=8.2.2'), 'hypervisor version 8.2.2, image wants !=8.2.2'),
+    ({}, image(hw_vm_mode='hvm', img_hv_requested_version='newest'), 'hypervisor version 8.2.2, image wants newest'),
+    ({'hypervisor_version': None}, image(hw_vm_mode='hvm', img_hv_requested_version='>=1'), None),
+    ({}, image(hw_vm_mode='hvm', hw_maxphysaddr_bits=42), None),
+    ({}, image(hw_vm_mode='hvm', hw_maxphysaddr_bits=48), '46 physical address bits, image wants 48'),
+    ({}, image(hw_vm_mode='hvm', hw_maxphysaddr_bits='x'), '46 physical address bits, image wants x'),
+    ({'cpu_info': 'not JSON'}, image(hw_vm_mode='hvm', hw_maxphysaddr_bits=48), None),
+    host={
+        'supported_instances': (('x86_64', 'kvm', 'hvm'), ('i686', 'kvm', 'hvm')),
+        'hypervisor_version': 8002002, 'cpu_info': '{"maxphysaddr": {"bits": 46}}',
+    },
+)  # fmt: skip
+rows(
+    'ImagePropertiesFilter',
+    ({}, image(), 'image wants x86_64, host supports nothing'),
+    image_properties_default_architecture='x86_64',
+)
+
+# A host reports every metric to which the option gives a weight that is a number.
+METRICS = {'metrics': ({'name': 'cpu.frequency', 'value': 1000}, {'name': 'cpu.percent'})}
+GARBAGE = {'metrics': (None, {}, {'name': []})}
+for weighed, host, verdict in [
+    ((), METRICS, NOT_ASKED),
+    (('a=fast',), METRICS, NOT_ASKED),
+    (('cpu.frequency=1.0', 'cpu.percent=-2'), METRICS, None),
+    (('b=1', 'cpu.percent=1', 'a=1'), METRICS, 'has no metric a, b'),
+    (('cpu.frequency=1.0',), {}, 'has no metric cpu.frequency'),
+    (('cpu.frequency=1.0',), GARBAGE, 'has no metric cpu.frequency'),
+    (('a=fast', 'b', '=1', 'cpu.percent=1'), METRICS, None),
+]:
+    rows('MetricsFilter', (host, {}, verdict), metrics_weight_setting=weighed)
+
+
+@pytest.mark.parametrize(('name', 'settings', 'host', 'request_', 'verdict'), CASES)
+def test_verdict(name, settings, host, request_, verdict):
+    """A filter is asked where it applies, and says in one line why a host will not do."""
+    each, request = made(name, **settings), a_request(**request_)
+    assert each.applies(request) is (verdict is not NOT_ASKED)
+    if verdict is not NOT_ASKED:
+        assert each.reject(a_host(**host), request) == verdict
+
+
+FOR_HOSTS, FOR_IMAGES = 'the image is for isolated hosts', 'the host is for isolated images'
+
+
+@pytest.mark.parametrize(
+    ('images', 'restrict', 'host', 'image_id', 'verdict'),
+    [
+        (('i',), True, 'isolated', 'i', None),
+        (('i',), True, 'isolated', 'other', FOR_IMAGES),
+        (('i',), True, 'isolated', None, FOR_IMAGES),
+        (('i',), True, 'open', 'i', FOR_HOSTS),
+        (('i',), True, 'open', 'other', None),
+        (('i',), False, 'isolated', 'other', None),
+        (('i',), False, 'open', 'i', FOR_HOSTS),
+        ((), True, 'isolated', 'i', FOR_IMAGES),
+        ((), True, 'open', 'i', None),
+        ((), False, 'isolated', 'i', None),
+    ],
+)
+def test_isolated_images_go_with_isolated_hosts(images, restrict, host, image_id, verdict):
+    """An isolated image needs an isolated host, which takes others only if they may."""
+    each = made(
+        'IsolatedHostsFilter',
+        isolated_hosts=('isolated',),
+        isolated_images=images,
+        restrict_isolated_hosts_to_isolated_images=restrict,
+    )
+    request = replace(a_request(), image=Image(id=image_id) if image_id else None)
+    assert each.applies(request)
+    assert each.reject(a_host(host), request) == verdict
+    assert not made('IsolatedHostsFilter').applies(request)
+
+
+@pytest.mark.parametrize(
+    ('flavors', 'verdict'),
+    [
+        ([], None),
+        ([1, 1], None),
+        ([1, 2], 'has servers of 1 other flavors'),
+        ([2, 3, 3], 'has servers of 2 other flavors'),
+    ],
+)
+def test_one_flavor_on_a_host(flavors, verdict):
+    """A host is empty or has instances of the wanted flavor alone."""
+    instances = {f'{i}': Instance(f'{i}', None, flavor) for i, flavor in enumerate(flavors)}
+    host = replace(a_host(), instances=instances)
+    request = a_request(flavor=a_flavor(id=1))
+    assert made('TypeAffinityFilter').reject(host, request) == verdict

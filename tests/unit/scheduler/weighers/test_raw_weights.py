@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of each weigher: a row has a host, a request, and the weight before it is scaled."""
+
+import dataclasses
+from importlib.metadata import entry_points
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.plugins import loading
+from novasched.scheduler.errors import MetricMissing
+from novasched.scheduler.model.host import Instance
+from novasched.scheduler.model.pci import Pool
+from novasched.scheduler.model.request import Destination
+from tests.lab.builders import a_group, a_host, a_request, a_uuid
+
+NOT_ASKED = object()
+"""The weight of a weigher that has nothing to tell hosts apart by."""
+CASES = []
+
+
+def rows(name, *cases, host=None, request=None, **settings):
+    """Add cases of a weigher: fields of a host, fields of a request, and the weight. What they
+    have in common stands behind them."""
+    for own_host, own_request, weight in cases:
+        fields = {**(host or {}), **own_host}, {**(request or {}), **own_request}
+        CASES.append(pytest.param(name, settings, *fields, weight, id=name))
+
+
+def made(name, **settings):
+    """The weigher that the entry point of that name leads to."""
+    (each,) = loading.weighers(Settings(weight_classes=(name,), **settings))
+    return each
+
+
+# One number of a host.
+rows('RAMWeigher', ({'ram': 2048}, {}, 2048), ({'ram': -512}, {}, -512))
+rows('CPUWeigher', ({'vcpus': 8, 'vcpus_used': 3, 'cpu_allocation_ratio': 4.0}, {}, 29))
+rows('DiskWeigher', ({'disk_gb': 3}, {}, 3072))
+rows('IoOpsWeigher', ({'num_io_ops': 4}, {}, 4))
+rows('NumInstancesWeigher', ({'num_instances': 7}, {}, 7))
+rows('BuildFailureWeigher', ({'failed_builds': 2}, {}, 2))
+rows('HypervisorVersionWeigher', ({'hypervisor_version': 8002000}, {}, 8002000), ({}, {}, 0))
+
+
+# The fewer devices a host has, the better, down to 1.
+def devices(*counts):
+    """Fields of a host with so many devices of one product and another."""
+    return {'pci': lambda: tuple(Pool(f'p{i}', 'v', n) for i, n in enumerate(counts))}
+
+
+rows(
+    'PCIWeigher',
+    ({}, {}, 100),
+    (devices(2, 3), {}, 95),
+    (devices(98), {}, 2),
+    (devices(500), {}, 1),
+)
+
+
+# An instance that may leave its cell rather stays there; other requests have no choice.
+def to(**destination):
+    """Fields of a request for that destination."""
+    return {'requested_destination': Destination(**destination)}
+
+
+MAY_LEAVE = to(cell_uuid=a_uuid('cell1'), allow_cross_cell_move=True)
+rows(
+    'CrossCellWeigher',
+    ({'cell': 'cell1'}, MAY_LEAVE, 1),
+    ({'cell': 'cell2'}, MAY_LEAVE, -1),
+    ({}, {}, NOT_ASKED),
+    ({}, to(host='h'), NOT_ASKED),
+    ({}, to(allow_cross_cell_move=True), NOT_ASKED),
+    ({}, to(cell_uuid=a_uuid('cell1')), NOT_ASKED),
+)
+
+
+# Members of the request's own group count, for a host or against it.
+def group(policy, *members):
+    """Fields of a request for one more of a group."""
+    return {'group': a_group(policy, members)}
+
+
+rows(
+    'ServerGroupSoftAffinityWeigher',
+    ({}, {}, NOT_ASKED),
+    ({}, group('soft-affinity'), NOT_ASKED),
+    ({}, group('soft-anti-affinity', 'a'), NOT_ASKED),
+    ({}, group('soft-affinity', 'a', 'b', 'c'), 2),
+    ({'instances': []}, group('soft-affinity', 'a'), 0),
+    host={'instances': ['a', 'b', 'x']},
+)
+rows(
+    'ServerGroupSoftAntiAffinityWeigher',
+    ({}, group('anti-affinity', 'a'), NOT_ASKED),
+    ({}, group('soft-anti-affinity', 'a', 'b', 'c'), -2),
+    ({}, group('soft-anti-affinity', 'c'), 0),
+    host={'instances': ['a', 'b', 'x']},
+)
+
+
+# Metrics are whole numbers, fractions of a CPU percents rounded down; each counts by its ratio.
+def reports(**values):
+    """Fields of a host that reports metrics; an underscore is a dot."""
+    metrics = [{'name': name.replace('_', '.'), 'value': value} for name, value in values.items()]
+    return {'nodename': 'n', 'metrics': tuple(metrics)}
+
+
+LACKING = 'Metric cpu.frequency could not be found on the compute host node host1.n.'
+TWICE = {'metrics': ({'name': 'cpu.frequency', 'value': 1}, {'name': 'cpu.frequency', 'value': 2})}
+for setting, host, weight in [
+    ('', {}, NOT_ASKED),
+    ('broken', {}, NOT_ASKED),
+    ('cpu.frequency=-0.5', reports(cpu_frequency=1600, cpu_idle_time=9), -800.0),
+    ('cpu.frequency=1 cpu.idle.time=2', reports(cpu_frequency=3, cpu_idle_time=5), 13.0),
+    ('cpu.frequency=1 cpu.frequency=1', reports(cpu_frequency=3), 6.0),
+    ('cpu.frequency=1 broken =1 x=y', reports(cpu_frequency=3), 3.0),
+    ('cpu.frequency=1', reports(cpu_frequency=2.9), 2.0),
+    ('cpu.frequency=1', reports(cpu_frequency='7'), 7.0),
+    ('cpu.percent=1', reports(cpu_percent=0.5), 50.0),
+    ('cpu.user.percent=1', reports(cpu_user_percent=0.29), 28.0),
+    ('cpu.frequency=1', TWICE, 2.0),
+    ('cpu.frequency=1', reports(), MetricMissing('cpu.frequency', 'host1', 'n')),
+    ('cpu.frequency=1', reports(cpu_frequency=None), MetricMissing('cpu.frequency', 'host1', 'n')),
+    ('cpu.frequency=1', reports(cpu_frequency='x'), MetricMissing('cpu.frequency', 'host1', 'n')),
+]:
+    rows('MetricsWeigher', (host, {}, weight), metrics_weight_setting=tuple(setting.split()))
+
+# Where metrics are not required, a lacking one weighs as the operator says, unless its ratio or
+# the host's multiplier is 0.
+UNAVAILABLE = -10000.0
+for setting, multiplier, metadata, weight in [
+    ('cpu.frequency=1 cpu.idle.time=1', 1.0, (), UNAVAILABLE),
+    ('cpu.idle.time=1 cpu.frequency=1', 1.0, (), UNAVAILABLE),
+    ('cpu.frequency=1 cpu.idle.time=0', 1.0, (), 5.0),
+    ('cpu.frequency=1 cpu.idle.time=1', 0.0, (), 5.0),
+    ('cpu.frequency=1 cpu.idle.time=1', 1.0, {'metrics_weight_multiplier': '0'}, 5.0),
+    ('cpu.frequency=1 cpu.idle.time=1', 1.0, {'metrics_weight_multiplier': 'x'}, UNAVAILABLE),
+]:
+    rows(
+        'MetricsWeigher',
+        ({'metadata': metadata, **reports(cpu_frequency=5)}, {}, weight),
+        metrics_weight_setting=tuple(setting.split()),
+        metrics_required=False,
+        metrics_weight_multiplier=multiplier,
+    )
+
+
+@pytest.mark.parametrize(('name', 'settings', 'host', 'request_', 'weight'), CASES)
+def test_raw_weight(name, settings, host, request_, weight):
+    """A weigher is asked where it applies, and gives a number, or says what a host lacks."""
+    each, request = made(name, **settings), a_request(**request_)
+    assert each.applies(request) is (weight is not NOT_ASKED)
+    if isinstance(weight, Exception):
+        with pytest.raises(type(weight)) as caught:
+            each.weigh(a_host(**host), request)
+        assert str(caught.value) == str(weight) == LACKING
+    elif weight is not NOT_ASKED:
+        assert each.weigh(a_host(**host), request) == weight
+
+
+LINUX = {'os_type': 'linux', 'hw_pmu': True}
+
+
+@pytest.mark.parametrize(
+    ('setting', 'multiplier', 'image', 'instances', 'weight'),
+    [
+        ('', 0.0, LINUX, [LINUX], NOT_ASKED),
+        ('', 1.0, {}, [LINUX], NOT_ASKED),
+        ('', 1.0, None, [LINUX], NOT_ASKED),
+        ('os_distro=1', 1.0, LINUX, [LINUX], NOT_ASKED),
+        ('', 1.0, LINUX, [], 0),
+        ('', 1.0, LINUX, [{}, {'os_type': 'windows'}], 0),
+        ('', -1.0, LINUX, [LINUX, {'os_type': 'linux'}], 3),
+        ('', 1.0, LINUX, [{'hw_pmu': False, 'os_distro': 'x'}], 0),
+        ('os_type=2', 1.0, LINUX, [LINUX, LINUX], 4.0),
+        ('os_type=2 hw_pmu=-0.5', 1.0, LINUX, [LINUX, {'hw_pmu': True}], 1.0),
+        ('os_type=2 os_type=3', 1.0, LINUX, [LINUX], 3.0),
+        ('os_type=much', 1.0, LINUX, [LINUX], 2),
+    ],
+)
+def test_shared_properties(setting, multiplier, image, instances, weight):
+    """Every instance with an equal property of the image counts, by its ratio where there are
+    ratios. The option must not be 0, and the request must have a property that counts."""
+    each = made(
+        'ImagePropertiesWeigher',
+        image_props_weight_setting=tuple(setting.split()),
+        image_props_weight_multiplier=multiplier,
+    )
+    host = dataclasses.replace(
+        a_host(),
+        instances={str(i): Instance(str(i), image_properties=x) for i, x in enumerate(instances)},
+    )
+    request = a_request(image=image)
+    assert each.applies(request) is (weight is not NOT_ASKED)
+    assert weight is NOT_ASKED or each.weigh(host, request) == weight
+
+
+@pytest.mark.parametrize('name', sorted(entry_points(group='novasched.weighers').names))
+def test_multiplier_is_an_option(name):
+    """Each weigher is scaled by the option that it names."""
+    assert made(name).multiplier in {field.name for field in dataclasses.fields(Settings)}
