@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
@@ -80,6 +80,7 @@ SETTINGS = Settings(
 )
 
 
+@settings(deadline=None)
 @given(
     metadata=st.lists(st.dictionaries(KEYS, TEXTS, max_size=5), max_size=3),
     extra_specs=st.dictionaries(KEYS, TEXTS, max_size=3),

@@ -2,7 +2,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
@@ -95,6 +95,7 @@ QUERIES = st.recursive(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.builds(json.dumps, QUERIES) | st.text())
 def test_any_query_has_a_verdict(text):
     """Whatever stands in the hint, the filter accepts or says why not, in one line."""
