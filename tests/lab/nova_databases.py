@@ -20,7 +20,7 @@ from novasched.cells.snapshot import HostReader
 from novasched.conf.settings import Settings
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.tools.sandbox import databases as tables
-from tests.lab.builders import a_uuid
+from tests.lab.builders import a_request, a_uuid
 
 NOW = datetime(2026, 11, 21, 12, 0, 0)
 
@@ -35,15 +35,28 @@ def _engine(url):
     return engine
 
 
+def database_options(**values):
+    """The options of ``[database]``, of which these are set."""
+    conf = cfg.ConfigOpts()
+    conf.register_opts(options.database_opts, group='database')
+    conf([])
+    for name, value in values.items():
+        conf.set_override(name, value, 'database')
+    return conf.database
+
+
+def hosts_of(reader, request=None, uuids=None, instances=False, **how):
+    """The hosts that a request finds, by the names of their nodes."""
+    hosts = reader.read(uuids, request or a_request(), instances, **how).hosts
+    return {host.nodename: host for host in hosts.values()}
+
+
 class NovaDatabases:
     """Rows to read, and what reads them; ``now`` is the clock, ``group`` tells who is up."""
 
     def __init__(self, url_of, patience=None):
         """``url_of`` gives the URL of an empty database of that name; cells may be silent for
         ``patience`` seconds."""
-        conf = cfg.ConfigOpts()
-        conf.register_opts(options.database_opts, group='database')
-        conf([])
         self.now = NOW
         self.group = None
         self.urls = {name: url_of(name) for name in ('api', 'cell1', 'cell2')}
@@ -67,7 +80,7 @@ class NovaDatabases:
                 self.api, tables.cell_mappings, id=number, uuid=a_uuid(name), name=name,
                 database_connection=self.urls[name], disabled=False,
             )  # fmt: skip
-        self.options = conf.database
+        self.options = database_options()
         self.cells = Cells(api, self.options, patience)
 
     def close(self):
@@ -79,9 +92,12 @@ class NovaDatabases:
         with engine.begin() as connection:
             connection.execute(sa.insert(table).values(values))
 
-    def change(self, engine, table, **values):
-        with engine.begin() as connection:
-            connection.execute(sa.update(table).values(values))
+    def sql(self, where, *statements):
+        """Run statements in ``api`` or a cell; the rows of the last one, if it is a question."""
+        with {'api': self.api, **self.engines}[where].begin() as connection:
+            for statement in statements:
+                result = connection.execute(sa.text(statement))
+            return result.all() if result.returns_rows else None
 
     def add_host(self, name, cell='cell1', node=None, service=True, **changes):
         """A host with its service and mapping; ``changes`` are columns of its node."""

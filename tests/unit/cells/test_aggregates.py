@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
-import sqlalchemy as sa
 
 from novasched.scheduler.errors import DatabaseUnavailable
-from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_uuid
 
 
@@ -44,15 +42,12 @@ def test_the_api_database_fails(cloud, caplog):
     cloud.add_aggregate(1, ['h1'], zone='a')
     aggregates = cloud.reader().aggregates
     assert [each.id for each in aggregates.all()] == [1]
-    rename = 'ALTER TABLE {} RENAME TO {}'.format
-    with cloud.api.begin() as connection:
-        connection.execute(sa.text(rename('aggregate_hosts', 'lost')))
+    cloud.sql('api', 'ALTER TABLE aggregate_hosts RENAME TO lost')
     cloud.add_aggregate(2, [], zone='b')
     for _ in range(2):
         assert [each.id for each in aggregates.all()] == [1]
     assert aggregates.failing
-    with cloud.api.begin() as connection:
-        connection.execute(sa.text(rename('lost', 'aggregate_hosts')))
+    cloud.sql('api', 'ALTER TABLE lost RENAME TO aggregate_hosts')
     assert [each.id for each in aggregates.all()] == [1, 2]
     assert not aggregates.failing
     assert caplog.messages == [
@@ -66,6 +61,6 @@ def test_the_api_database_fails(cloud, caplog):
 def test_the_api_database_has_never_answered(cloud):
     """Nothing is known, so that nothing can be said."""
     aggregates = cloud.reader().aggregates
-    tables.aggregates.drop(cloud.api)
+    cloud.sql('api', 'DROP TABLE aggregates')
     with pytest.raises(DatabaseUnavailable):
         aggregates.all()

@@ -16,6 +16,7 @@ from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_flavor, a_group, a_request, a_uuid
+from tests.lab.nova_databases import hosts_of
 from tests.lab.ports import CountingPlacement
 
 HOSTS = {'h1': 'cell1', 'h2': 'cell1', 'h3': 'cell2'}
@@ -40,17 +41,20 @@ def full(cloud):
     return cloud
 
 
-def driver(cloud, *names, **settings):
-    """A scheduler with these filters, and all weighers, on hosts that are read."""
-    values = Settings(enabled_filters=names or DEFAULT_FILTERS, **settings)
-    made = loading.filters(values), loading.weighers(values)
-    placement = CountingPlacement({a_uuid(name): 9 for name in HOSTS})
-    return FilterScheduler(Parts(values, [], placement, cloud.reader(), *made))
-
-
 def of_instances(asked):
     """The statements that read instances, with their parameters."""
     return [each for each in asked if 'FROM instances' in each[0]]
+
+
+def asked_for(cloud, filters, fields):
+    """Those that a request makes with these filters, and all weighers, on hosts that are read."""
+    values = Settings(enabled_filters=filters)
+    made = loading.filters(values), loading.weighers(values)
+    placement = CountingPlacement({a_uuid(name): 9 for name in HOSTS})
+    scheduler = FilterScheduler(Parts(values, [], placement, cloud.reader(), *made))
+    with cloud.watched() as asked:
+        scheduler.select_destinations(a_request(**fields))
+    return of_instances(asked)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +69,7 @@ def of_instances(asked):
 )
 def test_a_request_that_names_instances_has_those_read_alone(full, filters, fields, names):
     """One query in each cell, by UUID, however many instances there are."""
-    scheduler = driver(full, *filters)
-    with full.watched() as asked:
-        scheduler.select_destinations(
-            a_request(instance_uuids=('new',), instance_uuid='new', **fields)
-        )
-    found = of_instances(asked)
+    found = asked_for(full, filters, fields)
     assert len(found) == 2
     for statement, parameters in found:
         assert 'instances.uuid IN' in statement
@@ -85,48 +84,77 @@ def test_a_request_that_names_instances_has_those_read_alone(full, filters, fiel
         (['JsonFilter'], {'hints': {'query': ['[">=", "$free_ram_mb", 1024]']}}),
         (['TypeAffinityFilter'], {'force_hosts': ('h1',)}),
         (['TypeAffinityFilter'], {'hints': {'_nova_check_type': ['rebuild']}}),
+        *(
+            (['DifferentHostFilter'], {'hints': {'different_host': [text, 'x' * 40]}})
+            for text in ('', 'x' * 37, '\ud800', 'é', '\0', '\N{PILE OF POO}')
+        ),
     ],
 )
 def test_who_looks_at_no_instances_has_none_read(full, filters, fields):
-    """Neither those who look at the hosts of a group, nor filters that do not run."""
-    scheduler = driver(full, *filters)
-    with full.watched() as asked:
-        scheduler.select_destinations(a_request(**fields))
-    assert of_instances(asked) == []
+    """Neither those who look at the hosts of a group, nor filters that do not run. Whatever a user
+    writes into a hint, no database hears of what it cannot hold."""
+    assert asked_for(full, filters, fields) == []
 
 
-def test_named_instances_are_found_where_they_are(full):
-    """On their hosts in any cell; not those that are deleted, nowhere, or not named."""
-    full.add_host('far', 'cell2')
-    full.add(full.engines['cell2'], tables.instances, uuid='x', host='far', deleted=0)
-    full.add(full.engines['cell2'], tables.instances, uuid='gone', host='far', deleted=3)
-    full.add(full.engines['cell2'], tables.instances, uuid='new', host=None, deleted=0)
-    named = ['h1-3', 'h1-4', 'x', 'gone', 'new', 'nobody']
-    host_snapshot = full.reader().read(None, a_request(), instances=False, named=named)
-    assert {host.host: set(host.instances) for host in host_snapshot.hosts.values()} == {
-        'h1': {'h1-3', 'h1-4'}, 'h2': set(), 'h3': set(), 'far': {'x'},
-    }  # fmt: skip
+def test_all_instances_are_read_where_all_count(full):
+    """TypeAffinityFilter looks at every instance on a host."""
+    found = asked_for(full, ['TypeAffinityFilter'], {'flavor': a_flavor(id=1)})
+    (statement, parameters) = found[0]
+    assert 'instances.uuid IN' not in statement
+    assert HOSTS.keys() & set(parameters)
+
+
+@pytest.mark.parametrize(
+    ('uuids', 'found'),
+    [(None, ['h1', 'h2', 'h3']), ({a_uuid('h1'), a_uuid('x')}, ['h1']), (set(), [])],
+)
+def test_instances_are_read_of_candidates_alone(full, uuids, found):
+    """Of all hosts, those that Placement named; all where it was not asked."""
+    assert [*hosts_of(full.reader(), uuids=uuids, instances=True)] == found
+
+
+@pytest.fixture
+def mixed(cloud):
+    """Two instances on a host, one that is gone, and one that is nowhere; each with a flag of its
+    image's."""
+    engine, kept = cloud.engines['cell1'], tables.instance_system_metadata
+    cloud.add_host('h1')
+    for uuid, host, deleted in [
+        ('a', 'h1', 0),
+        ('b', 'h1', 0),
+        ('gone', 'h1', 3),
+        ('new', None, 0),
+    ]:
+        cloud.add(engine, tables.instances, uuid=uuid, host=host, deleted=deleted)
+        cloud.add(engine, kept, instance_uuid=uuid, key='image_hw_pmu', value='1')
+    cloud.add(engine, kept, instance_uuid='a', key='imageXos_type', value='x')
+    cloud.add(engine, kept, instance_uuid='a', key='boot_roles', value='admin')
+    cloud.add(engine, kept, instance_uuid='b', key='image_os_type', value='x', deleted=7)
+    return cloud
+
+
+@pytest.mark.parametrize(
+    ('how', 'found'),
+    [
+        ({}, {}),
+        ({'named': ['b', 'gone', 'new', 'nobody']}, {'b': {}}),
+        ({'instances': True}, {'a': {}, 'b': {}}),
+        ({'instances': True, 'images': True}, {'a': {'hw_pmu': True}, 'b': {'hw_pmu': True}}),
+    ],
+)
+def test_what_is_read_of_a_host(mixed, how, found):
+    """The instances that are asked for and are there, with the properties of their images if these
+    are asked for; what a rebuild has replaced is not among them."""
+    [host] = hosts_of(mixed.reader(), **how).values()
+    assert {uuid: each.image_properties for uuid, each in host.instances.items()} == found
 
 
 def test_hosts_of_a_cell_that_fails_are_left_out(full):
     """Nobody knows which of the instances are on them."""
-    full.add_host('far', 'cell2')
     reader = full.reader()
-    reader.read(None, a_request(), instances=False)
-    with full.engines['cell1'].begin() as connection:
-        connection.execute(sa.text('ALTER TABLE instances RENAME TO lost'))
-    host_snapshot = reader.read(None, a_request(), instances=False, named=['h1-1'])
-    assert sorted(host.host for host in host_snapshot.hosts.values()) == ['far', 'h3']
-
-
-@pytest.mark.parametrize('text', ['', 'x' * 37, '\ud800', 'é', '\0', '\N{PILE OF POO}'])
-def test_texts_that_are_no_uuids_are_not_asked_for(full, text):
-    """Whatever a user writes into a hint, no database hears of what it cannot hold."""
-    scheduler = driver(full, 'DifferentHostFilter')
-    request = a_request(hints={'different_host': [text, 'x' * 40]})
-    with full.watched() as asked:
-        scheduler.select_destinations(request)
-    assert of_instances(asked) == []
+    hosts_of(reader)
+    full.sql('cell1', 'ALTER TABLE instances RENAME TO lost')
+    assert [*hosts_of(reader, named=['h1-1'])] == ['h3']
 
 
 def test_many_names_are_asked_for_in_chunks(full):
@@ -134,9 +162,9 @@ def test_many_names_are_asked_for_in_chunks(full):
     names = [f'{host}-{i}' for host in HOSTS for i in range(NAMES_PER_QUERY)]
     reader = full.reader()
     with full.watched() as asked:
-        host_snapshot = reader.read(None, a_request(), instances=False, named=names)
+        hosts = hosts_of(reader, named=names)
     assert sorted(len(parameters) for _, parameters in of_instances(asked)) == [1001] * 6
-    assert sum(len(host.instances) for host in host_snapshot.hosts.values()) == len(HOSTS) * MANY
+    assert [len(host.instances) for host in hosts.values()] == [MANY] * len(HOSTS)
 
 
 class Gate:
@@ -161,17 +189,17 @@ def test_requests_at_once_share_a_reading(full):
     more."""
     reader = full.reader()
     request = replace(a_request(), arrived=time.monotonic())
-    reader.read(None, request, instances=False)
+    hosts_of(reader, request)
     gate = Gate(full)
     with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(reader.read, None, request, True) for _ in range(8)]
+        asked = [pool.submit(hosts_of, reader, request, instances=True) for _ in range(8)]
         assert gate.waiting.acquire(timeout=10)
         gate.open.set()
-        snapshots = [each.result(10) for each in asked]
+        found = [each.result(10) for each in asked]
     reader.close()
     assert gate.read < 8 * len(set(HOSTS.values()))
-    for host_snapshot in snapshots:
-        assert {len(host.instances) for host in host_snapshot.hosts.values()} == {MANY}
+    for hosts in found:
+        assert {len(host.instances) for host in hosts.values()} == {MANY}
 
 
 def test_a_reading_that_does_not_have_all_hosts(full):
@@ -210,13 +238,3 @@ def test_instances_that_came_while_hosts_were_read_are_seen(full):
     assert complete > before
     on_hosts(full, 'cell1', ('late', 'h1'))
     assert 'late' in whole.on({'h1'}, complete)['h1']
-
-
-def test_all_instances_are_read_where_all_count(full):
-    """TypeAffinityFilter looks at every instance on a host; images come along in chunks."""
-    scheduler = driver(full, 'TypeAffinityFilter')
-    with full.watched() as asked:
-        scheduler.select_destinations(a_request(flavor=a_flavor(id=1)))
-    (statement, parameters) = of_instances(asked)[0]
-    assert 'instances.uuid IN' not in statement
-    assert HOSTS.keys() & set(parameters)

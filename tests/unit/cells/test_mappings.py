@@ -11,21 +11,16 @@ from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.request import Destination
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request, a_uuid
+from tests.lab.nova_databases import hosts_of
 
 
-def change(cloud, cell, **values):
-    """Write to the mapping of a cell."""
-    table = tables.cell_mappings
-    with cloud.api.begin() as connection:
-        connection.execute(sa.update(table).where(table.c.name == cell).values(values))
+def update(changes):
+    """Write to the mapping of the first cell."""
+    return f"UPDATE cell_mappings SET {changes} WHERE name = 'cell1'"
 
 
-def names(cells):
-    return [cell.name for cell in cells]
-
-
-def hosts(reader):
-    return sorted(x.host for x in reader.read(None, a_request(), instances=False).hosts.values())
+URL_OF_CELL2 = "(SELECT database_connection FROM cell_mappings WHERE name = 'cell2')"
+MOVE = update(f'database_connection = {URL_OF_CELL2}')
 
 
 def disposals(cells):
@@ -38,60 +33,36 @@ def disposals(cells):
     return names
 
 
-@pytest.fixture
-def reader(cloud):
-    """One host in each cell."""
-    cloud.add_host('h1', 'cell1')
-    cloud.add_host('h2', 'cell2')
-    return cloud.reader()
-
-
-def test_cells_come_in_the_order_of_their_ids(cloud):
-    """cell0 is no cell for servers."""
-    cloud.cells.refresh()
-    assert names(cloud.cells.all()) == ['cell1', 'cell2']
-
-
-def test_a_cell_that_is_disabled_and_enabled_again(cloud, reader):
-    """What a renewal finds holds for the next request."""
-    change(cloud, 'cell1', disabled=True)
-    assert hosts(reader) == ['h1', 'h2']
+@pytest.mark.parametrize(
+    ('change', 'cells', 'found', 'closed'),
+    [
+        (update('disabled = true'), ['cell1', 'cell2'], ['h2'], []),
+        (update("name = 'renamed'"), ['renamed', 'cell2'], ['h1', 'h2'], []),
+        (MOVE, ['cell1', 'cell2'], ['h2'], ['cell1']),
+        ("DELETE FROM cell_mappings WHERE name = 'cell1'", ['cell2'], ['h2'], ['cell1']),
+    ],
+)
+def test_renewal(two_cells, change, cells, found, closed):
+    """What an operator does to a cell counts when the reader is renewed, and not before.
+    Connections to a database that is not used any more are closed. cell0 is none of the cells."""
+    reader = two_cells.reader()
+    assert [cell.name for cell in two_cells.cells.all()] == ['cell1', 'cell2']
+    disposed = disposals(two_cells.cells)
+    two_cells.sql('api', change)
+    assert [*hosts_of(reader)] == ['h1', 'h2']
     reader.renew()
-    assert hosts(reader) == ['h2']
-    assert names(cloud.cells.all()) == ['cell1', 'cell2']
-    change(cloud, 'cell1', disabled=False)
-    reader.renew()
-    assert hosts(reader) == ['h1', 'h2']
-
-
-def test_a_cell_whose_url_has_changed(cloud, reader):
-    """The new database is read, and the connections to the old one are closed."""
-    assert hosts(reader) == ['h1', 'h2']
-    closed = disposals(cloud.cells)
-    change(cloud, 'cell1', database_connection=cloud.urls['cell2'])
-    reader.renew()
-    assert closed == ['cell1']
-    assert hosts(reader) == ['h2']
-
-
-def test_a_cell_that_is_gone(cloud, reader):
-    """Its hosts are gone with it, and its connections are closed."""
-    assert hosts(reader) == ['h1', 'h2']
-    closed = disposals(cloud.cells)
-    table = tables.cell_mappings
-    with cloud.api.begin() as connection:
-        connection.execute(sa.delete(table).where(table.c.name == 'cell1'))
-    reader.renew()
-    assert closed == ['cell1']
-    assert hosts(reader) == ['h2']
+    assert [cell.name for cell in two_cells.cells.all()] == cells
+    assert [*hosts_of(reader)] == found
+    assert disposed == closed
 
 
 @pytest.mark.parametrize('url', ['nonsense', 'no+such://h/db', 'mysql+pymysql://h:None/db', ''])
-def test_a_url_that_cannot_be_used(cloud, reader, url, caplog):
+def test_a_url_that_cannot_be_used(two_cells, url, caplog):
     """The cell is named and left out; the others stay; the URL is not told."""
-    change(cloud, 'cell1', database_connection=url)
+    reader = two_cells.reader()
+    two_cells.sql('api', update(f"database_connection = '{url}'"))
     reader.renew()
-    assert hosts(reader) == ['h2']
+    assert [*hosts_of(reader)] == ['h2']
     [line] = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
     assert line.startswith('A cell is left out: cell cell1 = (not shown): unusable: ')
 
@@ -104,7 +75,7 @@ def test_two_who_look_by_themselves(cloud):
     others = cloud.cells.separate()
     others.refresh()
     assert [cell.database for cell in others.all()] == [x.database for x in cloud.cells.all()]
-    change(cloud, 'cell1', database_connection=cloud.urls['cell2'])
+    cloud.sql('api', MOVE)
     others.refresh()
     assert closed == []
     cloud.cells.refresh()
@@ -112,18 +83,17 @@ def test_two_who_look_by_themselves(cloud):
 
 
 @pytest.fixture
-def late(cloud):
+def late(two_cells):
     """A reader that began before the second cell was mapped; the call that maps it."""
-    cloud.add_host('h1', 'cell1')
-    cloud.add_host('h2', 'cell2')
-    table = tables.cell_mappings
-    mine = table.c.name == 'cell2'
-    with cloud.api.begin() as connection:
-        row = dict(connection.execute(sa.select(table).where(mine)).mappings().one())
-        connection.execute(sa.delete(table).where(mine))
-    reader = cloud.reader()
-    assert hosts(reader) == ['h1']
-    return reader, lambda **changes: cloud.add(cloud.api, table, **{**row, **changes})
+    [row] = two_cells.sql('api', "SELECT * FROM cell_mappings WHERE name = 'cell2'")
+    two_cells.sql('api', "DELETE FROM cell_mappings WHERE name = 'cell2'")
+    reader = two_cells.reader()
+    assert [*hosts_of(reader)] == ['h1']
+
+    def map_cell2(**changes):
+        two_cells.add(two_cells.api, tables.cell_mappings, **{**row._mapping, **changes})
+
+    return reader, map_cell2
 
 
 @contextmanager
@@ -144,32 +114,23 @@ def to_cell2(**fields):
     return a_request(requested_destination=Destination(cell_uuid=a_uuid('cell2'), **fields))
 
 
-def test_a_cell_that_is_new_to_us(late):
-    """A request that names it finds its hosts, and so does whoever comes later."""
+@pytest.mark.parametrize(('disabled', 'later'), [(False, ['h1', 'h2']), (True, ['h1'])])
+def test_a_cell_that_is_new_to_us(late, disabled, later):
+    """A request that names it finds its hosts, and so does whoever comes later. If it is disabled
+    an instance may move within it, and no other goes there."""
     reader, map_cell2 = late
-    map_cell2()
-    assert hosts(reader) == ['h1']
-    found = reader.read(None, to_cell2(), instances=True).hosts
-    assert [host.host for host in found.values()] == ['h2']
-    assert hosts(reader) == ['h1', 'h2']
+    map_cell2(disabled=disabled)
+    assert [*hosts_of(reader)] == ['h1']
+    assert [*hosts_of(reader, to_cell2())] == ['h2']
+    assert [*hosts_of(reader)] == later
 
 
-def test_a_new_cell_that_is_disabled(late):
-    """An instance may move within it, and no other goes there."""
-    reader, map_cell2 = late
-    map_cell2(disabled=True)
-    found = reader.read(None, to_cell2(), instances=False).hosts
-    assert [host.host for host in found.values()] == ['h2']
-    assert hosts(reader) == ['h1']
+FORCED = a_request(force_hosts=('h2',))
 
 
 @pytest.mark.parametrize(
     'asked',
-    [
-        a_request(force_hosts=('h2',)),
-        a_request(requested_destination=Destination(host='h2')),
-        to_cell2(host='h2'),
-    ],
+    [FORCED, a_request(requested_destination=Destination(host='h2')), to_cell2(host='h2')],
 )
 def test_a_host_in_a_new_cell(late, asked):
     """Its cell is looked up, and read before the request needs the host, even where others
@@ -178,32 +139,25 @@ def test_a_host_in_a_new_cell(late, asked):
     map_cell2()
     aimed = reader.aimed(asked)
     assert aimed.in_tree == a_uuid('h2')
-    found = reader.read([a_uuid('h2')], replace(aimed, arrived=0.0), instances=True).hosts
-    assert [host.host for host in found.values()] == ['h2']
+    found = hosts_of(reader, replace(aimed, arrived=0.0), [a_uuid('h2')], instances=True)
+    assert [*found] == ['h2']
 
 
-def test_a_cell_that_nobody_knows(cloud, late):
+def test_a_cell_that_nobody_knows(cloud, late, monkeypatch):
     """The mappings are read once for however many requests that name it, and again only after
     a while."""
     reader, map_cell2 = late
     with lookups(cloud) as made, ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: reader.read(None, to_cell2(), False).hosts, range(40)))
+        found = list(pool.map(lambda _: hosts_of(reader, to_cell2()), range(40)))
     assert found == [{}] * 40
     assert len(made) == 1
-    map_cell2()
-    assert reader.read(None, to_cell2(), instances=False).hosts == {}
-
-
-def test_a_cell_that_comes_after_it_was_looked_up(late, monkeypatch):
-    """It is found when the mappings may be read again."""
-    reader, map_cell2 = late
-    assert reader.read(None, to_cell2(), instances=False).hosts == {}
     with pytest.raises(NoValidHost):
-        reader.aimed(a_request(force_hosts=('h2',)))
+        reader.aimed(FORCED)
     map_cell2()
+    assert hosts_of(reader, to_cell2()) == {}
     monkeypatch.setattr(mappings, 'LOOKUP_INTERVAL_S', 0)
-    assert reader.aimed(a_request(force_hosts=('h2',))).in_tree == a_uuid('h2')
-    assert len(reader.read(None, to_cell2(), instances=False).hosts) == 1
+    assert reader.aimed(FORCED).in_tree == a_uuid('h2')
+    assert [*hosts_of(reader, to_cell2())] == ['h2']
 
 
 def test_a_host_that_is_mapped_nowhere(cloud, late):

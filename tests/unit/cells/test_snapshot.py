@@ -1,98 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-import sqlalchemy as sa
 from oslo_db import exception as db_exc
 
 from novasched.cells.host_cache import CellHostCache
 from novasched.cells.servicegroup import DatabaseServiceGroup
+from novasched.concurrency.single_flight import FROM_NOW
 from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost
 from novasched.scheduler.model.request import Destination
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request, a_uuid
-from tests.lab.nova_databases import NOW
-
-
-def names(hosts):
-    return sorted(host.nodename for host in hosts.values())
-
-
-def test_hosts_of_all_enabled_cells(cloud):
-    """Every enabled cell answers, each host knows its cell, and cell0 is never asked."""
-    cloud.add_host('h1', 'cell1')
-    cloud.add_host('h2', 'cell2')
-    hosts = cloud.reader().read(None, a_request(), instances=False).hosts
-    assert {host.host: host.cell_uuid for host in hosts.values()} == {
-        'h1': a_uuid('cell1'), 'h2': a_uuid('cell2'),
-    }  # fmt: skip
+from tests.lab.nova_databases import NOW, hosts_of
 
 
 @pytest.mark.parametrize(
     ('destination', 'found'),
     [
-        (None, ['h1', 'h2']),
-        (Destination(cell_uuid=a_uuid('cell2')), ['h2']),
-        (Destination(cell_uuid=a_uuid('cell2'), allow_cross_cell_move=True), ['h1', 'h2']),
-        (Destination(cell_uuid=a_uuid('cell9')), []),
+        (None, {'h1': 'cell1', 'h2': 'cell2'}),
+        (Destination(cell_uuid=a_uuid('cell2')), {'h2': 'cell2'}),
+        (Destination(cell_uuid=a_uuid('cell2'), allow_cross_cell_move=True),
+         {'h1': 'cell1', 'h2': 'cell2'}),
+        (Destination(cell_uuid=a_uuid('cell9')), {}),
     ],
-)
-def test_a_requested_cell_is_the_only_one(cloud, destination, found):
-    """A server stays in its cell unless it may leave it."""
-    cloud.add_host('h1', 'cell1')
-    cloud.add_host('h2', 'cell2')
-    request = a_request(requested_destination=destination)
-    assert names(cloud.reader().read(None, request, instances=False).hosts) == found
-
-
-@pytest.mark.parametrize(
-    ('uuids', 'found'),
-    [(None, ['h1', 'h2', 'h3']), ({a_uuid('h1'), a_uuid('x')}, ['h1']), (set(), [])],
-)
-def test_servers_are_read_of_candidates_alone(cloud, uuids, found):
-    """Of all hosts, those that Placement named; all where it was not asked."""
-    for name in ('h1', 'h2', 'h3'):
-        cloud.add_host(name)
-    assert names(cloud.reader().read(uuids, a_request(), instances=True).hosts) == found
+)  # fmt: skip
+def test_hosts_of_the_requested_cell_or_of_all(two_cells, destination, found):
+    """An instance stays in its cell unless it may leave it. Each host knows its cell."""
+    hosts = hosts_of(two_cells.reader(), a_request(requested_destination=destination))
+    assert {name: host.cell_uuid for name, host in hosts.items()} == {
+        name: a_uuid(cell) for name, cell in found.items()
+    }
 
 
 def test_rows_that_are_no_hosts(cloud, caplog):
-    """Deleted nodes, nodes without a service, and those that never reported are left out."""
+    """Deleted nodes, nodes without a nova-compute, and those that never reported are left out.
+    The row of the nova-compute says whether the host is disabled."""
+    engine = cloud.engines['cell1']
     cloud.add_host('deleted', deleted=7)
     cloud.add_host('orphan', service=False)
+    cloud.add_service('orphan', engine, binary='nova-conductor')
     cloud.add_host('fresh', free_disk_gb=None)
-    cloud.add_host('h1')
-    assert names(cloud.reader().read(None, a_request(), instances=False).hosts) == ['h1']
+    cloud.add_host('h1', service=False)
+    cloud.add_service('h1', engine, disabled=True, disabled_reason='why not')
+    [host] = hosts_of(cloud.reader()).values()
+    assert (host.host, host.service.disabled_reason) == ('h1', 'why not')
+    assert host.service.disabled
     assert 'No compute service record found for host orphan' in caplog.text
 
 
-def test_rows_that_changed_are_counted(cloud):
+def test_rows_that_changed_are_counted(two_cells):
     """A compute node and a service each, when they are new, and no more until one changes."""
-    cloud.add_host('h1')
-    cloud.add_host('h2', 'cell2')
-    reader, found = cloud.reader(), []
-    for _ in range(2):
-        reader.read(None, replace(a_request(), arrived=time.monotonic()), instances=False)
-        found.append(reader.refreshed)
-    cloud.add_host('h3')
-    reader.read(None, replace(a_request(), arrived=time.monotonic()), instances=False)
-    assert [*found, reader.refreshed] == [4, 4, 6]
+    reader, refreshed = two_cells.reader(), []
+    for new in ((), (), ('h3',)):
+        for name in new:
+            two_cells.add_host(name)
+        hosts_of(reader)
+        refreshed.append(reader.refreshed)
+    assert refreshed == [4, 4, 6]
     assert len(reader.host_snapshot.hosts) == 3
-
-
-def test_services_of_other_kinds_do_not_count(cloud):
-    """Only a nova-compute makes a host, and its own row says whether it is up."""
-    cloud.add_host('h1', service=False)
-    engine = cloud.engines['cell1']
-    cloud.add_service('h1', engine, binary='nova-conductor')
-    assert cloud.reader().read(None, a_request(), instances=False).hosts == {}
-    cloud.add_service('h1', engine, disabled=True, disabled_reason='why not')
-    (host,) = cloud.reader().read(None, a_request(), instances=False).hosts.values()
-    assert (host.service.disabled, host.service.disabled_reason) == (True, 'why not')
 
 
 @pytest.mark.parametrize(
@@ -113,51 +80,21 @@ def test_service_is_up(cloud, changes, up):
     """A service is up when it was heard of lately and nobody forced it down."""
     cloud.add_host('h1', service=False)
     cloud.add_service('h1', cloud.engines['cell1'], **changes)
-    (host,) = cloud.reader().read(None, a_request(), instances=False).hosts.values()
-    assert host.service.up is up
+    assert hosts_of(cloud.reader())['h1'].service.up is up
 
 
-def test_aggregates(cloud):
+def test_aggregates(two_cells):
     """A host bears the metadata of its aggregates; its zone is one of these."""
-    cloud.add_host('h1')
-    cloud.add_host('h2')
-    cloud.add_aggregate(1, ['h1', 'h2', 'unknown'], ssd='true')
-    cloud.add_aggregate(2, ['h2'], availability_zone='az2')
-    hosts = cloud.reader().read(None, a_request(), instances=False).hosts
-    by_name = {host.host: host for host in hosts.values()}
-    assert [a.name for a in by_name['h2'].aggregates] == ['agg1', 'agg2']
-    assert by_name['h1'].metadata('ssd') == {'true'}
-    assert (by_name['h1'].zone('nova'), by_name['h2'].zone('nova')) == ('nova', 'az2')
+    two_cells.add_aggregate(1, ['h1', 'h2', 'unknown'], ssd='true')
+    two_cells.add_aggregate(2, ['h2'], availability_zone='az2')
+    hosts = hosts_of(two_cells.reader())
+    assert [a.name for a in hosts['h2'].aggregates] == ['agg1', 'agg2']
+    assert hosts['h1'].metadata('ssd') == {'true'}
+    assert (hosts['h1'].zone('nova'), hosts['h2'].zone('nova')) == ('nova', 'az2')
 
 
-@pytest.mark.parametrize(('wanted', 'servers'), [(True, {'s1', 's2'}), (False, set())])
-def test_servers_are_read_for_those_who_look(cloud, wanted, servers):
-    """Servers on a host, without deleted ones and those that are nowhere."""
-    cloud.add_host('h1')
-    engine = cloud.engines['cell1']
-    for uuid, host, deleted in [('s1', 'h1', 0), ('s2', 'h1', 0), ('s3', 'h1', 3), ('s4', None, 0)]:
-        cloud.add(engine, tables.instances, uuid=uuid, host=host, deleted=deleted)
-    (host,) = cloud.reader().read(None, a_request(), instances=wanted).hosts.values()
-    assert host.instances.keys() == servers
-
-
-def test_a_dead_cell_is_logged_and_left_out(cloud, caplog):
-    """One cell's failure costs its own hosts alone."""
-    cloud.add_host('h1', 'cell1')
-    cloud.add_host('h2', 'cell2')
-    tables.main.drop_all(cloud.engines['cell1'])
-    assert names(cloud.reader().read(None, a_request(), instances=False).hosts) == ['h2']
-    assert f'Failed to get computes for cell {a_uuid("cell1")}' in caplog.text
-
-
-def test_older_schemas(cloud):
-    """A column that a release does not have yet reads as if it were null."""
-    cloud.add_host('h1')
-    with cloud.engines['cell1'].begin() as connection:
-        connection.execute(sa.text('alter table compute_nodes drop column disk_allocation_ratio'))
-        connection.execute(sa.text('alter table services drop column forced_down'))
-    (host,) = cloud.reader().read(None, a_request(), instances=False).hosts.values()
-    assert (host.disk_allocation_ratio, host.service.up) == (1.0, True)
+def to(**fields):
+    return {'requested_destination': Destination(**fields)}
 
 
 @pytest.mark.parametrize(
@@ -168,21 +105,11 @@ def test_older_schemas(cloud):
         ({'force_nodes': ('n2',)}, 'n2', False, None),
         ({'force_hosts': ('iron',)}, None, True, None),
         ({'force_hosts': ('iron',), 'force_nodes': ('n1',)}, 'n1', False, None),
-        ({'requested_destination': Destination(host='h1')}, 'h1', False, ('h1', 'h1')),
-        ({'requested_destination': Destination(node='n1')}, 'n1', False, ('iron', 'n1')),
-        ({'requested_destination': Destination(host='iron')}, None, True, ('iron', None)),
-        (
-            {'requested_destination': Destination(host='h1', cell_uuid=a_uuid('cell1'))},
-            'h1',
-            False,
-            ('h1', 'h1'),
-        ),
-        (
-            {'requested_destination': Destination(cell_uuid=a_uuid('cell1'))},
-            None,
-            False,
-            (None, None),
-        ),
+        (to(host='h1'), 'h1', False, ('h1', 'h1')),
+        (to(node='n1'), 'n1', False, ('iron', 'n1')),
+        (to(host='iron'), None, True, ('iron', None)),
+        (to(host='h1', cell_uuid=a_uuid('cell1')), 'h1', False, ('h1', 'h1')),
+        (to(cell_uuid=a_uuid('cell1')), None, False, (None, None)),
     ],
 )
 def test_a_named_host_is_looked_up(cloud, fields, in_tree, unlimited, destination):
@@ -199,77 +126,70 @@ def test_a_named_host_is_looked_up(cloud, fields, in_tree, unlimited, destinatio
     assert (wanted and (wanted.host, wanted.node)) == destination
 
 
+NO_HOST = pytest.raises(NoValidHost, match='No such host')
+NO_CELL = pytest.raises(DatabaseUnavailable, match=r'^no answer of cell ')
+
+
+def away(cloud, *cells):
+    """Let nobody read the hosts of these cells."""
+    for cell in cells:
+        cloud.sql(cell, 'ALTER TABLE compute_nodes RENAME TO away')
+
+
 @pytest.mark.parametrize(
-    'fields',
+    ('gone', 'fields', 'error'),
     [
-        {'force_hosts': ('nobody',)},
-        {'requested_destination': Destination(host='h1', cell_uuid=a_uuid('cell2'))},
+        ([], {'force_hosts': ('nobody',)}, NO_HOST),
+        ([], to(host='h1', cell_uuid=a_uuid('cell2')), NO_HOST),
+        (['cell1'], {'force_hosts': ('h1',)}, NO_CELL),
+        (['cell1'], {'force_nodes': ('h1',)}, NO_CELL),
     ],
 )
-def test_a_host_that_is_not_there(cloud, fields):
-    """A named host that no cell has is refused before Placement is asked."""
-    cloud.add_host('h1')
-    with pytest.raises(NoValidHost, match='No such host'):
-        cloud.reader().aimed(a_request(**fields))
+def test_a_named_host_that_is_not_found(two_cells, gone, fields, error):
+    """One that no cell has is refused before Placement is asked. One that may be in a cell that
+    is away is not said to be missing."""
+    away(two_cells, *gone)
+    with error:
+        two_cells.reader().aimed(a_request(**fields))
 
 
 @pytest.mark.parametrize(
-    ('changes', 'found'),
-    [({'disabled': True}, ['h2']), ({'name': 'renamed'}, ['h1', 'h2'])],
+    ('gone', 'uuids', 'destination', 'found'),
+    [
+        (['cell1'], None, None, ['h2']),
+        (['cell1'], [a_uuid('h1'), a_uuid('h2')], None, ['h2']),
+        (['cell2'], None, Destination(cell_uuid=a_uuid('cell1')), ['h1']),
+        (['cell1'], [a_uuid('h1')], None, None),
+        (['cell1'], None, Destination(cell_uuid=a_uuid('cell1')), None),
+        (['cell1', 'cell2'], None, None, None),
+        (['cell1', 'cell2'], [a_uuid('h1'), a_uuid('h2')], None, None),
+        ([], [a_uuid('h3')], None, []),
+    ],
 )
-def test_renewal(cloud, changes, found):
-    """What an operator does to a cell counts when the reader is renewed, and not before."""
-    cloud.add_host('h1', 'cell1')
-    cloud.add_host('h2', 'cell2')
-    reader = cloud.reader()
-    with cloud.api.begin() as connection:
-        mapping = tables.cell_mappings
-        connection.execute(
-            sa.update(mapping).where(mapping.c.uuid == a_uuid('cell1')).values(changes)
-        )
-    assert names(reader.read(None, a_request(), instances=False).hosts) == ['h1', 'h2']
-    reader.renew()
-    assert names(reader.read(None, a_request(), instances=False).hosts) == found
+@pytest.mark.parametrize('instances', [False, True])
+def test_cells_that_are_away(two_cells, caplog, gone, uuids, destination, found, instances):
+    """Their hosts are left out, but where a request has no others: that is no refusal."""
+    away(two_cells, *gone)
+    request, reader = a_request(requested_destination=destination), two_cells.reader()
+    if found is None:
+        with NO_CELL:
+            hosts_of(reader, request, uuids, instances)
+    else:
+        hosts = hosts_of(reader, request, uuids, instances)
+        assert [name for name in hosts if uuids is None or a_uuid(name) in uuids] == found
+    for cell in gone:
+        assert f'Failed to get computes for cell {a_uuid(cell)}' in caplog.text
 
 
-def test_a_cell_that_fails_at_a_renewal(cloud):
+def test_a_cell_that_fails_at_a_renewal(two_cells):
     """What is known of it stays, and counts again as soon as it answers."""
-    cloud.add_host('h1', 'cell1')
-    cloud.add_host('h2', 'cell2')
-    reader = cloud.reader()
-    reader.read(None, a_request(), instances=False)
-    rename = 'ALTER TABLE {} RENAME TO {}'.format
-    with cloud.engines['cell1'].begin() as connection:
-        connection.execute(sa.text(rename('compute_nodes', 'lost')))
+    reader = two_cells.reader()
+    hosts_of(reader)
+    away(two_cells, 'cell1')
     reader.renew()
-    assert names(reader.read(None, a_request(), instances=False).hosts) == ['h2']
-    with cloud.engines['cell1'].begin() as connection:
-        connection.execute(sa.text(rename('lost', 'compute_nodes')))
-    assert names(reader.read(None, a_request(), instances=False).hosts) == ['h1', 'h2']
-
-
-def test_a_renewal_that_fails(cloud):
-    """While the mappings cannot be read, all stays as it was."""
-    cloud.add_host('h1', 'cell1')
-    reader = cloud.reader()
-    with cloud.api.begin() as connection:
-        connection.execute(sa.text('ALTER TABLE cell_mappings RENAME TO lost'))
-    with pytest.raises(DatabaseUnavailable):
-        reader.renew()
-    assert names(reader.read(None, a_request(), instances=False).hosts) == ['h1']
-
-
-def test_without_the_api_database(cloud):
-    """Hosts stay in the aggregates that are known; nobody knows which cell a host is in."""
-    cloud.add_host('h1')
-    cloud.add_aggregate(1, ['h1'], ssd='true')
-    reader = cloud.reader()
-    reader.read(None, a_request(), instances=False)
-    tables.api.drop_all(cloud.api)
-    (host,) = reader.read(None, a_request(), instances=False).hosts.values()
-    assert host.metadata('ssd') == {'true'}
-    with pytest.raises(DatabaseUnavailable):
-        reader.aimed(a_request(force_hosts=('h1',)))
+    assert [*hosts_of(reader)] == ['h2']
+    two_cells.sql('cell1', 'ALTER TABLE away RENAME TO compute_nodes')
+    assert [*hosts_of(reader)] == ['h1', 'h2']
 
 
 class Stuck(DatabaseServiceGroup):
@@ -286,21 +206,19 @@ class Stuck(DatabaseServiceGroup):
         return super().down(base, *asked)
 
 
-def test_a_reading_that_does_not_end(cloud, caplog):
+def test_a_reading_that_does_not_end(two_cells, caplog):
     """The cell is left out of the next ones too, and back when it has ended."""
-    cloud.add_host('h1', 'cell1')
-    cloud.add_host('h2', 'cell2')
-    cloud.group = Stuck(60)
-    reader = cloud.reader()
+    group = two_cells.group = Stuck(60)
+    reader = two_cells.reader()
     with ThreadPoolExecutor(1) as pool:
         first = reader.cells.get(a_uuid('cell1'))
-        cache = reader._caches[first] = CellHostCache(first, reader.settings, cloud.group)
-        reading = pool.submit(cache.refresh, cloud.now)
-        assert cloud.group.stuck.wait(10)
-        assert names(reader.read(None, a_request(), instances=False).hosts) == ['h2']
-        cloud.group.over.set()
+        cache = reader._caches[first] = CellHostCache(first, reader.settings, group)
+        reading = pool.submit(cache.refresh, two_cells.now)
+        assert group.stuck.wait(10)
+        assert [*hosts_of(reader)] == ['h2']
+        group.over.set()
         reading.result()
-    assert names(reader.read(None, a_request(), instances=False).hosts) == ['h1', 'h2']
+    assert [*hosts_of(reader)] == ['h1', 'h2']
     assert caplog.messages == [f'Timeout getting computes for cell {a_uuid("cell1")}']
 
 
@@ -319,63 +237,48 @@ class Interrupted(DatabaseServiceGroup):
 def test_a_reading_that_is_cut(cloud):
     """It is done once more, and what the first half has seen is not forgotten."""
     cloud.add_host('h1')
-    with cloud.api.begin() as connection:
-        connection.execute(sa.text("DELETE FROM cell_mappings WHERE name = 'cell2'"))
+    cloud.sql('api', "DELETE FROM cell_mappings WHERE name = 'cell2'")
     cloud.group = Interrupted(60)
     reader = cloud.reader()
-    reader.read(None, a_request(), instances=False)
-    cloud.change(cloud.engines['cell1'], tables.services, disabled=True)
+    hosts_of(reader)
+    cloud.sql('cell1', 'UPDATE services SET disabled = true')
     cloud.group.cut = True
-    (host,) = reader.read(None, a_request(), instances=False).hosts.values()
-    assert host.service.disabled
+    assert hosts_of(reader)['h1'].service.disabled
     assert not cloud.group.cut
 
 
-def away(cloud, *cells):
-    """Let nobody read what is in these cells."""
-    for cell in cells:
-        with cloud.engines[cell].begin() as connection:
-            connection.exec_driver_sql('ALTER TABLE compute_nodes RENAME TO away')
-
-
-IN_CELL_1 = Destination(cell_uuid=a_uuid('cell1'))
+VERSION_60, VERSION_73 = {'version': 60}, {'version': 73}
 
 
 @pytest.mark.parametrize(
-    ('gone', 'uuids', 'destination', 'found'),
+    ('cell1', 'cell2', 'least'),
     [
-        (['cell1'], None, None, ['h2']),
-        (['cell1'], [a_uuid('h1'), a_uuid('h2')], None, ['h2']),
-        (['cell2'], None, IN_CELL_1, ['h1']),
-        (['cell1'], [a_uuid('h1')], None, None),
-        (['cell1'], None, IN_CELL_1, None),
-        (['cell1', 'cell2'], None, None, None),
-        (['cell1', 'cell2'], [a_uuid('h1'), a_uuid('h2')], None, None),
-        ([], [a_uuid('h3')], None, []),
+        ([], [], 0),
+        ([VERSION_73], [], 73),
+        ([{'version': 74}, VERSION_73], [{'version': 75}], 73),
+        ([{'version': 60, 'forced_down': True}, VERSION_73], [], 73),
+        ([{'version': 60, 'deleted': 1}, VERSION_73], [], 73),
+        ([{'version': 60, 'binary': 'nova-conductor'}, VERSION_73], [], 73),
+        ([{'version': 60, 'disabled': True}], [VERSION_73], 60),
+        ([{'version': 0}, VERSION_60], [VERSION_73], 73),
+        ([{'version': None}], [VERSION_73], 73),
     ],
 )
-@pytest.mark.parametrize('instances', [False, True])
-def test_cells_that_are_away(cloud, gone, uuids, destination, found, instances):
-    """Their hosts are left out, but where a request has no others: that is no refusal."""
-    cloud.add_host('h1', 'cell1')
-    cloud.add_host('h2', 'cell2')
-    away(cloud, *gone)
-    request = replace(a_request(), requested_destination=destination)
-    reader = cloud.reader()
-    if found is None:
-        with pytest.raises(DatabaseUnavailable, match=r'^no answer of cell '):
-            reader.read(uuids, request, instances)
-    else:
-        hosts = reader.read(uuids, request, instances).hosts
-        chosen = [name for name in names(hosts) if uuids is None or a_uuid(name) in uuids]
-        assert chosen == found
+def test_the_oldest_nova_compute(cloud, cell1, cell2, least):
+    """Of all cells, also of one that is disabled for now and is upgraded all the same; services
+    that are forced down or gone do not count."""
+    for name, services in (('cell1', cell1), ('cell2', cell2)):
+        for number, columns in enumerate(services):
+            values = {'forced_down': False, **columns}
+            cloud.add_service(f'h{number}', cloud.engines[name], **values)
+    for disabled in ('false', 'true'):
+        cloud.sql('api', f'UPDATE cell_mappings SET disabled = {disabled}')
+        assert cloud.reader().minimum_version(FROM_NOW) == least
 
 
-@pytest.mark.parametrize('forced', [{'force_hosts': ('h1',)}, {'force_nodes': ('h1',)}])
-def test_a_host_in_a_cell_that_is_away(cloud, forced):
-    """It may be there: nobody is told that it is not."""
-    cloud.add_host('h1', 'cell1')
-    cloud.add_host('h2', 'cell2')
-    away(cloud, 'cell1')
-    with pytest.raises(DatabaseUnavailable, match=r'^no answer of cell '):
-        cloud.reader().aimed(replace(a_request(), **forced))
+def test_a_dead_cell_has_no_oldest_nova_compute(cloud, caplog):
+    """Nor can it be given instances."""
+    cloud.add_service('h', cloud.engines['cell2'], forced_down=False, **VERSION_73)
+    cloud.sql('cell1', 'DROP TABLE services')
+    assert cloud.reader().minimum_version(FROM_NOW) == 73
+    assert 'Failed to get computes for cell' in caplog.text
