@@ -89,10 +89,14 @@ def decided(path: Path, hosts: Sequence[Host], count: int, seed: int = 2) -> Non
 
 
 def a_page(
-    reader: Cells, decisions: Path | None = None, remote: bool = False, **watch: float
+    reader: Cells,
+    decisions: Path | None = None,
+    remote: bool = False,
+    zone: str | None = 'nova',
+    **watch: float,
 ) -> Page:
     file = str(decisions) if decisions else None
-    return Page(Watch(lambda: reader, **watch), file, 'nova', remote)
+    return Page(Watch(lambda: reader, **watch), file, zone, remote)
 
 
 def _host(number: int, cell: str, count: int, random: Random) -> Host:

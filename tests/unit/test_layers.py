@@ -37,7 +37,6 @@ PURE = {
     'conf.settings', 'conf.errors', 'conf.redaction', 'scheduler',
     'placement.query', 'observe.records', 'rpc.notifications',
     'observe.page.query', 'observe.page.heatmap', 'observe.page.hosts',
-    'observe.page.decision_view',
 }  # fmt: skip
 IMPURE = {
     'scheduler.drivers', 'scheduler.memory', 'scheduler.pending_claims', 'rpc.notifications.sender',

@@ -17,9 +17,8 @@ from urllib.parse import quote
 
 import jinja2
 
-from novasched.observe.page import decision_view, heatmap, hosts
+from novasched.observe.page import heatmap, hosts
 from novasched.observe.page import query as queries
-from novasched.observe.page.hosts import RESOURCES, STATES
 from novasched.observe.page.query import BadQuery, is_local
 from novasched.observe.page.watch import Watch
 from novasched.observe.records import render
@@ -45,6 +44,8 @@ HEADERS = [
 ]
 MAX_PATH_LENGTH = 1000
 DECISIONS_PER_PAGE = 50
+MAX_NODES = 50
+"""Nodes of a host that are shown."""
 MAX_DECISIONS_OF_HOST, MAX_DECISIONS_SEARCHED = 10, 1000
 """Decisions that chose a host, and newest decisions among which they are searched."""
 
@@ -90,8 +91,8 @@ class Page:
             all_hosts=queries.HostsQuery(),
             bars=heatmap.bars,
             render=render,
-            resources=RESOURCES,
-            states=STATES,
+            hosts=hosts,
+            zone_of=lambda host: host.zone(zone) or hosts.NO_ZONE,
         )
         folder = files('novasched.observe.page') / 'static'
         self._files = {path: (folder / path[1:]).read_bytes() for path in FILES}
@@ -148,17 +149,19 @@ class Page:
     def _host(self, name: str, query: str) -> PageResponse:
         queries.parse(queries.NoQuery, query)
         view = self._watch.hosts()
-        found = hosts.view(view, name, self._zone)
-        if found is None and view.known:
+        found = [(cell.name, x) for cell in view.cells for x in cell.hosts if x.host == name]
+        if not found and view.known:
             raise BadQuery('No host of that name is known.', NOT_FOUND)
-        if found is None:
+        if not found:
             return self._shown('unknown', '../', UNAVAILABLE, view=view)
         records, notice = self._read(
-            lambda reader: reader.choosing(name, MAX_DECISIONS_OF_HOST, MAX_DECISIONS_SEARCHED),
-            [],
+            lambda reader: reader.choosing(name, MAX_DECISIONS_OF_HOST, MAX_DECISIONS_SEARCHED), []
         )
-        lines = [decision_view.line(record) for record in records]
-        return self._shown('host', '../', OK, view=view, host=found, lines=lines, notice=notice)
+        return self._shown(
+            'host', '../', OK, view=view, cell=found[0][0], host=found[0][1],
+            nodes=[node for _, node in found[:MAX_NODES]], more=len(found) - MAX_NODES,
+            records=records, notice=notice,
+        )  # fmt: skip
 
     def _decisions(self, _: str, query: str) -> PageResponse:
         asked = queries.parse(queries.DecisionsQuery, query)
@@ -173,10 +176,9 @@ class Page:
         (records, kept), notice = self._read(read, ([], 0))
         if asked.page > 1 and not records:
             raise BadQuery('There is no page of that number.', NOT_FOUND)
-        lines = [decision_view.line(record) for record in records[:DECISIONS_PER_PAGE]]
-        more = len(records) > DECISIONS_PER_PAGE
+        more, records = len(records) > DECISIONS_PER_PAGE, records[:DECISIONS_PER_PAGE]
         return self._shown(
-            'decisions', './', OK, query=asked, lines=lines, kept=kept, more=more, notice=notice
+            'decisions', './', OK, query=asked, records=records, kept=kept, more=more, notice=notice
         )
 
     def _decision(self, id: str, query: str) -> PageResponse:
@@ -193,9 +195,7 @@ class Page:
                 UNAVAILABLE if notice == UNREADABLE else NOT_FOUND,
             )
         why = render.why_not(record, asked.host, rejections) if asked.host else ()
-        return self._shown(
-            'decision', '../', OK, query=asked, decision=decision_view.view(record), why=why
-        )
+        return self._shown('decision', '../', OK, query=asked, record=record, why=why)
 
     def _read(self, read: Callable[[RecordReader], Any], nothing: Any) -> tuple[Any, str]:
         """Read the file; the result, or ``nothing`` and the reason."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from novasched.conf.redaction import redact
 from novasched.observe.page.hosts import (
     LEVELS,
     NO_ZONE,
@@ -24,7 +23,6 @@ from novasched.observe.page.hosts import (
     total,
 )
 from novasched.observe.page.query import HostsQuery
-from novasched.observe.records.render import some
 from novasched.scheduler.model.host import Host
 
 TILES_PER_PAGE, ROWS_PER_PAGE, NUMA_CELLS_PER_TILE = 10_000, 200, 8
@@ -60,21 +58,8 @@ class HostGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class HostRow:
-    """A host in the table."""
-
-    host: Host
-    name: str
-    state: str
-    why: str
-    cell: str
-    zone: str
-    aggregates: str
-
-
-@dataclass(frozen=True, slots=True)
 class Heatmap:
-    """The hosts of a query. Groups and rows are those of its page.
+    """The hosts of a query. Groups and rows, which are those of the table, are of its page.
 
     :ivar totals: the sum of each resource of the hosts that are up and enabled.
     """
@@ -84,7 +69,7 @@ class Heatmap:
     servers: int
     totals: tuple[tuple[Resource, Amount], ...]
     groups: tuple[HostGroup, ...]
-    rows: tuple[HostRow, ...]
+    rows: Sequence[Entry]
     pages: int
 
 
@@ -99,12 +84,12 @@ def view(hosts_view: HostsView, query: HostsQuery, zone: str | None) -> Heatmap:
     shown = [*{host.uuid: (cell, host) for each in groups.values() for cell, host in each}.values()]
     resource = RESOURCES[query.show]
     key = _order(query, resource)
-    heads, rows = [], []
+    heads: list[HostGroup] = []
+    rows: list[Entry] = []
     if query.form == 'table':
         size, items = ROWS_PER_PAGE, len(shown)
         shown.sort(key=key)
-        on_page = shown[(query.page - 1) * size : query.page * size]
-        rows = [_row(*each, zone) for each in on_page]
+        rows = shown[(query.page - 1) * size : query.page * size]
     else:
         size, items = TILES_PER_PAGE, sum(map(len, groups.values()))
         heads = [*_heads(groups, resource, key, query.page)]
@@ -116,7 +101,7 @@ def view(hosts_view: HostsView, query: HostsQuery, zone: str | None) -> Heatmap:
         sum(host.num_instances for host in hosts),
         tuple((each, total(map(each.of, usable))) for each in RESOURCES.values()),
         tuple(heads),
-        tuple(rows),
+        rows,
         max(1, -(-items // size)),
     )
 
@@ -199,18 +184,6 @@ def _tile(host: Host, resource: Resource) -> Tile:
     levels = tuple(part.level for part in parts[:NUMA_CELLS_PER_TILE]) or (None,)
     words = '' if now == UP else f', {now}'
     return Tile(host.host, levels, now, f'{name_of(host)}{words}: {told}')
-
-
-def _row(cell: str, host: Host, zone: str | None) -> HostRow:
-    return HostRow(
-        host,
-        name_of(host),
-        state(host),
-        redact(host.service.disabled_reason or '') if host.service.disabled else '',
-        cell,
-        host.zone(zone) or NO_ZONE,
-        some([each.name for each in host.aggregates]),
-    )
 
 
 def bars(spread: Mapping[int | None, int]) -> Sequence[tuple[int, int, float, float]]:

@@ -10,8 +10,8 @@ from novasched.conf.redaction import redact
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.numa import HostCell
 
-MAX_NODES, MAX_NUMA_CELLS, MAX_PAGE_SIZES = 50, 64, 8
-"""Nodes of a host, NUMA cells of a node, and page sizes of a cell that are shown."""
+MAX_PAGE_SIZES = 8
+"""Page sizes of a NUMA cell that are shown."""
 LEVELS = 10
 UNITS = ('MiB', 'GiB', 'TiB', 'PiB')
 
@@ -103,10 +103,12 @@ def _disk(host: Host) -> Sequence[Amount]:
 
 def _pinned(host: Host) -> Sequence[Amount]:
     topology = host.numa_topology
-    cells = topology.cells if topology else ()
-    return tuple(
-        [Amount(len(cell.pcpuset) - len(cell.free_pcpus), len(cell.pcpuset)) for cell in cells]
-    )
+    return tuple(map(pinned_cpus, topology.cells)) if topology else ()
+
+
+def pinned_cpus(cell: HostCell) -> Amount:
+    """The CPUs of a NUMA cell that only one guest can have."""
+    return Amount(len(cell.pcpuset) - len(cell.free_pcpus), len(cell.pcpuset))
 
 
 RESOURCES = {
@@ -193,92 +195,20 @@ def name_of(host: Host) -> str:
     return host.host if same else f'{host.host} ({host.nodename})'
 
 
-@dataclass(frozen=True, slots=True)
-class NumaCellRow:
-    """A NUMA cell: dedicated CPUs, shared CPUs, memory and its pages."""
-
-    id: int
-    pinned: Amount
-    pinned_text: str
-    shared: str
-    memory: Amount
-    memory_text: str
-    pages: str
+def disabled_reason(host: Host) -> str:
+    """The reason that an operator gave for disabling a host, without secrets."""
+    return redact(host.service.disabled_reason or '') if host.service.disabled else ''
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
-    """A compute node of the host."""
-
-    host: Host
-    hypervisor: str
-    numa: tuple[NumaCellRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HostView:
-    """A host, which all of its nodes share, and the nodes; ``more`` of them are not shown."""
-
-    host: Host
-    cell: str
-    zone: str
-    state: str
-    why: str
-    nodes: tuple[NodeView, ...]
-    more: int
-
-
-def view(hosts_view: HostsView, name: str, zone: str | None) -> HostView | None:
-    """The host of that name, if there is one.
-
-    :param zone: the availability zone of hosts in none.
-    """
-    found = [(cell.name, x) for cell in hosts_view.cells for x in cell.hosts if x.host == name]
-    if not found:
-        return None
-    cell, first = found[0]
-    return HostView(
-        first,
-        cell,
-        first.zone(zone) or NO_ZONE,
-        state(first),
-        redact(first.service.disabled_reason or ''),
-        tuple(_node(host) for _, host in found[:MAX_NODES]),
-        max(0, len(found) - MAX_NODES),
-    )
-
-
-def _node(host: Host) -> NodeView:
-    topology = host.numa_topology
-    kind = (host.hypervisor_type or '', str(host.hypervisor_version or ''))
-    return NodeView(
-        host,
-        ' '.join(filter(None, kind)),
-        tuple(_numa(each) for each in topology.cells[:MAX_NUMA_CELLS]) if topology else (),
-    )
-
-
-def _numa(cell: HostCell) -> NumaCellRow:
-    pinned = Amount(len(cell.pcpuset) - len(cell.free_pcpus), len(cell.pcpuset))
-    memory = Amount(cell.memory_usage, cell.memory)
-    floating = len(cell.cpuset)
-    return NumaCellRow(
-        cell.id,
-        pinned,
-        RESOURCES['pinned'].describe(pinned),
-        f'{cell.cpu_usage:,} used on {floating:,}' if floating else 'none',
-        memory,
-        describe_size(memory),
-        ', '.join(_pages(cell)),
-    )
-
-
-def _pages(cell: HostCell) -> Sequence[str]:
+def describe_pages(cell: HostCell) -> str:
+    """The free pages of a NUMA cell, by size."""
     kinds = cell.mempages[:MAX_PAGE_SIZES]
-    return [f'{each.free:,} of {each.total:,} x {_size(each.size_kb)}' for each in kinds]
+    return ', '.join(
+        f'{each.free:,} of {each.total:,} x {_page_size(each.size_kb)}' for each in kinds
+    )
 
 
-def _size(kib: int) -> str:
+def _page_size(kib: int) -> str:
     for size, unit in ((1024**2, 'GiB'), (1024, 'MiB')):
         if kib >= size and kib % size == 0:
             return f'{kib // size:,} {unit}'

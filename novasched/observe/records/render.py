@@ -201,6 +201,12 @@ def deciding_attempt(record: Record) -> AttemptRecord | None:
     return record.looks[0 if record.result.hosts else -1]
 
 
+def attempts(record: Record) -> list[tuple[int, AttemptRecord]]:
+    """Each attempt with its number, from 0; the one that decided comes first."""
+    decided = deciding_attempt(record)
+    return sorted(enumerate(record.looks), key=lambda each: each[1] is not decided)
+
+
 def troubles(attempt: AttemptRecord) -> Iterator[tuple[str, str]]:
     """Names and texts of losses to other requests and to Placement."""
     if attempt.in_flight:
