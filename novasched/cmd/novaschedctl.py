@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from novasched.conf.errors import NovaschedError
-from novasched.observe import explain
-from novasched.tools import check, sandbox, shadow, simulate
+from novasched.tools import check, explain, sandbox, shadow, simulate
 
 TOOL_NAME = 'novaschedctl'
 COMMANDS = {

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from novasched.cmd import novaschedctl
-from novasched.observe import explain
 from novasched.observe.records.store import RecordReader
+from novasched.tools import explain
 from tests.lab.client import NovaClient, Refused, new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon

@@ -197,7 +197,7 @@ def main() -> int:
         for flavor in (LARGE, TINY):
             cloud.computes.offer(flavor)
         for number in range(0, count, DISABLED):
-            cloud.computes.disable(f'host-{number:05}', 'maintenance')
+            cloud.computes.disable(f'host-{number:05}')
         print(f'{count:,} hosts are there after {time.perf_counter() - began:.1f} s')
         held = consumers(cloud)
         wanted = ('--flavor', LARGE.name, '--until-full')

@@ -19,13 +19,15 @@ ONE = [SandboxHost('one')]
 @pytest.mark.parametrize('synced', [True, False], ids=['placement knows', 'only nova knows'])
 def test_disabled_host(fresh_cloud, synced):
     """A disabled host is passed over, from the moment at which nova knows."""
-    fresh_cloud.disable('osdev-03', synced=synced)
+    fresh_cloud.computes.disable('osdev-03')
+    if synced:
+        fresh_cloud.placement.disable(fresh_cloud.computes.machines['osdev-03'].uuid)
     assert used_by(fresh_cloud) == NAMES - {'osdev-03'}
 
 
 def test_silent_host(fresh_cloud):
     """A host whose nova-compute has not been heard of is passed over."""
-    fresh_cloud.silence('osdev-gpu')
+    fresh_cloud.computes.silence('osdev-gpu')
     fresh_cloud.computes.report()
     assert used_by(fresh_cloud) == NAMES - {'osdev-gpu'}
 

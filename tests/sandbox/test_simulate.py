@@ -94,8 +94,9 @@ def cloud(decisions):
     with Sandbox(MACHINES, options) as made:
         for flavor in FLAVORS:
             made.computes.offer(flavor)
-        made.disable('off')
-        made.silence('dead')
+        made.computes.disable('off')
+        made.placement.disable(made.computes.machines['off'].uuid)
+        made.computes.silence('dead')
         for name in NUMA_HOSTS:
             report(made, name, numa_topology=a_topology())
             stock(made, name, PCPU={'total': 12, 'max_unit': 4})

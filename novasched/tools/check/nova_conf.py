@@ -22,6 +22,7 @@ from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.loading import Written, merged, parsed, secret_values, within
 from novasched.conf.redaction import Secrets
 from novasched.conf.settings import ServiceSettings, Settings
+from novasched.tools import config_files
 
 
 class NoFile(NovaschedError):
@@ -55,13 +56,11 @@ def load(files: Sequence[str], folders: Sequence[str]) -> tuple[cfg.ConfigOpts, 
     if not files and not folders:
         raise NoFile('no nova.conf is found; name one with --config-file')
     written = merged(map(_parsed, [*files, *within(folders)]))
-    args = [f'--config-file={path}' for path in files]
-    args += [f'--config-dir={path}' for path in folders]
     said = io.StringIO()
     try:
         # Values that a command line may also give are read by argparse, which would exit.
         with contextlib.redirect_stderr(said):
-            return loading.load(args, 'novasched'), written
+            return loading.load(config_files(files, folders), 'novasched'), written
     except ConfigError as error:
         why = Secrets.of(secret_values(written)).redact(str(error))
     except SystemExit:

@@ -16,11 +16,10 @@ from importlib import import_module
 import novasched.concurrency  # noqa: F401
 from novasched.conf.errors import NovaschedError
 from novasched.scheduler.model.flavor import Flavor
+from novasched.tools import whole_number
 
 ZONES = ('az01', 'az02')
 FLAVOR = '4,8192,40'
-MAX_AMOUNT = 2**31 - 1
-"""The greatest amount that Placement knows."""
 
 
 class Missing(NovaschedError):
@@ -28,10 +27,9 @@ class Missing(NovaschedError):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add = parser.add_argument
-    add('--hosts', type=_count, default=12, metavar='N', help='how many (%(default)s)')
-    add('--servers', type=_count, default=40, metavar='N', help='how many (%(default)s)')
+    add('--hosts', type=whole_number, default=12, metavar='N', help='how many (%(default)s)')
+    add('--servers', type=whole_number, default=40, metavar='N', help='how many (%(default)s)')
     add(
         '--flavor',
         dest='flavors',
@@ -59,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             const=name,
             help=f'all servers in one group: {text}',
         )
-    add('--multi', type=_count, default=1, metavar='N', help='servers per request (%(default)s)')
+    text = 'servers per request (%(default)s)'
+    add('--multi', type=whole_number, default=1, metavar='N', help=text)
     add('--seed', type=int, default=0, metavar='N', help='for sizes and order (%(default)s)')
     add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
     add('--verbose', action='store_true', help="show the services' logs on standard error")
@@ -78,28 +77,12 @@ def run(arguments: argparse.Namespace) -> int:
     return int(tour.run(arguments))
 
 
-def _count(text: str) -> int:
-    return _whole(text, 'a number', 1)
-
-
 def _flavor(text: str) -> Flavor:
     parts = text.split(',')
     if len(parts) != 3:
         raise argparse.ArgumentTypeError(f'{text!r} is not VCPUS,RAM_MB,DISK_GB')
     vcpus, memory_mb, root_gb = (
-        _whole(part, name, least)
+        whole_number(part, name, least)
         for part, name, least in zip(parts, ('VCPUS', 'RAM_MB', 'DISK_GB'), (1, 1, 0), strict=True)
     )
     return Flavor(name=text, flavorid=text, id=1, vcpus=vcpus, memory_mb=memory_mb, root_gb=root_gb)
-
-
-def _whole(text: str, name: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f'{name} must be whole, not {text!r}') from None
-    if not least <= value <= MAX_AMOUNT:
-        raise argparse.ArgumentTypeError(
-            f'{name} must be from {least} to {MAX_AMOUNT}, not {value}'
-        )
-    return value

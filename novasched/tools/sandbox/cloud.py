@@ -20,9 +20,10 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from configparser import ConfigParser
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -38,15 +39,8 @@ from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.request import InstanceGroup
 from novasched.service.build import preflight
 from novasched.service.daemon import SchedulerService
-from novasched.tools.sandbox.computes import Amounts, Providers, SandboxComputes, SandboxHost
-from novasched.tools.sandbox.conductor import (
-    PROJECT,
-    USER,
-    Boot,
-    Conductor,
-    Server,
-    request_spec,
-)
+from novasched.tools.sandbox.computes import Providers, SandboxComputes, SandboxHost
+from novasched.tools.sandbox.conductor import PROJECT, USER, Boot, Conductor, Server, request_spec
 from novasched.tools.sandbox.databases import Databases
 from novasched.tools.sandbox.placement import serving
 
@@ -144,20 +138,7 @@ class Sandbox:
         """Differences between Placement's allocations and the results so far, and the errors
         that the services logged."""
         found = allocation_problems(self.placement, self.machines, self.boots)
-        return found + self._errors.texts
-
-    def disable(self, name: str, reason: str = 'maintenance', synced: bool = True) -> None:
-        """Disable a machine's nova-compute.
-
-        :param synced: whether nova-compute has told Placement yet
-        """
-        self.computes.disable(name, reason)
-        if synced:
-            self.placement.disable(self.computes.machines[name].uuid)
-
-    def silence(self, name: str) -> None:
-        """Let a machine's nova-compute be dead for longer than it may be silent."""
-        self.computes.silence(name, since=2 * timedelta(seconds=self._settings.service_down_time))
+        return [*found, *self._errors.texts]
 
     def _start(self, stack: ExitStack) -> None:
         self._errors = _Errors()
@@ -207,7 +188,12 @@ class Sandbox:
         }
         for group, options in self._options.items():
             groups.setdefault(group, {}).update(options)
-        path.write_text(_ini(groups))
+        # oslo.config takes a plain $ for a reference.
+        ini = ConfigParser(interpolation=None)
+        ini.read_dict(groups)
+        text = StringIO()
+        ini.write(text)
+        path.write_text(text.getvalue().replace('$', '$$'))
         self.configuration = ('--config-file', str(path), '--config-dir', str(further))
         return loading.load(self.configuration, SANDBOX_NAME)
 
@@ -251,18 +237,9 @@ class _Errors(logging.Handler):
         self.texts.append(f'{record.name}: {record.getMessage()}')
 
 
-def _ini(groups: Options) -> str:
-    """The text of a configuration file; oslo.config takes a plain $ for a reference."""
-    lines = []
-    for group, options in groups.items():
-        lines.append(f'[{group}]')
-        lines += [f'{name} = {str(value).replace("$", "$$")}' for name, value in options.items()]
-    return '\n'.join([*lines, ''])
-
-
 def allocation_problems(
     books: Providers, machines: Sequence[SandboxHost], boots: Sequence[Boot]
-) -> list[str]:
+) -> Iterator[str]:
     """Compare Placement's allocations with the results of all requests; one line per problem.
 
     Every placed instance has its flavor's amounts on its host's provider and nothing
@@ -270,38 +247,25 @@ def allocation_problems(
     """
     by_name = {machine.name: machine for machine in machines}
     taken: dict[str, Counter[str]] = defaultdict(Counter)
-    found = []
     for boot in boots:
         for server in boot.servers:
             machine = by_name.get(server.host)
             if machine is None:
-                found.append(f'server {server.uuid}: there is no host {server.host}')
+                yield f'server {server.uuid}: there is no host {server.host}'
                 continue
-            taken[machine.uuid].update(flavor_resources(server.flavor))
-            found += _of_server(books, server, machine)
+            if server.node_uuid != machine.uuid:
+                yield f'server {server.uuid}: {machine.name} is not the node {server.node_uuid}'
+            wanted = {machine.uuid: dict(flavor_resources(server.flavor))}
+            taken[machine.uuid].update(wanted[machine.uuid])
+            if (held := books.allocations(server.uuid)) != wanted:
+                yield f'server {server.uuid} on {machine.name} has {held}, should have {wanted}'
         placed = {server.uuid for server in boot.servers}
-        for consumer in boot.uuids:
-            if consumer in placed:
-                continue
+        for consumer in (each for each in boot.uuids if each not in placed):
             if boot.fault is None:
-                found.append(f'server {consumer} was neither placed nor refused')
+                yield f'server {consumer} was neither placed nor refused'
             if held := books.allocations(consumer):
-                found.append(f'server {consumer} was refused and has {held}')
+                yield f'server {consumer} was refused and has {held}'
     for machine in machines:
-        found += _of_provider(books, machine, taken[machine.uuid])
-    return found
-
-
-def _of_server(books: Providers, server: Server, machine: SandboxHost) -> Iterator[str]:
-    if server.node_uuid != machine.uuid:
-        yield f'server {server.uuid}: {machine.name} is not the node {server.node_uuid}'
-    held = books.allocations(server.uuid)
-    wanted = {machine.uuid: dict(flavor_resources(server.flavor))}
-    if held != wanted:
-        yield f'server {server.uuid} on {machine.name} has {held}, should have {wanted}'
-
-
-def _of_provider(books: Providers, machine: SandboxHost, taken: Amounts) -> Iterator[str]:
-    for name, used in books.usages(machine.uuid).items():
-        if used != taken[name]:
-            yield f'{machine.name}: {used} {name} in use, should be {taken[name]}'
+        for name, used in books.usages(machine.uuid).items():
+            if used != taken[machine.uuid][name]:
+                yield f'{machine.name}: {used} {name} in use, should be {taken[machine.uuid][name]}'

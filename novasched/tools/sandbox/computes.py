@@ -171,14 +171,14 @@ class SandboxComputes:
             usage = {**self._usage(connection, machine), 'updated_at': now}
             connection.execute(sa.update(nodes).where(nodes.c.uuid == machine.uuid).values(usage))
 
-    def disable(self, name: str, reason: str) -> None:
+    def disable(self, name: str) -> None:
         """Disable a service, as ``openstack compute service set --disable`` does."""
-        self._set_service(name, disabled=True, disabled_reason=reason)
+        self._set_service(name, disabled=True, disabled_reason='maintenance')
 
-    def silence(self, name: str, since: timedelta) -> None:
-        """Let a nova-compute have died so long ago."""
+    def silence(self, name: str) -> None:
+        """Let a nova-compute have died a day ago."""
         self._silent.add(name)
-        self._set_service(name, last_seen_up=self.utcnow() - since)
+        self._set_service(name, last_seen_up=self.utcnow() - timedelta(days=1))
 
     def _set_service(self, name: str, **values: Any) -> None:
         table = db.services
@@ -309,7 +309,6 @@ class Providers:
         )
 
     def close(self) -> None:
-        """Close the connection."""
         self._http.close()
 
     def register(self, machine: SandboxHost) -> None:

@@ -16,34 +16,26 @@ import argparse
 import sys
 from importlib import import_module
 
-from novasched.tools import USAGE_ERROR
+from novasched.tools import USAGE_ERROR, add_config_files, whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add = parser.add_argument
-    for name, metavar in (('--config-file', 'FILE'), ('--config-dir', 'DIR')):
-        add(name, metavar=metavar, action='append', default=[], help='nova.conf, as the daemon')
+    add_config_files(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument('--requests', metavar='FILE', help='the recorded requests')
     source.add_argument('--listen', action='store_true', help='requests as they are made')
-    add('--seconds', type=_positive, metavar='N', help='listen so long (until interrupted)')
-    add('--requests-seen', type=_positive, metavar='N', help='listen to so many requests')
+    add('--seconds', type=whole_number, metavar='N', help='listen so long (until interrupted)')
+    add('--requests-seen', type=whole_number, metavar='N', help='listen to so many requests')
     add(
         '--patience',
-        type=_positive,
+        type=whole_number,
         default=60,
         metavar='N',
         help='seconds after which a request that has not come to an end was refused (%(default)s)',
     )
     add('--seed', type=int, default=0, metavar='N', help='for draws among hosts (%(default)s)')
     add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
-
-
-def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise ValueError(text)
-    return number
 
 
 def run(arguments: argparse.Namespace) -> int:

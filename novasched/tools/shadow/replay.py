@@ -29,6 +29,7 @@ from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.request import Request
 from novasched.service.build import Application, compose
+from novasched.tools import config_files
 from novasched.tools.shadow.comparison import ComparedRequest, Shadow, compare
 
 CONTEXT_PREFIX = '_context_'
@@ -124,9 +125,7 @@ def configured(files: Iterable[str], folders: Iterable[str]) -> cfg.ConfigOpts:
 
     :raises ConfigError: it cannot be read.
     """
-    args = [f'--config-file={path}' for path in files]
-    args += [f'--config-dir={path}' for path in folders]
-    return loading.load(args, 'novasched')
+    return loading.load(config_files(files, folders), 'novasched')
 
 
 @contextmanager

@@ -12,11 +12,12 @@ be read; 2 for a wrong argument.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Collection
 from importlib import import_module
 
-from novasched.tools import USAGE_ERROR
+from novasched.tools import USAGE_ERROR, add_config_files, whole_number
 
 MAX_INSTANCES = 10_000
 GROUP_POLICIES = ('anti-affinity', 'affinity', 'soft-anti-affinity', 'soft-affinity')
@@ -30,13 +31,12 @@ RECORDED: dict[str, tuple[str, ...]] = {
 }
 ONLY_WITH_REPLAY = ('probe', 'compare')
 Parser = argparse.ArgumentParser
+_amount = functools.partial(whole_number, least=0)
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options."""
     add = parser.add_argument
-    for name, metavar in (('--config-file', 'FILE'), ('--config-dir', 'DIR')):
-        add(name, metavar=metavar, action='append', default=[], help='nova.conf, as the daemon')
+    add_config_files(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument('--flavor', metavar='FLAVOR', help='a flavor, by id or name')
     source.add_argument('--vcpus', type=_amount, metavar='N', help='a size, with --ram and --disk')
@@ -54,15 +54,11 @@ def add_arguments(parser: Parser) -> None:
     add('--zone', metavar='ZONE', help='the availability zone')
     add('--project', metavar='ID', help='whose servers these are')
     add('--group-policy', choices=GROUP_POLICIES, help='all servers are in one new group')
-    add('--count', type=_positive, default=1, metavar='N', help='servers at once (%(default)s)')
+    text = 'servers at once (%(default)s)'
+    add('--count', type=whole_number, default=1, metavar='N', help=text)
     add('--until-full', action='store_true', help='repeat it until it is refused')
-    add(
-        '--at-most',
-        type=_positive,
-        default=MAX_INSTANCES,
-        metavar='N',
-        help='so many (%(default)s)',
-    )
+    text = 'so many (%(default)s)'
+    add('--at-most', type=whole_number, default=MAX_INSTANCES, metavar='N', help=text)
     add('--host', metavar='HOST', help='why not this host')
     _add_comparison(parser)
     add('--seed', type=int, default=0, metavar='N', help='for draws among hosts (%(default)s)')
@@ -119,18 +115,6 @@ def _wrong(arguments: argparse.Namespace) -> str | None:
 
 def _spelt(names: Collection[str]) -> str:
     return min(names).replace('_', '-')
-
-
-def _amount(text: str) -> int:
-    if (number := int(text)) < 0:
-        raise ValueError(text)
-    return number
-
-
-def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise ValueError(text)
-    return number
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import msgspec
 from prettytable import PrettyTable
 
-from novasched.observe import explain
 from novasched.observe.records import render
 from novasched.observe.records.record import Record, Rejections
+from novasched.tools import explain
 from novasched.tools.simulate.runs import Filled, Run
 from novasched.tools.simulate.sources import Entries
 

@@ -26,12 +26,12 @@ from novasched.conf.logs import without_secrets
 from novasched.conf.options import OPTIONS, field_of
 from novasched.conf.redaction import redact
 from novasched.conf.settings import Settings
-from novasched.observe import explain
 from novasched.observe.records.diagnosis import diagnose
 from novasched.observe.records.from_decision import rejections_of
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.request import Request
 from novasched.service.build import Application, http_adapter
+from novasched.tools import explain
 from novasched.tools.shadow.replay import composed, configured
 from novasched.tools.simulate import report, sources
 from novasched.tools.simulate.runs import HostUse, Run, replay, until_full

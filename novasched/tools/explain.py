@@ -22,14 +22,14 @@ from novasched.observe.records import render
 from novasched.observe.records.record import AttemptRecord, Record, Rejections, Stage
 from novasched.observe.records.store import RecordReader
 from novasched.scheduler.decision import HostWeight
+from novasched.tools import USAGE_ERROR, add_config_files, config_files
 
-UNKNOWN, USAGE = 1, 2
+UNKNOWN = 1
 MAX_WEIGHERS, MAX_HOSTS = 4, 5
 REASONS_WIDTH = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add = parser.add_argument
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument('what', nargs='?', metavar='WHAT', help='a server or a request')
@@ -37,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--host', metavar='HOST', help='why not this host')
     add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
     add('--file', metavar='FILE', help='the records, in place of those that nova.conf names')
-    for name, metavar in (('--config-file', 'FILE'), ('--config-dir', 'DIR')):
-        add(name, metavar=metavar, action='append', default=[], help='nova.conf, as the daemon')
+    add_config_files(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     path = arguments.file or _configured(arguments)
     if path is None:
-        return _fail(USAGE, 'nova.conf does not set [novasched] decisions_file')
+        return _fail(USAGE_ERROR, 'nova.conf does not set [novasched] decisions_file')
     reader = RecordReader(path)
     what, host = _printable(arguments.what), _printable(arguments.host)
     records = reader.newest(1) if arguments.last else reader.of(what)
@@ -71,9 +70,8 @@ def _configured(arguments: argparse.Namespace) -> str | None:
     """The file that nova.conf names."""
     from novasched.conf import loading  # only here: oslo.config takes long to import
 
-    files = [f'--config-file={each}' for each in arguments.config_file]
-    folders = [f'--config-dir={each}' for each in arguments.config_dir]
-    return loading.service_settings(loading.load([*files, *folders], 'novasched')).decisions_file
+    conf = loading.load(config_files(arguments.config_file, arguments.config_dir), 'novasched')
+    return loading.service_settings(conf).decisions_file
 
 
 def _fail(status: int, text: str) -> int:
