@@ -67,7 +67,6 @@ def _printable(name: str | None) -> str:
 
 
 def _configured(arguments: argparse.Namespace) -> str | None:
-    """The file that nova.conf names."""
     from novasched.conf import loading  # only here: oslo.config takes long to import
 
     conf = loading.load(config_files(arguments.config_file, arguments.config_dir), 'novasched')

@@ -158,7 +158,6 @@ class WorkerMetrics:
         records: DecisionRecorder,
         server: RpcServer,
     ) -> loopingcall.FixedIntervalLoopingCall:
-        """Start a task that samples these parts."""
         messages, version = self.messages, importlib.metadata.version(PACKAGE)
         sources: dict[Metric, Callable[[], float | Samples]] = {
             catalogue.WORKERS: lambda: 1,
@@ -192,7 +191,6 @@ def _age(host_snapshot: HostSnapshot) -> Samples:
 
 
 def _open_breakers(hosts: HostReader, placement: PlacementClient, own: Database) -> Samples:
-    """1 for each circuit breaker that is open, by target and cell."""
     cells = hosts.cells
     return {
         ('placement', ''): placement.circuit_open,

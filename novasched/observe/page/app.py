@@ -58,8 +58,6 @@ UNREADABLE = 'The file of decision records cannot be read; the log says why.'
 
 @dataclass(frozen=True, slots=True)
 class PageResponse:
-    """An HTTP response."""
-
     status: str
     body: bytes
     kind: str = HTML

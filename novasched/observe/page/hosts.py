@@ -58,12 +58,10 @@ class Resource:
     ratio: str = ''
 
     def of(self, host: Host) -> Amount:
-        """The sum of a host's amounts."""
         return total(self.parts(host))
 
 
 def total(amounts: Iterable[Amount]) -> Amount:
-    """The sum of amounts."""
     used = limit = 0.0
     for each in amounts:
         used, limit = used + each.used, limit + each.limit
@@ -156,7 +154,6 @@ class HostsView:
 
     @property
     def age(self) -> str:
-        """The age of the newest hosts, in words."""
         known = [cell.age for cell in self.cells if cell.age is not None]
         return ago(min(known)) if known else ''
 

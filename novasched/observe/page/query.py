@@ -130,7 +130,6 @@ def is_local(peer: str, host: str) -> bool:
 
 
 def is_loopback(text: str) -> bool:
-    """True for a loopback address."""
     try:
         address = ip_address(text)
     except ValueError:

@@ -56,7 +56,6 @@ class _Reading:
     stale: bool = False
 
     def cells_at(self, now: float) -> dict[str, CellView]:
-        """The same cells, as old as they are now."""
         return {
             uuid: cell if cell.age is None else replace(cell, age=cell.age + now - self.at)
             for uuid, cell in self.cells.items()

@@ -80,7 +80,6 @@ class DecisionRecorder:
 
     @property
     def dropped(self) -> int:
-        """The number of records that were dropped."""
         return self._decisions.dropped
 
     def __call__(self, decision: Decision) -> None:

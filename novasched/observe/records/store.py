@@ -170,7 +170,6 @@ class RecordReader:
         return self._records('select record from decisions order by number')
 
     def by_id(self, id: str) -> Record | None:
-        """One decision."""
         found = self._records('select record from decisions where id = :id', id=id)
         return found[0] if found else None
 

@@ -138,7 +138,6 @@ class QuietExporter(SpanExporter):
         self._succeeds = True
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send spans."""
         try:
             result = self._inner.export(spans)
         except Exception as error:  # of whatever library
@@ -154,7 +153,6 @@ class QuietExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Send no more."""
         self._inner.shutdown()
 
 
@@ -169,7 +167,6 @@ class LastMessage(logging.Handler):
         library.handlers = [self]
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See :class:`logging.Handler`."""
         self.text = record.getMessage()
 
 

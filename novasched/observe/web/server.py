@@ -83,7 +83,6 @@ class MetricsText:
         return [body]
 
     def read(self) -> bytes:
-        """Return the text."""
         with self._lock:
             now = self._clock()
             if now - self._read_at >= self._cache_s:
@@ -128,7 +127,6 @@ class OneAnswerTask(WSGITask):  # type: ignore[misc]
     """Closes the connection after its answer."""
 
     def build_response_header(self) -> bytes:
-        """See waitress."""
         self.set_close_on_finish()
         header: bytes = super().build_response_header()
         return header
@@ -196,20 +194,17 @@ class HttpServer(TcpWSGIServer):  # type: ignore[misc]
         self.task_dispatcher.shutdown()
 
     def maintenance(self, now: float) -> None:
-        """See waitress."""
         super().maintenance(now)
         for channel in self._idle_channels():
             if channel.creation_time < now - self._max_connection_s:
                 channel.will_close = True
 
     def readable(self) -> bool:
-        """See waitress."""
         is_full = len(self._accepted) == self._accepted.maxlen
         may_accept = not is_full or time.monotonic() - self._accepted[0] >= 1.0
         return bool(super().readable()) and may_accept
 
     def handle_accept(self) -> None:
-        """See waitress."""
         self._accepted.append(time.monotonic())
         if len(self.active_channels) >= MAX_CONNECTIONS and (idle := self._idle_channels()):
             # Closed in the next round: events of this one name channels by file number.

@@ -131,7 +131,6 @@ class DatabaseHosts:
         self._reader = reader
 
     def read(self) -> HostReading:
-        """See :class:`novasched.observe.page.watch.HostSource`."""
         from novasched.observe.page.watch import HostReading
 
         cells = self._reader.snapshot().cells
@@ -140,7 +139,6 @@ class DatabaseHosts:
         return HostReading(hosts, names, self._reader.aggregates.failing)
 
     def renew(self) -> None:
-        """See :class:`novasched.observe.page.watch.HostSource`."""
         self._reader.renew()
 
 

@@ -59,7 +59,6 @@ class RequestViews:
         return states
 
     def aggregate(self, aggregate: Aggregate) -> AggregateView:
-        """The request's view of an aggregate."""
         return self._aggregates.setdefault(aggregate, AggregateView(aggregate))
 
 
@@ -74,7 +73,6 @@ class NovaFilter(BatchFilter):
         self.plugin, self.views, self.name = plugin, views, type(plugin).__name__
 
     def for_one_request(self, first: NovaFilter | NovaWeigher | None) -> NovaFilter:
-        """See :meth:`novasched.scheduler.plugin.Enabled.for_one_request`."""
         return NovaFilter(self.settings, self.plugin, _views_of(first))
 
     def runs_for(self, index: int) -> bool:
@@ -127,7 +125,6 @@ class NovaWeigher(BatchWeigher):
         self._takes_host = self._is_method and bool(inspect.signature(multiplier).parameters)
 
     def for_one_request(self, first: NovaFilter | NovaWeigher | None) -> NovaWeigher:
-        """See :meth:`novasched.scheduler.plugin.Enabled.for_one_request`."""
         return NovaWeigher(self.settings, self.plugin, _views_of(first))
 
     def scale(self, host: Host) -> float:

@@ -26,7 +26,6 @@ class BaseFilter:
         return True
 
     def filter_all(self, filter_obj_list: Iterable[Any], spec_obj: Any) -> Iterable[Any]:
-        """The objects that pass."""
         return (each for each in filter_obj_list if self._filter_one(each, spec_obj))
 
     def run_filter_for_index(self, index: int) -> bool:

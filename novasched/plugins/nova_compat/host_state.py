@@ -87,7 +87,6 @@ class HostState(View):
 
     @cached_property
     def pci_stats(self) -> PciStats:
-        """nova's PciDeviceStats."""
         return PciStats(self._value)
 
     @cached_property
@@ -134,8 +133,6 @@ def _metric(metric: Mapping[str, Any]) -> Any:
 
 
 class NumaTopology(View):
-    """A host's cells."""
-
     @cached_property
     def cells(self) -> list[NumaCellView]:
         """nova's NUMACell objects, in the order in which the host reports them."""
@@ -155,7 +152,6 @@ class NumaCellView(View):
 
     @property
     def free_siblings(self) -> list[set[int]]:
-        """The free CPUs of each core."""
         return [core & self.free_pcpus for core in self.siblings]
 
     @property
@@ -188,8 +184,6 @@ class NumaCellView(View):
 
 
 class PciStats:
-    """A host's free devices."""
-
     def __init__(self, host: model.Host) -> None:
         self._host = host
 

@@ -82,8 +82,6 @@ takes something out of them learns that it takes a real nova."""
 
 
 class StubModule(ModuleType):
-    """A module of the table above."""
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__'):
             raise AttributeError(name)
@@ -102,11 +100,9 @@ class StubFinder(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """See :class:`importlib.abc.Loader`."""
         return StubModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """See :class:`importlib.abc.Loader`."""
         vars(module).update(MODULES[module.__name__])
 
 

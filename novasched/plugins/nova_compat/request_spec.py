@@ -80,7 +80,6 @@ class RequestSpecView(View):
 
     @cached_property
     def pci_requests(self) -> SimpleNamespace:
-        """nova's InstancePCIRequests."""
         return SimpleNamespace(requests=mutable(self._value.pci_requests))
 
     @cached_property
@@ -90,7 +89,6 @@ class RequestSpecView(View):
 
     @cached_property
     def network_metadata(self) -> SimpleNamespace | None:
-        """nova's NetworkMetadata."""
         request: Request = self._value
         if request.physnets is None:
             return None
@@ -98,6 +96,5 @@ class RequestSpecView(View):
 
     @cached_property
     def request_level_params(self) -> SimpleNamespace:
-        """nova's RequestLevelParams."""
         names = ('root_required', 'root_forbidden', 'same_subtree')
         return SimpleNamespace(**{name: getattr(self, name) for name in names})

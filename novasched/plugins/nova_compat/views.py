@@ -62,7 +62,6 @@ class View:
         return self.obj_attr_is_set(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The attribute, or the default where there is none."""
         return getattr(self, name, default)
 
     def __getitem__(self, name: str) -> Any:
@@ -82,7 +81,6 @@ class Fields(View):
         return value.get(name, NOT_READ)
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes that are set."""
         return {name: getattr(self, name) for name in self._value}
 
 

@@ -18,7 +18,6 @@ from novasched.tools import USAGE_ERROR
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     add = parser.add_argument
     for name, metavar, text in (
         ('--config-file', 'FILE', 'a nova.conf; several are read in order (as nova finds it)'),

@@ -47,7 +47,6 @@ def check_own(nova_conf: NovaConf) -> Iterator[Finding]:
 
 
 def check_api(nova_conf: NovaConf) -> Iterator[Finding]:
-    """The API database."""
     return _configured(nova_conf, 'api_database', _look_at_api)
 
 

@@ -262,7 +262,6 @@ class SandboxComputes:
 
 
 def cell_uuid(cell: str) -> str:
-    """The UUID of a cell's mapping."""
     return stable_uuid('cell', cell)
 
 

@@ -38,7 +38,6 @@ class Server:
 
     @property
     def host(self) -> str:
-        """The name of its host."""
         return str(self.selection.value('service_host'))
 
     @property
@@ -72,7 +71,6 @@ class Conductor:
         )
 
     def close(self) -> None:
-        """Close the transport."""
         self._transport.cleanup()
 
     def select_destinations(

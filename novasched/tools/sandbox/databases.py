@@ -142,7 +142,6 @@ class Databases:
         return sa.URL.create('sqlite', database=path, query=query).render_as_string()
 
     def create(self) -> None:
-        """Make the tables, empty."""
         api.create_all(self.api)
         for engine in (self.main, *self.cells.values()):
             main.create_all(engine)

@@ -34,7 +34,6 @@ MEMORY_MB_PER_CORE = 4096
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """See :func:`novasched.tools.sandbox.command.run`."""
     _log(arguments.verbose)
     console = Console()
     random = Random(arguments.seed)
@@ -230,7 +229,6 @@ def _last_lines(report: dict[str, Any]) -> Text:
 
 
 def _fill(used: int, capacity: int, plain: bool) -> Text:
-    """A bar and a percentage."""
     share = used / capacity if capacity else 0.0
     full, empty = ('#', '.') if plain else ('█', '░')
     length = min(BAR_WIDTH, round(share * BAR_WIDTH))

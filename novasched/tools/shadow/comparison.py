@@ -139,7 +139,6 @@ class ComparedRequest:
 
 
 def count_results(rows: Sequence[ComparedRequest]) -> dict[str, int]:
-    """Numbers of requests by result."""
     compared = sum(row.compared for row in rows)
     different = sum(row.compared and row.difference is not None for row in rows)
     failed = sum(row.failure is not None for row in rows)

@@ -51,7 +51,6 @@ class NotificationEndpoint:
     def info(
         self, context: Any, publisher: str, name: str, payload: Any, metadata: Mapping[str, Any]
     ) -> None:
-        """Receive notifications of events that succeed."""
         self._receive(Event(publisher, name, context, payload))
 
     error = info

@@ -123,7 +123,6 @@ def _object(value: Any) -> Any:
 
 
 def _list(name: str, elements: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The primitive of a list of objects."""
     return _primitive(f'{name}List', {'objects': [_primitive(name, each) for each in elements]})
 
 

@@ -95,7 +95,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _wrong(arguments: argparse.Namespace) -> str | None:
-    """Arguments that do not go together."""
     given = {name for name, value in vars(arguments).items() if value}
     if arguments.count == 1:
         given.discard('count')

@@ -126,7 +126,6 @@ class Simulation:
         )
 
     def new_request(self, flavor: Flavor, count: int = 1, **fields: Any) -> Request:
-        """A request for new instances of a flavor."""
         return sources.new_request(
             flavor,
             self.simulator.new_uuids(count),
@@ -241,7 +240,6 @@ class WarningPrinter(logging.Handler):
         self._printed: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print, unless it is printed."""
         text = redact(without_secrets(record).getMessage())
         if text not in self._printed:
             self._printed.add(text)

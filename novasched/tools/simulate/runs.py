@@ -106,7 +106,6 @@ class Filled(Change):
 
     @property
     def fit(self) -> int:
-        """The number of instances that fit."""
         return sum(self.placed.values())
 
     @property
@@ -155,7 +154,6 @@ class Run(Change):
 
     @property
     def servers(self) -> int:
-        """The number of placed instances."""
         return sum(map(len, self.answers))
 
 

@@ -238,11 +238,9 @@ class Simulator:
 
     @property
     def hosts(self) -> Sequence[Host]:
-        """All hosts as they are now."""
         return list(self.simulated_hosts.all().values())
 
     def new_uuids(self, number: int) -> tuple[str, ...]:
-        """UUIDs of new instances."""
         draw = self._random.getrandbits
         return tuple(str(uuid.UUID(int=draw(128), version=4)) for _ in range(number))
 
