@@ -40,11 +40,15 @@ class PlacementProcess:
         self.log.write_text('')
         self._process = Process(
             [
-                *(sys.executable, '-m', 'novasched.tools.sandbox.placement'),
+                *(sys.executable, '-m', 'tests.lab.placement_server'),
                 *('--port', str(self._port), '--token', TOKEN, *self._arguments),
             ],
             self.log,
-            env={**os.environ, 'NOVASCHED_PLACEMENT_CONNECTION': self.connection},
+            env={
+                **os.environ,
+                'NOVASCHED_PLACEMENT_CONNECTION': self.connection,
+                'PYTHONPATH': str(Path(__file__).parents[2]),
+            },
         )
         process = self._process
         process.ready(lambda: 'listening on' in process.text(), START, 'Placement')

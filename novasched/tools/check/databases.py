@@ -20,13 +20,9 @@ from novasched.tools.check.findings import Finding, Level, Question, answers
 from novasched.tools.check.nova_conf import NovaConf
 
 API_TABLES = (
-    'cell_mappings',
-    'host_mappings',
-    'instance_mappings',
-    'aggregates',
-    'aggregate_hosts',
-    'aggregate_metadata',
-)
+    'cell_mappings', 'host_mappings', 'instance_mappings',
+    'aggregates', 'aggregate_hosts', 'aggregate_metadata',
+)  # fmt: skip
 CELL_TABLES = ('compute_nodes', 'services', 'instances', 'migrations')
 SCHEMAS = (('alembic_version', 'version_num'), ('migrate_version', 'version'))
 """Where the version of a schema is written, by today's and by older releases of nova."""

@@ -5,7 +5,7 @@ novasched does differently with the same nova.conf."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 
@@ -16,24 +16,15 @@ from novasched.conf.settings import Settings, parse_ratios
 from novasched.tools.check.findings import Finding, Level
 from novasched.tools.check.nova_conf import Known, NovaConf
 
+NOVAS = ('scheduler', 'filter_scheduler', 'metrics')
+"""Groups that nova itself declares."""
 SCHEDULERS = (
-    'scheduler',
-    'filter_scheduler',
-    'metrics',
-    'novasched',
-    'placement',
-    'database',
-    'api_database',
-    'notifications',
-    'oslo_messaging_rabbit',
-    'oslo_messaging_notifications',
-)
+    *NOVAS, 'novasched', 'placement', 'database', 'api_database', 'notifications',
+    'oslo_messaging_rabbit', 'oslo_messaging_notifications',
+)  # fmt: skip
 """Groups whose every option a scheduler would read, so that any other name is a mistake."""
 SHARED = ('neutron', 'workarounds', 'compute')
 """Groups that are other services' too: a name is a mistake if it nearly is one of ours."""
-
-NOVAS = ('scheduler', 'filter_scheduler', 'metrics')
-"""Those that nova itself declares."""
 
 NEAR, LIKELY = 0.6, 0.85
 """How alike a name must be to be proposed, and to be taken for a mistake (difflib)."""
@@ -55,28 +46,16 @@ IGNORED: Mapping[tuple[str, str], str] = {
 }
 """Options of some release of nova-scheduler without a use here, and what to do."""
 
-OTHER_SERVICES_OPTIONS: Mapping[str, frozenset[str]] = {
-    'notifications': frozenset(
-        {
-            'notify_on_state_change',
-            'notify_on_api_faults',
-            'default_level',
-            'default_publisher_id',
-            'versioned_notifications_topics',
-            'bdms_in_notifications',
-            'include_share_mapping',
-        }
+OTHER_SERVICES_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    'notifications': (
+        'notify_on_state_change', 'notify_on_api_faults', 'default_level', 'default_publisher_id',
+        'versioned_notifications_topics', 'bdms_in_notifications', 'include_share_mapping',
     ),
-    'placement': frozenset(
-        {
-            'randomize_allocation_candidates',
-            'policy_file',
-            'incomplete_consumer_project_id',
-            'incomplete_consumer_user_id',
-            'allocation_conflict_retry_count',
-        }
+    'placement': (
+        'randomize_allocation_candidates', 'policy_file', 'incomplete_consumer_project_id',
+        'incomplete_consumer_user_id', 'allocation_conflict_retry_count',
     ),
-}
+}  # fmt: skip
 """Options that other services read in the groups above."""
 
 _OPTION_NAME = re.compile(r'\w[\w.-]*\Z')
@@ -84,7 +63,12 @@ _OPTION_NAME = re.compile(r'\w[\w.-]*\Z')
 
 def check_names(written: Written, known: Known) -> Iterator[Finding]:
     """Compare the names in the files with the known ones; options of other services are counted."""
-    renamed = _renamed(known)
+    renamed = {
+        old: (group, option.dest)
+        for group, options in known.items()
+        for option in options.values()
+        for old in names_of(group, option)[1:]
+    }
     of_others = 0
     for group, options in written.items():
         near = get_close_matches(group, SCHEDULERS, 1, LIKELY)
@@ -93,9 +77,10 @@ def check_names(written: Written, known: Known) -> Iterator[Finding]:
         for name in options:
             if name in known.get(group, {}):
                 continue
-            found = list(_of_name(group, name, known, renamed, written))
-            yield from found
-            of_others += not found
+            finding = _of_name(group, name, known, renamed, written)
+            if finding:
+                yield finding
+            of_others += finding is None
     if of_others:
         text = f"{of_others} options that a scheduler does not read are other services'"
         yield Finding(Level.OK, 'other options', text)
@@ -116,15 +101,24 @@ def _of_name(
     known: Known,
     renamed: Mapping[tuple[str, str], tuple[str, str]],
     written: Written,
-) -> Iterator[Finding]:
+) -> Finding | None:
+    """The finding on a name that is none of today's; None if other services may read it."""
     subject = f'[{group}] {name}'
     if (group, name) in IGNORED:
-        yield Finding(Level.NOTE, subject, f'ignored: {IGNORED[group, name]}')
-    elif (group, name) in renamed:
+        return Finding(Level.NOTE, subject, f'ignored: {IGNORED[group, name]}')
+    if (group, name) in renamed:
         new_group, new = renamed[group, name]
-        yield _deprecated(subject, new_group, new, written)
-    elif name not in OTHER_SERVICES_OPTIONS.get(group, ()):
-        yield from _unknown(group, name, subject, known.get(group, {}))
+        return _deprecated(subject, new_group, new, written)
+    if group not in (*SCHEDULERS, *SHARED) or name in OTHER_SERVICES_OPTIONS.get(group, ()):
+        return None
+    least = NEAR if group in SCHEDULERS else LIKELY
+    if near := get_close_matches(name, list(known.get(group, {})), 1, least):
+        return Finding(Level.WARNING, subject, f'unknown; is it {near[0]}?')
+    if group in SHARED:
+        return None
+    # A broken line may have made anything into a name, a password for instance.
+    subject = subject if _OPTION_NAME.match(name) else f'[{group}] (no name)'
+    return Finding(Level.WARNING, subject, 'unknown: nobody reads it')
 
 
 def _deprecated(subject: str, group: str, name: str, written: Written) -> Finding:
@@ -136,28 +130,6 @@ def _deprecated(subject: str, group: str, name: str, written: Written) -> Findin
         return Finding(Level.NOTE, subject, text)
     text += '. It is obeyed here, while recent releases of nova pass it over'
     return Finding(Level.WARNING, subject, text)
-
-
-def _unknown(group: str, name: str, subject: str, known: Iterable[str]) -> Iterator[Finding]:
-    if group not in SCHEDULERS and group not in SHARED:
-        return
-    near = get_close_matches(name, list(known), 1, NEAR if group in SCHEDULERS else LIKELY)
-    if near:
-        yield Finding(Level.WARNING, subject, f'unknown; is it {near[0]}?')
-    elif group in SCHEDULERS:
-        # A broken line may have made anything into a name, a password for instance.
-        subject = subject if _OPTION_NAME.match(name) else f'[{group}] (no name)'
-        yield Finding(Level.WARNING, subject, 'unknown: nobody reads it')
-
-
-def _renamed(known: Known) -> Mapping[tuple[str, str], tuple[str, str]]:
-    """Each older place of an option, and its place today."""
-    return {
-        old: (group, option.dest)
-        for group, options in known.items()
-        for option in options.values()
-        for old in names_of(group, option)[1:]
-    }
 
 
 def check_values(conf: cfg.ConfigOpts, written: Written, known: Known) -> Iterator[Finding]:
@@ -200,18 +172,12 @@ def _wrong(conf: cfg.ConfigOpts, option: cfg.Opt, section: str | None) -> str | 
 
 REMOVED: Mapping[str, int] = {
     'TypeAffinityFilter': 17,
-    'ExactCoreFilter': 18,
-    'ExactDiskFilter': 18,
-    'ExactRamFilter': 18,
-    'CoreFilter': 20,
-    'DiskFilter': 20,
-    'RamFilter': 20,
+    'ExactCoreFilter': 18, 'ExactDiskFilter': 18, 'ExactRamFilter': 18,
+    'CoreFilter': 20, 'DiskFilter': 20, 'RamFilter': 20,
     'RetryFilter': 22,
-    'AggregateCoreFilter': 22,
-    'AggregateDiskFilter': 22,
-    'AggregateRamFilter': 22,
+    'AggregateCoreFilter': 22, 'AggregateDiskFilter': 22, 'AggregateRamFilter': 22,
     'AvailabilityZoneFilter': 28,
-}
+}  # fmt: skip
 """Filters that nova has no more, and the first of its releases without each."""
 
 

@@ -2,18 +2,12 @@
 """The real openstack-placement application on a loopback port.
 
 For the sandbox and for tests: no keystone, one accepted token, any database that
-SQLAlchemy can name. As a program it runs until SIGTERM or SIGINT:
-
-    python -m novasched.tools.sandbox.placement --connection sqlite:////tmp/placement.db
+SQLAlchemy can name.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
-import os
-import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,10 +19,6 @@ from oslo_db.sqlalchemy import enginefacade
 from placement import conf as placement_conf
 from placement import db_api, deploy, policy
 from placement.objects import resource_class, trait
-
-from novasched.service.runtime import share_modules
-
-CONNECTION_VARIABLE = 'NOVASCHED_PLACEMENT_CONNECTION'
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -118,40 +108,3 @@ def _accept_token(application: Wsgi, token: str) -> Wsgi:
         return [body]
 
     return guarded
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog='python -m novasched.tools.sandbox.placement', description='Run Placement on loopback.'
-    )
-    parser.add_argument(
-        '--connection',
-        default=os.environ.get(CONNECTION_VARIABLE),
-        help=f"SQLAlchemy URL of its database (default: ${CONNECTION_VARIABLE}'s value)",
-    )
-    parser.add_argument('--port', type=int, default=0, help='0, the default, takes a free one')
-    parser.add_argument('--token', default='admin', help='the one token that is accepted')
-    parser.add_argument('--log-level', default='WARNING')
-    arguments = parser.parse_args()
-    if not arguments.connection:
-        parser.error(f'--connection or ${CONNECTION_VARIABLE} is needed')
-    return arguments
-
-
-def main() -> int:
-    """Run in the foreground; one line on standard output says when it is ready."""
-    arguments = _arguments()
-    logging.basicConfig(level=arguments.log_level.upper(), stream=sys.stderr)
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    with serving(arguments.connection, arguments.token, arguments.port) as url:
-        # What is loaded stays: looking through it for garbage stops all for 0.2 s.
-        share_modules()
-        print(f'listening on {url}', flush=True)
-        stopped.wait()
-    return 0
-
-
-if __name__ == '__main__':
-    sys.exit(main())
