@@ -145,7 +145,7 @@ class Page:
         return self._shown('hosts', './', status, view=view, query=asked, heatmap=found)
 
     def _host(self, name: str, query: str) -> PageResponse:
-        queries.parse(queries.NoQuery, query)
+        queries.parse(queries.Query, query)
         view = self._watch.hosts()
         found = [(cell.name, x) for cell in view.cells for x in cell.hosts if x.host == name]
         if not found and view.known:

@@ -3,21 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
 from ipaddress import IPv6Address, ip_address
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-CHOICES = {
-    'show': ('ram', 'vcpus', 'disk', 'pinned'),
-    'by': ('cell', 'zone', 'aggregate'),
-    'state': ('all', 'up', 'down', 'disabled'),
-    'order': ('name', 'fullest'),
-    'form': ('map', 'table'),
-}
+import msgspec
+
 MAX_QUERY_LENGTH, MAX_TEXT_LENGTH = 2000, 255
 """Characters of a query, and of each text in it."""
-MAX_PAGE = 9999
+
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_LENGTH)]
+PageNumber = Annotated[int, msgspec.Meta(ge=1, le=9999)]
 
 
 class BadQuery(ValueError):
@@ -28,94 +24,69 @@ class BadQuery(ValueError):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class HostsQuery:
+class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters of a page, all of which may be left out; of some pages there are none."""
+
+
+class HostsQuery(Query):
     """The page of hosts."""
 
-    show: str = 'ram'
-    by: str = 'cell'
-    within: str = ''
-    state: str = 'all'
-    name: str = ''
-    order: str = 'name'
-    form: str = 'map'
-    page: int = 1
+    show: Literal['ram', 'vcpus', 'disk', 'pinned'] = 'ram'
+    by: Literal['cell', 'zone', 'aggregate'] = 'cell'
+    within: Text = ''
+    state: Literal['all', 'up', 'down', 'disabled'] = 'all'
+    name: Text = ''
+    order: Literal['name', 'fullest'] = 'name'
+    form: Literal['map', 'table'] = 'map'
+    page: PageNumber = 1
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionsQuery:
+class DecisionsQuery(Query):
     """The newest decisions, or those on an instance or of a request."""
 
-    q: str = ''
-    page: int = 1
+    q: Text = ''
+    page: PageNumber = 1
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionQuery:
+class DecisionQuery(Query):
     """One decision, and the reasons against a host."""
 
-    host: str = ''
+    host: Text = ''
 
 
-@dataclass(frozen=True, slots=True)
-class NoQuery:
-    """A page that takes no query."""
+AnyQuery = TypeVar('AnyQuery', bound=Query)
 
 
-Query = TypeVar('Query', HostsQuery, DecisionsQuery, DecisionQuery, NoQuery)
-
-
-def parse(kind: type[Query], query: str) -> Query:
-    """Parse a query.
+def parse(kind: type[AnyQuery], query: str) -> AnyQuery:
+    """Parse a query. A parameter without a value has its default.
 
     :raises BadQuery: it has a parameter or value that the page does not have.
     """
-    defaults: dict[str, Any] = {each.name: each.default for each in fields(kind)}
-    values: dict[str, Any] = {}
-    for name, text in _pairs(query):
-        if name not in defaults or name in values:
-            raise BadQuery('This page has no such parameter, or has it only once.')
-        values[name] = _value(name, text, defaults[name])
-    return kind(**values)
+    if len(query) > MAX_QUERY_LENGTH:
+        raise BadQuery('The query is too long.')
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, errors='strict', max_num_fields=16)
+        values = {name: text.strip() for name, text in pairs}
+        if len(values) < len(pairs) or not all(map(is_plain, values.values())):
+            raise ValueError('a name that stands twice, or characters that no name has')
+        given = {name: text for name, text in values.items() if text}
+        return msgspec.convert(given, kind, strict=False)
+    except ValueError:
+        raise BadQuery('This page has no such parameter or value.') from None
 
 
 def link(wanted: Query, **changes: Any) -> str:
     """The query as part of a link, with changes, from its first page on."""
-    if 'page' in asdict(wanted):
+    if hasattr(wanted, 'page'):
         changes = {'page': 1, **changes}
-    values, defaults = asdict(replace(wanted, **changes)), asdict(type(wanted)())
+    values = msgspec.structs.asdict(msgspec.structs.replace(wanted, **changes))
+    defaults = msgspec.structs.asdict(type(wanted)())
     return '?' + urlencode({key: each for key, each in values.items() if each != defaults[key]})
 
 
 def is_plain(text: str) -> bool:
     """True if a text can be a name: short, and without control characters."""
     return len(text) <= MAX_TEXT_LENGTH and text.isprintable()
-
-
-def _pairs(query: str) -> list[tuple[str, str]]:
-    if len(query) > MAX_QUERY_LENGTH:
-        raise BadQuery('The query is too long.')
-    try:
-        return parse_qsl(query, keep_blank_values=True, errors='strict', max_num_fields=16)
-    except ValueError:
-        raise BadQuery('The query cannot be read.') from None
-
-
-def _value(name: str, text: str, default: object) -> object:
-    if isinstance(default, int):
-        if not (
-            text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= MAX_PAGE
-        ):
-            raise BadQuery('There is no page of that number.')
-        return int(text)
-    if name in CHOICES:
-        if text and text not in CHOICES[name]:
-            raise BadQuery('A parameter has a value that it cannot have.')
-        return text or default
-    text = text.strip()
-    if not is_plain(text):
-        raise BadQuery('A parameter is too long, or has characters that no name has.')
-    return text
 
 
 def is_local(peer: str, host: str) -> bool:

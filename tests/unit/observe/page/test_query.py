@@ -6,7 +6,7 @@ from novasched.observe.page.query import (
     DecisionQuery,
     DecisionsQuery,
     HostsQuery,
-    NoQuery,
+    Query,
     is_local,
     link,
     parse,
@@ -17,13 +17,14 @@ from novasched.observe.page.query import (
     ('kind', 'query', 'wanted'),
     [
         (HostsQuery, '', HostsQuery()),
+        (HostsQuery, 'page=1e3', HostsQuery(page=1000)),
         (HostsQuery, 'show=disk&by=zone&page=2', HostsQuery(show='disk', by='zone', page=2)),
-        (HostsQuery, 'name=&show=&state=', HostsQuery()),
+        (HostsQuery, 'name=&show=&state=&page=', HostsQuery()),
         (HostsQuery, 'within=az+1%C3%A9', HostsQuery(within='az 1é')),
         (HostsQuery, 'name=%3Cb%3E', HostsQuery(name='<b>')),
         (DecisionsQuery, 'q=++req-1++', DecisionsQuery(q='req-1')),
         (DecisionQuery, 'host=a', DecisionQuery(host='a')),
-        (NoQuery, '', NoQuery()),
+        (Query, '', Query()),
     ],
 )
 def test_queries(kind, query, wanted):
@@ -39,8 +40,6 @@ def test_queries(kind, query, wanted):
         (HostsQuery, 'nothing=1'),
         (HostsQuery, 'page=0'),
         (HostsQuery, 'page=-1'),
-        (HostsQuery, 'page='),
-        (HostsQuery, 'page=1e3'),
         (HostsQuery, 'page=10000'),
         (HostsQuery, 'page=%D9%A3'),
         (HostsQuery, 'name=a&name=b'),
@@ -51,7 +50,7 @@ def test_queries(kind, query, wanted):
         (HostsQuery, '&'.join(f'name{i}=1' for i in range(40))),
         (DecisionsQuery, 'q=' + 'a' * 3000),
         (DecisionQuery, 'q=a'),
-        (NoQuery, 'a=b'),
+        (Query, 'a=b'),
     ],
 )
 def test_queries_that_mean_nothing(kind, query):
