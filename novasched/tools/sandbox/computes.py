@@ -228,16 +228,13 @@ class SandboxComputes:
         }
 
     def _node(self, machine: SandboxHost) -> dict[str, Any]:
+        ratios = ('cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio')
         return {
             'uuid': machine.uuid,
             'host': machine.name,
             'hypervisor_hostname': machine.name,
-            'vcpus': machine.vcpus,
-            'memory_mb': machine.memory_mb,
             'local_gb': machine.disk_gb,
-            'cpu_allocation_ratio': machine.cpu_allocation_ratio,
-            'ram_allocation_ratio': machine.ram_allocation_ratio,
-            'disk_allocation_ratio': machine.disk_allocation_ratio,
+            **{name: getattr(machine, name) for name in ('vcpus', 'memory_mb', *ratios)},
             'hypervisor_type': 'QEMU',
             'hypervisor_version': 10000000,
             'cpu_info': json.dumps({'arch': 'x86_64'}),

@@ -19,7 +19,7 @@ from typing import Any
 import os_resource_classes as classes
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
@@ -39,14 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
     random = Random(arguments.seed)
     machines = varied(arguments.hosts, random)
     quiet = arguments.verbose or arguments.format == 'json' or not console.is_terminal
-    with _terminable(), _progress(console, quiet) as progress:
-        task = progress.add_task('Starting', total=arguments.servers)
-        with Sandbox(machines, random=random) as cloud:
-            progress.update(task, description='Booting servers')
-            for booted in _boots(cloud, arguments, random):
-                progress.advance(task, booted)
-            progress.update(task, description='Asking Placement')
-            result = report_of(cloud.machines, cloud.boots, cloud.problems())
+    with _terminable(), Sandbox(machines, random=random) as cloud:
+        uuids, total = _boots(cloud, arguments, random), arguments.servers
+        for _ in track(uuids, 'Booting', total, console=console, transient=True, disable=quiet):
+            pass
+        result = report_of(cloud.machines, cloud.boots, cloud.problems())
     if arguments.format == 'json':
         print(json.dumps(result, indent=2))
     else:
@@ -75,28 +72,15 @@ def varied(count: int, random: Random) -> list[SandboxHost]:
     return machines
 
 
-def _boots(cloud: Sandbox, arguments: argparse.Namespace, random: Random) -> Iterator[int]:
-    """Request all instances; yields the number of each request."""
+def _boots(cloud: Sandbox, arguments: argparse.Namespace, random: Random) -> Iterator[str]:
+    """Request all instances; yields the UUID of each."""
     group = cloud.group(arguments.policy) if arguments.policy else None
     left = arguments.servers
     while left:
         count = min(arguments.multi, left)
         flavor = random.choice(arguments.flavors)
-        cloud.boot(flavor, count, zone=arguments.az, group=group)
         left -= count
-        yield count
-
-
-def _progress(console: Console, quiet: bool) -> Progress:
-    return Progress(
-        TextColumn('{task.description}'),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=quiet,
-    )
+        yield from cloud.boot(flavor, count, zone=arguments.az, group=group).uuids
 
 
 def _log(verbose: bool) -> None:
@@ -185,9 +169,8 @@ def show(report: dict[str, Any], console: Console) -> None:
     """Print the report for people, as wide as the terminal or 80 columns."""
     plain = console.options.ascii_only
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column('host')
-    table.add_column('zone')
-    table.add_column('cell')
+    for title in ('host', 'zone', 'cell'):
+        table.add_column(title)
     table.add_column('servers', justify='right')
     for title in SHOWN.values():
         table.add_column(title, justify='right', no_wrap=True)

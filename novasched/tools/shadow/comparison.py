@@ -69,8 +69,7 @@ def compare(recorded: tuple[str, ...], decision: Decision) -> Difference | None:
     left, right = Counter(recorded), Counter(decision.hosts)
     if left == right:
         return None
-    theirs = next((x for x in recorded if x in left - right), NO_HOST)
-    ours = next((x for x in decision.hosts if x in right - left), NO_HOST)
+    theirs, ours = next(iter(left - right), NO_HOST), next(iter(right - left), NO_HOST)
     index = decision.hosts.index(ours) if ours != NO_HOST else len(decision.attempts) - 1
     attempts = decision.attempts[: max(index, 0) + 1]
     server = attempts[-1].instance_uuid if attempts else None
@@ -110,8 +109,7 @@ def _outweighed(theirs: HostWeight | None, ours: HostWeight | None) -> str:
     parts = []
     if theirs is not None and ours is not None:
         for there, here in zip(theirs.shares, ours.shares, strict=True):
-            gain = here.added - there.added
-            if gain:
+            if gain := here.added - there.added:
                 text = f'{here.weigher} {gain:+.3g} ({here.raw:g} against {there.raw:g})'
                 parts.append((abs(gain), text))
     if not parts:

@@ -73,8 +73,7 @@ def pci_aliases(conf: cfg.ConfigOpts) -> Sequence[str]:
     """``[pci] alias``, which nova-api reads."""
     old = [cfg.DeprecatedOpt('pci_alias', group='DEFAULT')]
     conf.register_opt(cfg.MultiStrOpt('alias', default=[], deprecated_opts=old), group='pci')
-    aliases: Sequence[str] = conf.pci.alias
-    return aliases
+    return list(conf.pci.alias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +125,9 @@ class Simulation:
         )
 
     def new_request(self, flavor: Flavor, count: int = 1, **fields: Any) -> Request:
+        uuids, settings = self.simulator.new_uuids(count), self.simulator.settings
         return sources.new_request(
-            flavor,
-            self.simulator.new_uuids(count),
-            pci_aliases(self.conf),
-            self.simulator.settings.pci_in_placement,
-            **fields,
+            flavor, uuids, pci_aliases(self.conf), settings.pci_in_placement, **fields
         )
 
 

@@ -53,17 +53,12 @@ class Spread:
 
 def uses(hosts: Iterable[Host]) -> tuple[HostUse, ...]:
     """The use of each host, in the order of their names."""
-    found = (
-        HostUse(
-            each.host,
-            each.nodename,
-            each.num_instances,
-            each.total_usable_ram_mb - each.free_ram_mb,
-            each.total_usable_ram_mb,
-        )
-        for each in hosts
-    )
-    return tuple(sorted(found, key=lambda use: (use.host, use.node)))
+    found = []
+    for each in sorted(hosts, key=lambda host: (host.host, host.nodename)):
+        total = each.total_usable_ram_mb
+        used = total - each.free_ram_mb
+        found.append(HostUse(each.host, each.nodename, each.num_instances, used, total))
+    return tuple(found)
 
 
 def spread(before: Sequence[HostUse], after: Sequence[HostUse]) -> Spread:
@@ -130,12 +125,8 @@ def until_full(simulator: Simulator, request: Request, most: int) -> Filled:
         placed.update(outcome.decision.hosts)
         if not outcome.decision.hosts:
             refused = outcome
-    return Filled(
-        placed=dict(placed.most_common()),
-        refused=refused,
-        before=before,
-        after=uses(simulator.hosts),
-    )
+    after = uses(simulator.hosts)
+    return Filled(placed=dict(placed.most_common()), refused=refused, before=before, after=after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

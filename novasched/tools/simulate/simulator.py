@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -22,7 +23,7 @@ from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import ANY_HOST, FreeResources, HostCache, MemoryPlacement
-from novasched.scheduler.model.candidate import Candidate, CandidateIndex, ProviderSummary
+from novasched.scheduler.model.candidate import Candidate, CandidateIndex
 from novasched.scheduler.model.host import Host, Selection
 from novasched.scheduler.model.request import InstanceGroup, Request
 from novasched.scheduler.pending_claims import PendingClaims
@@ -140,16 +141,14 @@ class SimulatedPlacement(MemoryPlacement):
         """The resource classes without any one of which a candidate would be left; None if
         there was none to begin with."""
         found: Counter[str] = Counter()
-        classes: set[str] = set()
+        gone = 0
         for offer in self._candidates(request):
             for lacking, number in offer.lacking().items():
-                classes |= lacking
+                gone += number
                 if len(lacking) == 1:
                     (name,) = lacking
                     found[f'{offer.amount(name)} {name}'] += number
-        if not classes:
-            return None
-        return Diagnosis(tuple(name for name, _ in found.most_common()))
+        return Diagnosis(tuple(name for name, _ in found.most_common())) if gone else None
 
     def full(self, request: Request) -> Counter[str]:
         """The numbers of candidates that are gone, by the resource classes that they lack."""
@@ -168,18 +167,14 @@ class SimulatedPlacement(MemoryPlacement):
         for each in query.build_all(replace(request, unlimited=True), self.settings):
             if each.string not in self._offers:
                 answer = self._ask(each)
-                self.learn(answer.provider_summaries)
+                for provider, summary in answer.provider_summaries.items():
+                    stocks = summary.resources.items()
+                    left = {name: stock.capacity - stock.used for name, stock in stocks}
+                    # Claims have changed those that are known.
+                    self.free.by_provider.setdefault(provider, left)
                 self._offers[each.string] = CandidatesLeft(answer.allocation_requests, self.free)
             found.append(self._offers[each.string])
         return found
-
-    def learn(self, summaries: Mapping[str, ProviderSummary]) -> None:
-        """Take in the providers that are new; claims have changed the others."""
-        for provider, summary in summaries.items():
-            self.free.by_provider.setdefault(
-                provider,
-                {name: stock.capacity - stock.used for name, stock in summary.resources.items()},
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,18 +281,12 @@ class Simulator:
         return replace(request, instance_group=group)
 
     def _refused(self, decision: Decision) -> SimulatedDecision:
+        """A refusal, with the constraints without which Placement would offer a candidate."""
         counts, asked, placement = decision.counts, decision.narrowed, self.placement
         if asked is None or counts is None or not counts.asked:
             return SimulatedDecision(decision)
-        diagnosis = None if counts.candidates else self._why_nothing(asked)
+        diagnosis = None if counts.candidates else placement.why_nothing(asked)
+        if not counts.candidates and diagnosis is None and self._diagnose is not None:
+            with suppress(NovaschedError):
+                diagnosis = self._diagnose(asked)
         return SimulatedDecision(decision, diagnosis, placement.beyond, placement.full(asked))
-
-    def _why_nothing(self, asked: Request) -> Diagnosis | None:
-        """Find the constraints without which Placement would offer a candidate."""
-        found = self.placement.why_nothing(asked)
-        if found is not None or self._diagnose is None:
-            return found
-        try:
-            return self._diagnose(asked)
-        except NovaschedError:
-            return None
