@@ -33,7 +33,6 @@ from novasched.scheduler.plugin import name_of
 from novasched.scheduler.weighers import Weigher
 
 LOG = logging.getLogger(__name__)
-DRIVERS_NAMESPACE = 'novasched.drivers'
 GONE = {
     'TrustedFilter': 'it needs an attestation server that no longer exists; remove it',
     'fake_scheduler': "it was there for nova's own tests; remove it",
@@ -113,23 +112,13 @@ class Kind(Generic[P]):
 
 
 FILTERS: Kind[Filter] = Kind(
-    noun='filter',
-    namespace='novasched.filters',
-    option='[filter_scheduler] available_filters',
-    everything=ALL_FILTERS,
-    contract=Filter,
-    method='filter_all',
-    adapter=NovaFilter,
-)
+    'filter', 'novasched.filters', '[filter_scheduler] available_filters', ALL_FILTERS,
+    contract=Filter, method='filter_all', adapter=NovaFilter,
+)  # fmt: skip
 WEIGHERS: Kind[Weigher] = Kind(
-    noun='weigher',
-    namespace='novasched.weighers',
-    option='[filter_scheduler] weight_classes',
-    everything=ALL_WEIGHERS,
-    contract=Weigher,
-    method='weigh_objects',
-    adapter=NovaWeigher,
-)
+    'weigher', 'novasched.weighers', '[filter_scheduler] weight_classes', ALL_WEIGHERS,
+    contract=Weigher, method='weigh_objects', adapter=NovaWeigher,
+)  # fmt: skip
 
 
 def filters(settings: Settings, prepare: Prepare = import_stubs.install) -> list[Filter]:
@@ -171,10 +160,9 @@ def driver(
     :raises ConfigError: there is no driver of that name, or it does not load.
     """
     option, name = '[scheduler] driver', settings.driver
-    available = _entry_points(DRIVERS_NAMESPACE)
-    found: Any = name
-    if name in available or '.' not in name:
-        found = _find(available, name, option)
+    available = _entry_points('novasched.drivers')
+    is_path = name not in available and '.' in name
+    found = name if is_path else _find(available, name, option)
     found = _loaded(found, option, name, prepare)
     if not hasattr(found, 'select_destinations'):
         raise ConfigError(option, name, 'is no driver: it has no select_destinations()')
@@ -204,11 +192,8 @@ def _offered(kind: Kind[Any], path: str, prepare: Prepare) -> dict[str, Any]:
     if '.' not in path:
         _find(known, path, kind.option)
     found = _loaded(path, kind.option, path, prepare)
-    if not inspect.isfunction(found):
-        kind.check(found, kind.option, path)
-        return {found.__name__: found}
     with _reported(kind.option, path):
-        several = list(found())
+        several = list(found()) if inspect.isfunction(found) else [found]
     for each in several:
         kind.check(each, kind.option, path)
     return {each.__name__: each for each in several}

@@ -125,10 +125,20 @@ def listen(address: Address, option: str) -> socket.socket:
 
 
 class DatabaseHosts:
-    """Reads nova's databases. Implements :class:`novasched.observe.page.watch.HostSource`."""
+    """The hosts as a scheduler reads them, with connections of its own. Implements
+    :class:`novasched.observe.page.watch.HostSource`.
 
-    def __init__(self, reader: HostReader) -> None:
-        self._reader = reader
+    :raises DatabaseUnavailable: the API database cannot be reached.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, settings: Settings, host: str) -> None:
+        group, timeout, utcnow = conf.api_database, settings.cell_timeout, timeutils.utcnow
+        api = connect(group, group.connection, '[api_database] connection', patience=timeout)
+        cells = Cells(api, conf.database, timeout)
+        cells.refresh()
+        services = service_group(conf, settings, host, utcnow)
+        pending, aggregates = PendingClaims(settings), AggregateReader(api)
+        self._reader = HostReader(settings, cells, aggregates, pending, services, utcnow)
 
     def read(self) -> HostReading:
         from novasched.observe.page.watch import HostReading
@@ -162,24 +172,8 @@ def _page(conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings) ->
     from novasched.observe.page.watch import Watch
 
     return Page(
-        Watch(functools.partial(_database_hosts, conf, settings, service.host)),
+        Watch(functools.partial(DatabaseHosts, conf, settings, service.host)),
         service.decisions_file,
         settings.default_availability_zone,
         service.page_remote,
-    )
-
-
-def _database_hosts(conf: cfg.ConfigOpts, settings: Settings, host: str) -> DatabaseHosts:
-    """The hosts as a scheduler reads them.
-
-    :raises DatabaseUnavailable: the API database cannot be reached.
-    """
-    group, timeout = conf.api_database, settings.cell_timeout
-    api = connect(group, group.connection, '[api_database] connection', patience=timeout)
-    cells = Cells(api, conf.database, timeout)
-    cells.refresh()
-    services = service_group(conf, settings, host, timeutils.utcnow)
-    pending = PendingClaims(settings)
-    return DatabaseHosts(
-        HostReader(settings, cells, AggregateReader(api), pending, services, timeutils.utcnow)
     )
