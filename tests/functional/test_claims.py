@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from keystoneauth1 import adapter, session, token_endpoint
-from oslo_config import cfg
-from oslo_db import options
 
 from novasched.cells.database import Database
 from novasched.cells.instances import InstanceStates
@@ -26,6 +24,7 @@ from tests.lab.builders import a_candidate, a_flavor, a_request
 from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Flavor, now
 from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_databases import database_options
 from tests.lab.placement_api import TOKEN
 from tests.lab.processes import wait_until
 from tests.lab.proxy import Proxy, answer
@@ -229,10 +228,7 @@ def test_nothing_is_kept_of_answers(
 @pytest.fixture
 def instances(cloud: NovaCloud) -> Iterator[InstanceStates]:
     """What reads instances in nova's databases."""
-    conf = cfg.ConfigOpts()
-    conf.register_opts(options.database_opts, group='database')
-    conf([])
-    cells = Cells(Database(sa.create_engine(cloud.api.url), 'API database'), conf.database)
+    cells = Cells(Database(sa.create_engine(cloud.api.url), 'API database'), database_options())
     cells.refresh()
     yield InstanceStates(cells)
     cells.close()

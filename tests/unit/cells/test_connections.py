@@ -17,6 +17,7 @@ from novasched.cells.database import Database
 from novasched.scheduler.errors import DatabaseUnavailable
 
 SECONDS = 10
+MYSQL, PSYCOPG2, PSYCOPG = 'mysql+pymysql', 'postgresql+psycopg2', 'postgresql+psycopg'
 
 
 @pytest.fixture
@@ -26,16 +27,22 @@ def server():
         yield made
 
 
-def engine(server):
-    port = server.getsockname()[1]
-    return sa.create_engine(f'mysql+pymysql://u@127.0.0.1:{port}/db', poolclass=sa.NullPool)
+def engine(server, driver=MYSQL, query=''):
+    url = f'{driver}://u:p@127.0.0.1:{server.getsockname()[1]}/db{query}'
+    return sa.create_engine(url, poolclass=sa.NullPool)
+
+
+def tracked(asked, seconds=60):
+    connections = TrackedConnections(seconds)
+    connections.track(asked)
+    return connections
 
 
 @pytest.mark.parametrize('said', [b'', b'\xff\xff\x00\x00x'])
 def test_nobody_waits_on_a_line_that_is_cut(server, said):
     """Whether the server is silent or has begun to say something."""
-    connections, asked = TrackedConnections(60), engine(server)
-    connections.track(asked)
+    asked = engine(server)
+    connections = tracked(asked)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(asked.connect)
         connection, _ = server.accept()
@@ -62,54 +69,30 @@ GREETING = said(b'R', bytes(4)) + b''.join(
 """Welcome, whoever you are."""
 
 
-@pytest.mark.parametrize('driver', ['psycopg2', 'psycopg'])
-def test_nobody_waits_on_a_line_of_libpq_that_is_cut(server, driver):
-    """PostgreSQL's drivers know of no time limit while they wait for an answer."""
-    port = server.getsockname()[1]
-    url = f'postgresql+{driver}://u:p@127.0.0.1:{port}/db?sslmode=disable&gssencmode=disable'
-    connections, asked = TrackedConnections(60), sa.create_engine(url, poolclass=sa.NullPool)
-    connections.track(asked)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(asked.connect)
-        connection, _ = server.accept()
-        with closing(connection):
-            connection.recv(1000)
-            connection.sendall(GREETING)
-            assert connection.recv(1000)  # SQLAlchemy's first question
-            connections.abort()
-            with pytest.raises(sa_exc.OperationalError):
-                waiting.result(SECONDS)
-
-
-@pytest.mark.parametrize('driver', ['psycopg2', 'psycopg'])
+@pytest.mark.parametrize('driver', [PSYCOPG2, PSYCOPG])
 def test_a_probe_that_ends_early_ends_what_is_waited_for(server, driver):
-    """The time limit that libpq has for a connection may be less than that of a probe."""
-    port = server.getsockname()[1]
-    url = f'postgresql+{driver}://u:p@127.0.0.1:{port}/db?sslmode=disable&gssencmode=disable'
-    engine = sa.create_engine(f'{url}&connect_timeout=2', poolclass=sa.NullPool)
-    with closing(Database(engine, 'cell1', patience=2)) as base, ThreadPoolExecutor(1) as pool:
+    """The time limit that libpq has for a connection may be less than that of a probe. While they
+    wait for an answer PostgreSQL's drivers know of none."""
+    asked = engine(server, driver, '?sslmode=disable&gssencmode=disable&connect_timeout=2')
+    with closing(Database(asked, 'cell1', patience=2)) as base, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(base.read, lambda connection: None)
         connection, _ = server.accept()
         with closing(connection):
             connection.recv(1000)
             connection.sendall(GREETING)
-            assert connection.recv(1000)
+            assert connection.recv(1000)  # SQLAlchemy's first question
             with pytest.raises(sa_exc.OperationalError, match='timeout'):
                 base._probe()
             with pytest.raises(DatabaseUnavailable):
                 waiting.result(SECONDS)
 
 
-@pytest.mark.parametrize('driver', ['mysql+pymysql', 'postgresql+psycopg2', 'postgresql+psycopg'])
+@pytest.mark.parametrize('driver', [MYSQL, PSYCOPG2, PSYCOPG])
 def test_nobody_begins_anew_whose_time_is_over(server, driver):
     """Not even the first connection is tried that would come too late."""
-    url = f'{driver}://u@127.0.0.1:{server.getsockname()[1]}/db'
-    connections, asked = TrackedConnections(0), sa.create_engine(url, poolclass=sa.NullPool)
-    connections.track(asked)
-    with (
-        connections.operation(),
-        pytest.raises(sa_exc.OperationalError, match='no answer within 0 s'),
-    ):
+    asked = engine(server, driver)
+    error = pytest.raises(sa_exc.OperationalError, match='no answer within 0 s')
+    with tracked(asked, seconds=0).operation(), error:
         asked.connect()
 
 
@@ -117,8 +100,7 @@ def test_nothing_is_left_of_a_failure():
     """What a connection needs is free when it could not be made, not with the next garbage."""
     with socket.create_server(('127.0.0.1', 0)) as away:
         asked = engine(away)
-    connections = TrackedConnections(60)
-    connections.track(asked)
+    _connections = tracked(asked)
     gc.collect()
     gc.disable()
     try:
@@ -132,10 +114,7 @@ def test_nothing_is_left_of_a_failure():
 
 def test_what_tls_needs_is_made_once():
     """Connections share it, but for those whose URL has an opinion on TLS."""
-    one, two = (
-        SharedContextConnection(defer_connect=True),
-        SharedContextConnection(defer_connect=True),
-    )
+    one, two = (SharedContextConnection(defer_connect=True) for _ in range(2))
     assert one.ctx is two.ctx
     assert one.ctx.verify_mode is ssl.CERT_NONE
     told = SharedContextConnection(defer_connect=True, ssl_verify_cert=True)

@@ -77,48 +77,29 @@ DEADLOCK = db_exc.DBDeadlock(mysql(1213, 'Deadlock found'))
 
 
 @pytest.mark.parametrize(
-    ('errors', 'begun', 'why'),
+    ('operation', 'errors', 'begun', 'why'),
     [
-        ([], 1, None),
-        ([LOST], 2, None),
-        ([KILLED], 2, None),
-        ([STOPS], 2, None),
-        ([ENDED], 2, None),
-        ([DROPPED], 2, None),
-        ([RENAMED], 2, None),
-        ([ALTERED], 2, None),
-        ([COLUMNLESS], 2, None),
-        ([TABLELESS], 2, None),
-        ([LOST, DROPPED], 3, None),
-        ([DROPPED, DROPPED], 2, 'Unknown column'),
-        ([DENIED], 1, 'permission denied'),
-        ([LOST, LOST], 2, 'Lost connection'),
-        ([FULL], 1, 'Too many connections'),
-        ([DEADLOCK], 1, 'Deadlock found'),
+        ('read', [], 1, None),
+        *(('read', [error], 2, None)
+          for error in (LOST, KILLED, STOPS, ENDED, DROPPED, RENAMED, ALTERED, COLUMNLESS, TABLELESS)),
+        ('read', [LOST, DROPPED], 3, None),
+        ('read', [DROPPED, DROPPED], 2, 'Unknown column'),
+        ('read', [DENIED], 1, 'permission denied'),
+        ('read', [LOST, LOST], 2, 'Lost connection'),
+        ('read', [FULL], 1, 'Too many connections'),
+        ('read', [DEADLOCK], 1, 'Deadlock found'),
+        ('write', [], 1, None),
+        ('write', [DEADLOCK, DEADLOCK], 3, None),
+        ('write', [DEADLOCK] * 3, 3, 'Deadlock found'),
+        ('write', [DROPPED], 2, None),
+        ('write', [LOST], 1, 'Lost connection'),
     ],
-)
-def test_what_is_read_again(database, errors, begun, why):
-    """Once more, and only what a new connection, or another look at the columns, may help."""
-    check(database.read, Troubled(*errors), begun, why)
-
-
-@pytest.mark.parametrize(
-    ('errors', 'begun', 'why'),
-    [
-        ([], 1, None),
-        ([DEADLOCK, DEADLOCK], 3, None),
-        ([DEADLOCK] * 3, 3, 'Deadlock found'),
-        ([DROPPED], 2, None),
-        ([LOST], 1, 'Lost connection'),
-    ],
-)
-def test_what_is_written_again(database, errors, begun, why):
-    """What is lost may have been written, so that only what the server has refused is tried
+)  # fmt: skip
+def test_what_is_done_again(database, operation, errors, begun, why):
+    """A read is done once more if a new connection, or another look at the columns, may help. A
+    write that is lost may have been done, so that only what the server has refused is tried
     again."""
-    check(database.write, Troubled(*errors), begun, why)
-
-
-def check(ask, work, begun, why):
+    work, ask = Troubled(*errors), getattr(database, operation)
     if why is None:
         assert ask(work) == 'done'
     else:
@@ -151,22 +132,4 @@ def test_one_slow_read(database, caplog):
     assert database.read(Troubled()) == 'done'
     database.give_up('no answer within 60 s', began)
     assert not database.circuit_open
-    assert database.read(Troubled()) == 'done'
     assert 'left alone' not in caplog.text
-
-
-def test_it_is_asked_again(database, caplog, monkeypatch):
-    """Once it has answered; the log has both, once."""
-    caplog.set_level('INFO', 'novasched')
-    probe, may_probe = database._breaker._probe, threading.Event()
-    monkeypatch.setattr(database._breaker, '_probe', lambda: may_probe.wait(10) and probe())
-    for _ in range(2):
-        database.give_up('no answer', time.monotonic())
-    may_probe.set()
-    for thread in threading.enumerate():
-        if thread.name == 'breaker':
-            thread.join(timeout=10)
-    assert database.read(Troubled()) == 'done'
-    assert caplog.messages == [
-        'cell1 is left alone until it answers: no answer', 'cell1 is asked again',
-    ]  # fmt: skip

@@ -4,12 +4,11 @@ import socket
 import sys
 
 import pytest
-from oslo_config import cfg
-from oslo_db import options
 
 from novasched.cells.engines import connect, filled
 from novasched.conf.errors import ConfigError
 from novasched.scheduler.errors import DatabaseUnavailable
+from tests.lab.nova_databases import database_options
 
 OWN = 'mysql+pymysql://nova:s3cret@db.example:3307/nova?charset=utf8'
 TWO = 'rabbit://u1:p1@h1:5672,u2:p2@[fd00::2]:5673/vhost'
@@ -41,17 +40,17 @@ def test_templates_are_filled_from_our_own_connection(template, own, url):
     ('template', 'own', 'why'),
     [
         ('{unknown}:{password}', OWN, 'cannot be filled: KeyError'),
-        ('{}', OWN, 'cannot be filled: ValueError'),
-        ('{', OWN, 'cannot be filled: ValueError'),
-        ('{scheme.__class__}', OWN, 'cannot be filled: ValueError'),
-        ('{scheme[0]}', OWN, 'cannot be filled: ValueError'),
-        ('{password!r}', OWN, 'cannot be filled: ValueError'),
-        ('{port:999999999}', OWN, 'cannot be filled: ValueError'),
-        ('{scheme:{port}}', OWN, 'cannot be filled: ValueError'),
-        ('{hostname}', 'mysql://u:s3cret@h1:1,h2:2,/db', 'cannot be filled: ValueError'),
         ('{hostname}', None, 'is a template, and [database] connection is not set'),
+        *(
+            (template, own, 'cannot be filled: ValueError')
+            for template, own in [
+                ('{}', OWN), ('{', OWN), ('{scheme.__class__}', OWN), ('{scheme[0]}', OWN),
+                ('{password!r}', OWN), ('{port:999999999}', OWN), ('{scheme:{port}}', OWN),
+                ('{hostname}', 'mysql://u:s3cret@h1:1,h2:2,/db'),
+            ]
+        ),
     ],
-)
+)  # fmt: skip
 def test_a_template_that_cannot_be_filled_stays(template, own, why, caplog):
     """The log names the cell and the mistake, and tells no secret."""
     assert filled(template, own, 'cell c1') == template
@@ -84,10 +83,7 @@ def test_a_template_that_cannot_be_filled_stays(template, own, why, caplog):
 )  # fmt: skip
 def test_a_silent_server_is_not_waited_for(url, patience, query):
     """Drivers that have timeouts are given them in whole seconds; what the URL says stays."""
-    conf = cfg.ConfigOpts()
-    conf.register_opts(options.database_opts, group='database')
-    conf([])
-    engine = connect(conf.database, url, 'cell c1', patience=patience).engine
+    engine = connect(database_options(), url, 'cell c1', patience=patience).engine
     assert dict(engine.url.query) == query
     assert engine.url.password == (None if 'sqlite' in url else 'p@')
 
@@ -97,13 +93,9 @@ def test_a_server_that_is_not_there_yet(driver, caplog):
     """It is tried again, as often as max_retries says."""
     with socket.create_server(('127.0.0.1', 0)) as away:
         url = f'{driver}://u:s3cret@127.0.0.1:{away.getsockname()[1]}/db'
-    conf = cfg.ConfigOpts()
-    conf.register_opts(options.database_opts, group='database')
-    conf([])
-    conf.set_override('max_retries', 2, 'database')
-    conf.set_override('retry_interval', 0, 'database')
+    options = database_options(max_retries=2, retry_interval=0)
     with pytest.raises(DatabaseUnavailable, match='refused'):
-        connect(conf.database, url, 'cell c1', wait=True, patience=5)
+        connect(options, url, 'cell c1', wait=True, patience=5)
     assert len(caplog.messages) == 2
     assert 's3cret' not in caplog.text
 
@@ -121,8 +113,5 @@ def test_a_server_that_is_not_there_yet(driver, caplog):
 def test_a_driver_that_is_not_installed(url, driver, why, monkeypatch):
     """It is named, with what brings it."""
     monkeypatch.setitem(sys.modules, driver, None)
-    conf = cfg.ConfigOpts()
-    conf.register_opts(options.database_opts, group='database')
-    conf([])
     with pytest.raises(ConfigError, match=re.escape(f'cell c1 = (not shown): unusable: {why}')):
-        connect(conf.database, url, 'cell c1')
+        connect(database_options(), url, 'cell c1')

@@ -67,11 +67,9 @@ def made(backend):
     return region
 
 
-def test_python_memcached():
+def test_clients_of_memcached():
+    """Each unpickles safely, those that a pool makes, too."""
     assert made('dogpile.cache.memcached').actual_backend.client.unpickler is SafeUnpickler
-
-
-def test_the_pool_of_oslo_cache():
     with made('oslo_cache.memcache_pool').actual_backend.client_pool.acquire() as client:
         assert client.unpickler is SafeUnpickler
 

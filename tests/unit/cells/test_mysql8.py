@@ -10,11 +10,10 @@ import pymysql
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from oslo_config import cfg
-from oslo_db import options
 
 from novasched.cells.engines import connect
 from novasched.scheduler.errors import DatabaseUnavailable
+from tests.lab.nova_databases import database_options
 
 SALT = bytes(range(1, 21))
 PLUGIN = b'caching_sha2_password\0'
@@ -96,11 +95,8 @@ def server(request):
 
 def ask(server):
     """What comes of asking it."""
-    conf = cfg.ConfigOpts()
-    conf.register_opts(options.database_opts, group='database')
-    conf([])
     url = f'mysql+pymysql://nova:s3cret@127.0.0.1:{server.port}/nova'
-    database = connect(conf.database, url, '[database] connection', patience=10)
+    database = connect(database_options(), url, '[database] connection', patience=10)
     with closing(database), pytest.raises(DatabaseUnavailable) as raised:
         database.read(lambda connection: None)
     return str(raised.value)

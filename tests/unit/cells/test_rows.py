@@ -36,25 +36,16 @@ def host(settings=None, **changes):
         ({}, 'disk_mb_used', 40 * 1024),
         ({}, 'supported_instances', (('x86_64', 'kvm', 'hvm'),)),
         ({'supported_instances': None}, 'supported_instances', ()),
-        (
-            {'supported_instances': '["kvm", ["x86_64", {}, 1]]'},
-            'supported_instances',
-            (('x86_64', '{}', '1'),),
-        ),
-        (
-            {'supported_instances': '[["AMD64", "xapi", "baremetal"], ["i386", "baremetal", "pv", "x"]]'},
-            'supported_instances',
-            (('x86_64', 'xen', 'hvm'), ('i686', 'baremetal', 'xen')),
-        ),
+        ({'supported_instances': '["kvm", ["x86_64", {}, 1]]'}, 'supported_instances',
+         (('x86_64', '{}', '1'),)),
+        ({'supported_instances': '[["AMD64", "xapi", "baremetal"], ["i386", "baremetal", "pv", "x"]]'},
+         'supported_instances', (('x86_64', 'xen', 'hvm'), ('i686', 'baremetal', 'xen'))),
         ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_instances', 3),
         ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_io_ops', 2),
         ({'stats': '{"failed_builds": "x"}'}, 'failed_builds', 0),
         ({'stats': None}, 'num_instances', 0),
-        (
-            {'stats': '{"io_workload": 2, "arch": "x", "none": null, "nested": "{}"}'},
-            'stats',
-            {'io_workload': '2', 'arch': 'x', 'none': None, 'nested': '{}'},
-        ),
+        ({'stats': '{"io_workload": 2, "arch": "x", "none": null, "nested": "{}"}'}, 'stats',
+         {'io_workload': '2', 'arch': 'x', 'none': None, 'nested': '{}'}),
         ({'stats': '{broken'}, 'stats', {}),
         ({'stats': '[]'}, 'stats', {}),
         ({'metrics': '[{"name": "m", "value": 1}]'}, 'metrics', ({'name': 'm', 'value': 1},)),
@@ -86,9 +77,8 @@ def test_broken_column_is_named(caplog):
 
 
 def row(node, text):
-    return SimpleNamespace(
-        hypervisor_hostname=node, column=text, numa_topology=text, pci_stats=text
-    )
+    columns = dict.fromkeys(('column', 'numa_topology', 'pci_stats'), text)
+    return SimpleNamespace(hypervisor_hostname=node, **columns)
 
 
 class Parser:
