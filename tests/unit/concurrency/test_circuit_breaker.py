@@ -42,21 +42,22 @@ def breaker(patient, told):
     breaker.stop()
 
 
-def closed(breaker):
-    """Wait for the thread that probes to end."""
+def ended():
+    """Wait for the threads that probe to end."""
     for thread in threading.enumerate():
         if thread.name == 'breaker':
             thread.join(timeout=10)
-    return breaker.reason is None and breaker.wait_closed(0)
+    return 'breaker' not in {each.name for each in threading.enumerate()}
 
 
-def test_no_probe_of_a_closed_circuit(breaker, patient):
-    assert breaker.reason is None
-    assert breaker.wait_closed(0)
-    assert not patient.asked.acquire(blocking=False)
+def closed(breaker):
+    return ended() and breaker.reason is None and breaker.wait_closed(0)
 
 
 def test_it_is_open_until_a_probe_is_answered(breaker, patient, told):
+    """Nothing is probed before."""
+    assert closed(breaker)
+    assert not patient.asked.acquire(blocking=False)
     breaker.failed('silent for 60 s', time.monotonic())
     patient.wait_for(3)
     assert breaker.reason == 'silent for 60 s'
@@ -112,9 +113,8 @@ def test_the_first_reason_stays(breaker, patient):
     assert [each.name for each in threading.enumerate()].count('breaker') == 1
 
 
-def test_it_can_open_again(patient, told):
+def test_it_can_open_again(breaker, patient, told):
     patient.well.set()
-    breaker = CircuitBreaker(patient.probe, OSError, first=0.01, on_change=told.append)
     for reason in ('once', 'twice'):
         breaker.failed(reason, time.monotonic())
         assert closed(breaker)
@@ -135,9 +135,6 @@ def test_no_probe_outlives_the_process(breaker, patient):
     patient.wait_for(1)
     breaker.stop()
     assert breaker.wait_closed(0)
-    for thread in threading.enumerate():
-        if thread.name == 'breaker':
-            thread.join(timeout=10)
-            assert not thread.is_alive()
+    assert ended()
     breaker.failed('after the end', time.monotonic())
     assert [each.name for each in threading.enumerate()].count('breaker') == 0

@@ -5,7 +5,6 @@ consumers with their generations, behind the interface of a keystoneauth1 adapte
 from __future__ import annotations
 
 import json
-import math
 import threading
 from collections import deque
 from dataclasses import replace
@@ -104,24 +103,6 @@ class Books:
             else:
                 self.held.pop(consumer, None)
         return 204, b''
-
-
-class Line:
-    """A way to the books, for one client alone. So many requests are ``left`` that get there."""
-
-    connect_retries = status_code_retries = None
-    connect_retry_delay = status_code_retry_delay = None
-
-    def __init__(self, books):
-        self.books = books
-        self.left = math.inf
-
-    def request(self, *args, **how):
-        """As keystoneauth1's adapter does."""
-        self.left -= 1
-        if self.left < 0:
-            return SimpleNamespace(status_code=500, content=b'', reason='a bug')
-        return self.books.request(*args, **how)
 
 
 class Nova:

@@ -74,11 +74,8 @@ def test_who_writes_is_in_the_batch():
     assert list(waiting.take(mine[1])) == [mine[1], mine[2]]
 
 
-class StoppedClock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
+def stopped_clock():
+    return 100.0
 
 
 @pytest.mark.parametrize(
@@ -92,7 +89,7 @@ class StoppedClock:
 )
 def test_no_wait(set_out, per_request, longest):
     """Late requests have given up, and however many set out there is an end."""
-    window = BatchWindow(per_request, longest, StoppedClock())
+    window = BatchWindow(per_request, longest, stopped_clock)
     for moment in set_out:
         window.expect(moment)
     thread = threading.Thread(target=window.wait, daemon=True)
@@ -103,7 +100,7 @@ def test_no_wait(set_out, per_request, longest):
 
 def test_a_wait_for_requests_on_their_way():
     """It ends once every request is there that set out in time."""
-    window = BatchWindow(per_request=60, longest=60, clock=StoppedClock())
+    window = BatchWindow(per_request=60, longest=60, clock=stopped_clock)
     window.expect(99)
     window.expect(98)
     with ThreadPoolExecutor(1) as pool:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import inspect
-import logging
-import math
 import threading
 import time
 import traceback
@@ -26,7 +24,7 @@ from novasched.scheduler.errors import (
 )
 from novasched.scheduler.ports import InstanceState
 from tests.lab.builders import a_candidate, a_request, a_uuid
-from tests.unit.placement.books import FAULTS, Books, Line, Nova
+from tests.unit.placement.books import FAULTS, Books, Nova
 
 ONE, TWO, OLD = a_uuid('one'), a_uuid('two'), a_uuid('old')
 
@@ -154,168 +152,17 @@ def test_a_request_that_has_waited_for_as_long_as_it_may(books, claims, fault, i
     assert len(books.resources()) == count * is_made
 
 
-def test_a_bad_request(books, claims, caplog):
-    """Whoever wrote the flavor is to read what Placement says."""
-    books.faults.append('before 400')
-    assert claims.allocate([claim()]) is None
-    assert ('nova.scheduler.client.report', logging.WARNING) in [
-        record[:2] for record in caplog.record_tuples if 'no such resource class' in record[2]
-    ]
-
-
-@pytest.mark.parametrize('fault', ['after reset', 'after 500', 'after timeout', 'before 500'])
-def test_a_server_that_holds_something(books, claims, fault):
-    """It keeps that, whatever becomes of the claim."""
-    books.held['server'] = [5, holds(OLD)]
-    books.faults += [None, None, fault]
-    with contextlib.suppress(PlacementUnavailable):
-        [made] = claims.allocate([claim()])
-        assert books.resources() == {'server': holds(ONE) | holds(OLD)}
-        claims.delete(made)
-    claims.close(10)
-    assert books.resources() == {'server': holds(OLD)}
-
-
-def test_a_server_that_is_known_and_holds_nothing(books, claims):
-    """Placement tells no generation of it; it is claimed for, and given back."""
-    books.held['server'] = [0, {}]
-    [made] = claims.allocate([claim()])
-    assert books.resources() == {'server': holds(ONE)}
-    claims.delete(made)
-    assert books.resources() == {}
-
-
-@pytest.mark.parametrize('fault', ['before 500', 'before timeout', 'before full', 'before reset'])
-def test_a_deletion_that_fails(books, claims, caplog, fault):
-    """It is tried again by itself, and never raises."""
-    [made] = claims.allocate([claim()])
-    books.faults.append(fault)
-    claims.delete(made)
-    claims.close(10)
-    assert books.resources() == {}
-
-
-def test_a_deletion_that_goes_on_failing(books, caplog):
-    """The log names the server."""
-    claims = claims_of(books)
-    [made] = claims.allocate([claim()])
-    books.faults += ['before 500'] * 1000
-    claims.delete(made)
-    claims.close(0)
-    [error] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
-    assert error.startswith('Unable to delete allocation for instance server: given up')
-
-
-def test_silence(books, claims):
-    """After one has waited in vain others are refused at once, until a probe is answered."""
-    probed = threading.Event()
-    request = books.request
-
-    def probing(path, *args, **how):
-        if path.startswith('/resource_providers'):
-            assert probed.wait(10)
-        return request(path, *args, **how)
-
-    books.request = probing
-    books.faults.append('before timeout')
-    for _ in range(3):
-        with pytest.raises(PlacementUnavailable, match='slow'):
-            claims.allocate([claim()])
-    assert books.asked.count('PUT /allocations/server') == 1
-    probed.set()
-    for thread in threading.enumerate():
-        if thread.name == 'breaker':
-            thread.join(10)
-    assert claims.allocate([claim('other')])
-
-
 def moving(server='server', provider=ONE):
     """A claim for an instance that is in a cell already."""
     wanted = replace(a_request(), instance_uuid=server)
     return Claim.of(wanted.wanting(cell_uuid=a_uuid('cell')), a_candidate(provider))
 
 
-AT_REST, SHELVED, ARRIVED = InstanceState(host=OLD), InstanceState(), InstanceState(host=ONE)
 MOVES = {
-    'live migration': (AT_REST, 'migrating'),
-    'resize': (AT_REST, 'resize_prep'),
-    'cold migration': (AT_REST, 'resize_prep'),
-    'unshelve': (SHELVED, 'unshelving'),
-    'evacuation': (AT_REST, 'rebuilding'),
+    'unshelve': (InstanceState(), 'unshelving'),
+    'evacuation': (InstanceState(host=OLD), 'rebuilding'),
 }
 """The instance before each, and its task meanwhile."""
-
-
-def sent_away(books, move):
-    """What nova does with allocations before it asks a scheduler: those of an instance that
-    migrates are its migration's, and one that is shelved has none."""
-    if move != 'evacuation' and 'server' in books.held:
-        what = books.held.pop('server')
-        if move != 'unshelve':
-            books.held['migration'] = what
-
-
-def sent_back(books):
-    """What nova does after a refusal."""
-    if 'migration' in books.held:
-        books.held['server'] = books.held.pop('migration')
-
-
-@pytest.mark.parametrize('when', ['under way', 'its host is not written yet', 'done'])
-@pytest.mark.parametrize('move', MOVES)
-def test_a_move_that_is_repeated(books, caplog, move, when):
-    """Another scheduler claims the same for the same instance: that stays, and the log of the
-    first one names the instance."""
-    before, task = MOVES[move]
-    nova, line = Nova(), Line(books)
-    first, second = claims_of(line, nova), claims_of(books, nova)
-    books.held['server'] = [5, holds(OLD)]
-    for scheduler in (first, second):
-        sent_away(books, move)
-        nova.instances['server'] = replace(before, task=task)
-        if scheduler is first:
-            # An evacuation's allocations are looked at before they are added to.
-            line.left = 2 if move == 'evacuation' else 0
-            with pytest.raises(PlacementUnavailable):
-                scheduler.allocate([moving()])
-            sent_back(books)
-            nova.instances['server'] = before
-        else:
-            assert scheduler.allocate([moving()])
-    valid = dict(books.resources())
-    assert ONE in valid['server']
-    states = {
-        'under way': replace(before, task=task),
-        'its host is not written yet': replace(before, task='pre-migrating'),
-        'done': ARRIVED,
-    }
-    nova.instances['server'] = states[when]
-    line.left = math.inf
-    first.close(10)
-    assert books.resources() == valid
-    [warning] = [each.getMessage() for each in caplog.records if 'is left' in each.getMessage()]
-    assert 'instance server' in warning
-    second.close(0)
-
-
-@pytest.mark.parametrize('move', ['unshelve', 'evacuation'])
-def test_a_move_that_is_refused(books, caplog, move):
-    """What comes of it late is undone once nova has ended the move."""
-    before, task = MOVES[move]
-    nova = Nova({'server': replace(before, task=task)})
-    claims = claims_of(books, nova)
-    books.held['server'] = [5, holds(OLD)]
-    sent_away(books, move)
-    held = dict(books.resources())
-    books.faults += [*[None] * 2 * (move == 'evacuation'), 'late 500']
-    with pytest.raises(PlacementUnavailable):
-        claims.allocate([moving()])
-    books.catch_up()
-    assert ONE in books.resources()['server']
-    nova.instances['server'] = before
-    claims.close(10)
-    assert books.resources() == held
-    assert 'is left' not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -324,7 +171,7 @@ def test_a_move_that_is_refused(books, caplog, move):
         pytest.param(InstanceState(gone=True), False, id='its build was refused'),
         pytest.param(None, False, id='nova does not know it'),
         pytest.param(InstanceState(building=True), True, id='its build goes on'),
-        pytest.param(ARRIVED, True, id='it runs there'),
+        pytest.param(InstanceState(host=ONE), True, id='it runs there'),
         pytest.param(DatabaseUnavailable('no answer'), True, id='no database answers'),
     ],
 )
@@ -514,25 +361,6 @@ def test_moves_are_claimed_beside_a_post(books, claims):
             gate.open.set()
         assert several.result(10)
     assert books.resources()['old'] == holds(ONE) | holds(OLD)
-
-
-def test_one_slow_answer(books, claims):
-    """Nobody else is refused for it, since somebody was answered meanwhile."""
-    request, may_probe = books.request, threading.Event()
-
-    def slow(path, method, **how):
-        if path == PROBE:
-            assert may_probe.wait(10)
-        elif method == 'PUT' and path == '/allocations/server':
-            assert claims.api.send('GET', '/allocations/third').status_code == 200
-            books.faults.append('before timeout')
-        return request(path, method, **how)
-
-    books.request = slow
-    with pytest.raises(PlacementUnavailable, match='slow'):
-        claims.allocate([claim()])
-    assert claims.allocate([claim('other')])
-    may_probe.set()
 
 
 def test_batches_that_are_stuck(books, monkeypatch):

@@ -101,21 +101,14 @@ def test_ports_make_groups_overlap():
     ('extra_specs', 'warning'),
     [
         ({'resources:GOLD': '1'}, "Received an invalid ResourceClass 'GOLD' in extra_specs."),
-        (
-            {'resources:VGPU': 'two'},
-            "Resource amounts must be nonnegative integers. Received 'two'",
-        ),
+        ({'resources:VGPU': 'two'}, "Resource amounts must be nonnegative integers. Received 'two'"),
         ({'resources:VGPU': '-2'}, "Resource amounts must be nonnegative integers. Received '-2'"),
-        (
-            {'trait:CUSTOM_A': 'maybe'},
-            "Only (required, forbidden) traits are supported. Received 'maybe'.",
-        ),
-        (
-            {'group_policy': 'solo'},
-            "Invalid group_policy 'solo'. Valid values are 'none' and 'isolate'.",
-        ),
+        ({'trait:CUSTOM_A': 'maybe'},
+         "Only (required, forbidden) traits are supported. Received 'maybe'."),
+        ({'group_policy': 'solo'},
+         "Invalid group_policy 'solo'. Valid values are 'none' and 'isolate'."),
     ],
-)
+)  # fmt: skip
 def test_nonsense_is_passed_over_with_a_warning(extra_specs, warning):
     """An extra spec that makes no sense changes nothing but the log."""
     query = build(a_request(extra_specs=extra_specs), Settings())
@@ -185,9 +178,5 @@ def test_of_a_real_query():
     assert 'limit=1000' in string
     assert for_one_candidate(string).count('limit=1') == 1
     assert 'limit=1000' not in for_one_candidate(string)
-    assert [each.value for each in relaxed(string)] == [
-        'CUSTOM_A',
-        'DISK_GB:1',
-        'MEMORY_MB:512',
-        'VCPU:1',
-    ]
+    values = [each.value for each in relaxed(string)]
+    assert values == ['CUSTOM_A', 'DISK_GB:1', 'MEMORY_MB:512', 'VCPU:1']

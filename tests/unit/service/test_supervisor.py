@@ -1,35 +1,98 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes and signals: a small program instead of the scheduler."""
+"""Processes and signals: a small program instead of the scheduler, which says on its output what
+it does. It is this module, run as ``python -m tests.unit.service.test_supervisor FILE WORKERS
+[ASIDE]``: words in the file make it fail or hang, a reload takes a while and says what the file
+holds when it begins, and with ASIDE there is one more process, which is not vital.
+
+The ends of the daemon, by signals and when its time is up, are in ``functional/test_process.py``.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from novasched.service.supervisor import Job, Supervisor
 from tests.lab.processes import Process, wait_until
 
 WAIT = 20.0
+TIMEOUT = 4  # seconds for the end
+
+
+class Talkative:
+    """A service."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def start(self) -> None:
+        say('starting')
+        if self.file.read_text() == 'hang at start':
+            threading.Event().wait()
+        if self.file.read_text() == 'fail at start':
+            raise RuntimeError('as told')
+        say('started')
+
+    def reload(self) -> None:
+        text = self.file.read_text()
+        say(f'reload {text}')
+        time.sleep(0.05)
+        if text == 'fail':
+            raise RuntimeError('as told')
+
+    def stop(self) -> None:
+        say('stopping')
+
+
+class Frail:
+    """Another service, which ends badly where it can."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def start(self) -> None:
+        say('aside started')
+        if self.file.read_text() == 'break aside':
+            os._exit(3)
+
+    def reload(self) -> None:
+        say('aside reload')
+
+    def stop(self) -> None:
+        os._exit(3)
+
+
+def say(text: str) -> None:
+    os.write(1, f'{text}\n'.encode())  # at once, since several processes write
+
+
+def run(file: Path, workers: int, aside: bool) -> int:
+    jobs = [Job(lambda: Talkative(file))] * workers
+    if aside:
+        jobs.append(Job(lambda: Frail(file), 'aside', False, lambda: say('aside ended')))
+    return Supervisor(jobs, lambda: TIMEOUT, lambda: say('master')).run()
 
 
 class Program:
-    """The program of supervised.py, and the file that it reads."""
+    """The program, and the file that it reads."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / 'file'
         self.file.write_text('')
         self.log = folder / 'log'
 
-    def start(self, workers: int = 1, *aside: str) -> Process:
-        words = [str(self.file), str(workers), *aside]
-        command = [sys.executable, '-m', 'tests.unit.service.supervised', *words]
+    def start(self, workers: int = 1, *aside: str) -> None:
+        command = [sys.executable, '-m', 'tests.unit.service.test_supervisor']
+        command += [str(self.file), str(workers), *aside]
         root = Path(__file__).parents[3]
         self.process = Process(command, self.log, env=dict(os.environ), cwd=root)
-        return self.process
 
     def lines(self) -> list[str]:
         return self.log.read_text().splitlines()
@@ -37,8 +100,14 @@ class Program:
     def says(self, text: str, times: int = 1) -> None:
         wait_until(lambda: self.lines().count(text) >= times, WAIT, f'{text} in {self.lines()}')
 
-    def send(self, number: int) -> None:
-        os.kill(self.process.pid, number)
+    def reload(self, text: str) -> None:
+        self.file.write_text(text)
+        os.kill(self.process.pid, signal.SIGHUP)
+
+    def end(self) -> None:
+        """Expect the status 0."""
+        os.kill(self.process.pid, signal.SIGTERM)
+        assert self.process.wait(WAIT) == 0
 
 
 @pytest.fixture
@@ -48,71 +117,35 @@ def program(tmp_path: Path) -> Iterator[Program]:
     made.process.kill()
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize('workers', [1, 3])
-def test_end(program: Program, number: int, workers: int) -> None:
-    """Every worker stops in its own way, and the status is 0."""
-    program.start(workers)
-    program.says('started', workers)
-    program.send(number)
-    assert program.process.wait(WAIT) == 0
-    assert program.lines().count('stopping') == workers
-
-
-def hang(program: Program) -> None:
-    """Nothing more; the time runs out."""
-
-
-def again(program: Program) -> None:
-    """The second signal."""
-    program.says('stopping')
-    program.send(signal.SIGTERM)
-
-
-@pytest.mark.parametrize('further', [hang, again])
-def test_end_at_once(program: Program, further: Callable[[Program], None]) -> None:
-    """A worker that does not stop is killed when its time is up, or at a second signal."""
-    program.start()
-    program.says('started')
-    program.file.write_text('hang')
-    program.send(signal.SIGTERM)
-    further(program)
-    assert program.process.wait(WAIT) == 1
-
-
 def test_end_of_a_start_that_hangs(program: Program) -> None:
     """Who cannot begin has nothing to finish."""
     program.file.write_text('hang at start')
     program.start()
     program.says('starting')
-    program.send(signal.SIGTERM)
-    assert program.process.wait(WAIT) == 0
+    program.end()
     assert 'stopping' not in program.lines()
 
 
 def test_the_last_reload_is_not_lost(program: Program) -> None:
-    """However fast SIGHUP comes, a reload begins after the last of them; many share one."""
+    """However fast SIGHUP comes, a reload begins after the last of them; many share one. Every
+    worker stops in its own way."""
     program.start(2)
     program.says('started', 2)
     for number in range(200):
-        program.file.write_text(str(number))
-        program.send(signal.SIGHUP)
+        program.reload(str(number))
     program.says('reload 199', 2)
     assert sum(line.startswith('reload') for line in program.lines()) < 2 * 200
-    program.send(signal.SIGTERM)
-    assert program.process.wait(WAIT) == 0
+    program.end()
+    assert program.lines().count('stopping') == 2
 
 
 def test_a_reload_that_fails(program: Program) -> None:
     """It is logged, and the worker lives."""
     program.start()
     program.says('started')
-    program.file.write_text('fail')
-    program.send(signal.SIGHUP)
-    program.says('reload fail')
-    program.file.write_text('well')
-    program.send(signal.SIGHUP)
-    program.says('reload well')
+    for text in ('fail', 'well'):
+        program.reload(text)
+        program.says(f'reload {text}')
     assert program.lines().count('started') == 1
 
 
@@ -120,7 +153,7 @@ def test_a_worker_that_cannot_start(program: Program) -> None:
     """It is tried again, and comes when it can."""
     program.file.write_text('fail at start')
     program.start()
-    wait_until(lambda: 'RuntimeError: as told' in program.lines(), WAIT, 'failure')
+    program.says('RuntimeError: as told')
     program.file.write_text('')
     program.says('started')
 
@@ -133,10 +166,13 @@ def test_what_is_not_vital(program: Program) -> None:
     program.says('aside ended')
     program.file.write_text('')
     program.says('aside started', 2)
-    program.send(signal.SIGHUP)
+    program.reload('')
     program.says('aside reload')
     program.says('reload ')
-    program.send(signal.SIGTERM)
-    assert program.process.wait(WAIT) == 0
+    program.end()
     assert program.lines().count('started') == 1
     assert program.lines().count('aside ended') >= 2
+
+
+if __name__ == '__main__':
+    sys.exit(run(Path(sys.argv[1]), int(sys.argv[2]), len(sys.argv) > 3))
