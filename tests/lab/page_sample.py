@@ -11,7 +11,8 @@ from random import Random
 
 from novasched.conf.settings import Settings
 from novasched.observe.page.app import Page
-from novasched.observe.page.watch import HostReading, Watch
+from novasched.observe.page.hosts import CellView
+from novasched.observe.page.watch import Watch
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import RecordWriter
 from novasched.scheduler.errors import NoValidHost
@@ -43,12 +44,12 @@ class Cells:
         self.readings = self.renewals = 0
         self.old = False
 
-    def read(self) -> HostReading:
+    def read(self) -> tuple[Mapping[str, CellView], bool]:
         self.readings += 1
         if self.error:
             raise self.error
-        hosts = {name: each for name, each in self.known.items() if name not in self.silent}
-        return HostReading(hosts, {name: name for name in self.known}, self.old)
+        cells = {name: CellView(name, each, 0.0) for name, each in self.known.items()}
+        return cells | {name: CellView(name, answers=False) for name in self.silent}, self.old
 
     def renew(self) -> None:
         self.renewals += 1

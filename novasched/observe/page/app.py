@@ -119,23 +119,23 @@ class Page:
             path, query = _text(environ, 'PATH_INFO'), _text(environ, 'QUERY_STRING')
             if path in FILES:
                 return PageResponse(OK, self._files[path], FILES[path])
-            show, name = self._found(path)
-            return show(name, query)
+            return self._page(path, query)
         except BadQuery as error:
             return self._error(error)
 
-    def _found(self, path: str) -> tuple[Callable[[str, str], PageResponse], str]:
-        """The method that serves a path, and the name in it."""
-        exact = {'': self._hosts, '/': self._hosts, '/decisions': self._decisions}
-        if path in exact:
-            return exact[path], ''
-        for start, show in (('/decisions/', self._decision), ('/hosts/', self._host)):
-            name = path.removeprefix(start)
-            if name and name != path and queries.is_plain(name):
-                return show, name
+    def _page(self, path: str, query: str) -> PageResponse:
+        match path.split('/', 2):
+            case [''] | ['', '']:
+                return self._hosts(query)
+            case ['', 'decisions']:
+                return self._decisions(query)
+            case ['', 'decisions', name] if name and queries.is_plain(name):
+                return self._decision(name, query)
+            case ['', 'hosts', name] if name and queries.is_plain(name):
+                return self._host(name, query)
         raise BadQuery('There is no such page.', NOT_FOUND)
 
-    def _hosts(self, _: str, query: str) -> PageResponse:
+    def _hosts(self, query: str) -> PageResponse:
         asked = queries.parse(queries.HostsQuery, query)
         view = self._watch.hosts()
         found = heatmap.view(view, asked, self._zone)
@@ -161,7 +161,7 @@ class Page:
             records=records, notice=notice,
         )  # fmt: skip
 
-    def _decisions(self, _: str, query: str) -> PageResponse:
+    def _decisions(self, query: str) -> PageResponse:
         asked = queries.parse(queries.DecisionsQuery, query)
         skipped = (asked.page - 1) * DECISIONS_PER_PAGE
 

@@ -28,7 +28,7 @@ class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of a page, all of which may be left out; of some pages there are none."""
 
 
-class HostsQuery(Query):
+class HostsQuery(Query, frozen=True):
     """The page of hosts."""
 
     show: Literal['ram', 'vcpus', 'disk', 'pinned'] = 'ram'
@@ -41,14 +41,14 @@ class HostsQuery(Query):
     page: PageNumber = 1
 
 
-class DecisionsQuery(Query):
+class DecisionsQuery(Query, frozen=True):
     """The newest decisions, or those on an instance or of a request."""
 
     q: Text = ''
     page: PageNumber = 1
 
 
-class DecisionQuery(Query):
+class DecisionQuery(Query, frozen=True):
     """One decision, and the reasons against a host."""
 
     host: Text = ''
@@ -69,7 +69,8 @@ def parse(kind: type[AnyQuery], query: str) -> AnyQuery:
         values = {name: text.strip() for name, text in pairs}
         if len(values) < len(pairs) or not all(map(is_plain, values.values())):
             raise ValueError('a name that stands twice, or characters that no name has')
-        given = {name: text for name, text in values.items() if text}
+        defaults = msgspec.structs.asdict(kind())
+        given = {name: text or defaults.get(name, text) for name, text in values.items()}
         return msgspec.convert(given, kind, strict=False)
     except ValueError:
         raise BadQuery('This page has no such parameter or value.') from None

@@ -6,14 +6,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from novasched.conf.errors import NovaschedError
 from novasched.observe.page.hosts import CellView, HostsView
-from novasched.scheduler.model.host import Host
 
 LOG = logging.getLogger(__name__)
 MAX_AGE_S = 3.0
@@ -24,23 +23,15 @@ SILENT = 'The databases do not answer; the log says why.'
 UNREAD = 'The databases have not answered yet.'
 
 
-class HostReading(NamedTuple):
-    """The hosts by cell, without cells that do not answer, and the names of all cells, by UUID;
-    ``stale`` if zones and aggregates could not be read."""
-
-    hosts: Mapping[str, Collection[Host]]
-    names: Mapping[str, str]
-    stale: bool = False
-
-
 class HostSource(Protocol):
     """Port to the hosts.
 
     :raises NovaschedError: nothing can be read.
     """
 
-    def read(self) -> HostReading:
-        """Read the hosts as they are now."""
+    def read(self) -> tuple[Mapping[str, CellView], bool]:
+        """The cells by UUID as they are now, without hosts where they do not answer; True if zones
+        and aggregates could not be read."""
 
     def renew(self) -> None:
         """Read the cell mappings anew."""
@@ -110,17 +101,15 @@ class Watch:
         last = self._last
         try:
             source = self._source = self._source or self._connect()
-            hosts, names, stale = source.read()
+            cells, stale = source.read()
             now = self._clock()
             before = last.cells_at(now)
-            cells = {}
-            for uuid, name in names.items():
-                if uuid in hosts:
-                    cells[uuid] = CellView(name, hosts[uuid], 0.0)
-                else:
-                    silent = before.get(uuid, CellView(name))
-                    cells[uuid] = replace(silent, name=name, answers=False)
-            self._last = _Reading(cells, now, None, stale)
+            silent = {
+                uuid: replace(before[uuid], name=cell.name, answers=False)
+                for uuid, cell in cells.items()
+                if not cell.answers and uuid in before
+            }
+            self._last = _Reading({**cells, **silent}, now, None, stale)
         except Exception as error:  # a bug is shown like a failure
             if last.failure != SILENT:  # logged once until it is over
                 bug = not isinstance(error, NovaschedError)

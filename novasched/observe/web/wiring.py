@@ -10,7 +10,7 @@ import importlib.util
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from novasched.scheduler.pending_claims import PendingClaims
 if TYPE_CHECKING:
     from novasched.observe.metrics.collectors import WorkerMetrics
     from novasched.observe.page.app import Page
-    from novasched.observe.page.watch import HostReading
+    from novasched.observe.page.hosts import CellView
     from novasched.observe.web.server import HttpServer, WsgiApp
 
 METRICS_OPTION, PAGE_OPTION = '[novasched] metrics_bind', '[novasched] page'
@@ -140,13 +140,15 @@ class DatabaseHosts:
         pending, aggregates = PendingClaims(settings), AggregateReader(api)
         self._reader = HostReader(settings, cells, aggregates, pending, services, utcnow)
 
-    def read(self) -> HostReading:
-        from novasched.observe.page.watch import HostReading
+    def read(self) -> tuple[Mapping[str, CellView], bool]:
+        from novasched.observe.page.hosts import CellView
 
-        cells = self._reader.snapshot().cells
-        hosts = {uuid: tuple(hosts.values()) for uuid, hosts in cells.items()}
-        names = {cell.uuid: cell.name or cell.uuid for cell in self._reader.cells.enabled()}
-        return HostReading(hosts, names, self._reader.aggregates.failing)
+        hosts, cells = self._reader.snapshot().cells, {}
+        for cell in self._reader.cells.enabled():
+            answers, name = cell.uuid in hosts, cell.name or cell.uuid
+            known = hosts[cell.uuid].values() if answers else ()
+            cells[cell.uuid] = CellView(name, tuple(known), 0.0 if answers else None, answers)
+        return cells, self._reader.aggregates.failing
 
     def renew(self) -> None:
         self._reader.renew()

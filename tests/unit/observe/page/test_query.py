@@ -38,6 +38,7 @@ def test_queries(kind, query, wanted):
         (HostsQuery, 'show=<script>'),
         (HostsQuery, 'show=RAM'),
         (HostsQuery, 'nothing=1'),
+        (HostsQuery, 'nothing='),
         (HostsQuery, 'page=0'),
         (HostsQuery, 'page=-1'),
         (HostsQuery, 'page=10000'),
