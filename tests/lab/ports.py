@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports kept in memory: a Placement that counts, and what prefilters look up."""
+"""Ports kept in memory: a Placement that counts, drivers over it, and what prefilters look up."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from novasched.conf.settings import Settings
+from novasched.scheduler.drivers import Driver, Parts
+from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import NetworkUnavailable
-from novasched.scheduler.memory import MemoryPlacement
+from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
 from novasched.scheduler.model.candidate import Candidate
-from novasched.scheduler.model.host import Aggregate
+from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaim
 from novasched.scheduler.prefilters import Port, Sources
+from tests.lab.builders import a_request
 
 
 class CountingPlacement(MemoryPlacement):
@@ -36,6 +41,31 @@ class CountingPlacement(MemoryPlacement):
             assert request.instance_uuid
             assert request.instance_uuid not in self.allocations
         return super().allocate(wanted)
+
+
+def a_driver(
+    hosts: Iterable[Host] | MemoryHosts,
+    *plugins: Any,
+    placement: MemoryPlacement | None = None,
+    slots: int = 10,
+    weighers: Sequence[Any] = (),
+    notifier: Any = None,
+    kind: Callable[[Parts], Any] = FilterScheduler,
+    **settings: Any,
+) -> Any:
+    """A driver over hosts that Placement has so many slots on; filters and weighers are classes,
+    or are made already."""
+    values = Settings(**settings)
+    source = hosts if isinstance(hosts, MemoryHosts) else MemoryHosts(hosts)
+    made = [[x(values) if isinstance(x, type) else x for x in row] for row in (plugins, weighers)]
+    counting = placement or CountingPlacement(dict.fromkeys(source.hosts, slots))
+    return kind(Parts(values, [], counting, source, *made, notifier=notifier))
+
+
+def ask(driver: Driver, **fields: Any) -> list[list[str]]:
+    """The host of each instance of a request, with its alternates behind it."""
+    rows = driver.select_destinations(a_request(**fields))
+    return [[selection.service_host for selection in row] for row in rows]
 
 
 @dataclass

@@ -4,15 +4,11 @@ repeated, a resize that is reverted and repeated, a build of which the message c
 
 import pytest
 
-from novasched.conf.settings import Settings
-from novasched.scheduler.drivers import Parts
-from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
-from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.numa import (
     DEDICATED,
     GuestCell,
@@ -21,9 +17,8 @@ from novasched.scheduler.model.numa import (
     HostTopology,
 )
 from novasched.scheduler.model.pci import PciRequest, Pool
-from novasched.scheduler.pending_claims import PendingClaims
-from tests.lab.builders import a_group, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement
+from tests.lab.builders import a_group, a_host, a_uuid
+from tests.lab.ports import a_driver, ask
 
 FILTERS = (
     NUMATopologyFilter,
@@ -48,38 +43,23 @@ class Cloud:
     """A scheduler and hosts with room for one instance each, which report nothing."""
 
     def __init__(self, names, **options):
-        settings = Settings(**options)
-        hosts = [
-            a_host(name, numa=lambda: CELLS, pci=lambda: (Pool('p', 'v', 1),)) for name in names
-        ]
-        self.names = {host.uuid: host.host for host in hosts}
-        self.placement = CountingPlacement({host.uuid: 9 for host in hosts})
-        self.pending_claims = PendingClaims(settings)
-        self.driver = FilterScheduler(
-            Parts(
-                settings,
-                [],
-                self.placement,
-                MemoryHosts(hosts),
-                [each(settings) for each in FILTERS],
-                pending_claims=self.pending_claims,
-            )
-        )
+        pools = (Pool('p', 'v', 1),)
+        hosts = [a_host(name, numa=lambda: CELLS, pci=lambda: pools) for name in names]
+        self.driver = a_driver(hosts, *FILTERS, **options)
+        self.pending_claims = self.driver.pending_claims
 
     def ask(self, *names, **fields):
         """The hosts for instances of these names; their allocations are given back, as by
         whoever moves them and fails."""
         uuids = tuple(map(a_uuid, names))
-        request = a_request(
-            count=len(uuids), instance_uuids=uuids, instance_uuid=uuids[0], **fields
-        )
+        fields |= {'instance_uuids': uuids, 'instance_uuid': uuids[0]}
         try:
-            answer = self.driver.select_destinations(request)
+            answer = ask(self.driver, count=len(uuids), **fields)
         except NoValidHost:
             return None
         for uuid in uuids:
-            self.placement.delete_allocations(uuid)
-        return [self.names[row[0].compute_node_uuid] for row in answer]
+            self.driver.placement.delete_allocations(uuid)
+        return [row[0] for row in answer]
 
 
 @pytest.fixture(params=KINDS)

@@ -5,14 +5,12 @@ import json
 
 import pytest
 
-from novasched.conf.settings import Settings
 from novasched.placement.client import CandidatesOnly, parse
-from novasched.scheduler.drivers import Parts
-from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import NoValidHost
-from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
+from novasched.scheduler.memory import MemoryPlacement
 from novasched.scheduler.model.candidate import CandidateIndex
 from tests.lab.builders import a_host, a_request, a_uuid
+from tests.lab.ports import a_driver
 
 
 class Cards(MemoryPlacement):
@@ -63,8 +61,7 @@ class Cards(MemoryPlacement):
 
 def scheduler(cards):
     """A scheduler of these hosts, the first with the most memory."""
-    hosts = [a_host(name) for name in cards.hosts]
-    return FilterScheduler(Parts(Settings(), [], cards, MemoryHosts(hosts)))
+    return a_driver(map(a_host, cards.hosts), placement=cards)
 
 
 def ask(driver, count=1, name='x', **fields):

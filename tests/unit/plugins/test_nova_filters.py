@@ -7,13 +7,12 @@ import pytest
 
 from novasched.conf.settings import ALL_FILTERS, Settings
 from novasched.plugins import loading
-from novasched.scheduler.drivers import Parts
-from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import BadPlugin, NoValidHost
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.host import HostSnapshot, Instance
+from tests.lab import ports
 from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import CountingPlacement, a_driver
 
 STYLE = 'tests.unit.plugins.nova_style'
 EAST = a_host('east', metadata={'rack': 'r1'}, num_instances=1)
@@ -48,16 +47,14 @@ def scheduler(*names, hosts=(EAST, WEST, BARE), weighers=()):
         enabled_filters=names,
         weight_classes=tuple(f'{STYLE}.{name}' for name in weighers),
     )
-    placement = CountingPlacement({host.uuid: 10 for host in hosts})
-    made = loading.filters(settings), loading.weighers(settings)
-    return FilterScheduler(Parts(settings, [], placement, Cells(hosts), *made))
+    found = loading.filters(settings), loading.weighers(settings)
+    return a_driver(Cells(hosts), *found[0], weighers=found[1])
 
 
 def ask(driver, **fields):
     """Who takes each instance, and who else could."""
     driver.placement.allocations.clear()
-    rows = driver.select_destinations(a_request(return_alternates=True, **fields))
-    return [[selection.service_host for selection in row] for row in rows]
+    return ports.ask(driver, return_alternates=True, **fields)
 
 
 def left(driver, **fields):

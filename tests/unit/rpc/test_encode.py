@@ -54,20 +54,6 @@ def test_as_nova_answers(case: str) -> None:
     assert sent(encode.reply(chosen, True, NEW)) == sent(REPLIES[case])
 
 
-@pytest.mark.parametrize('case', REPLIES)
-def test_decoded_and_encoded(case: str) -> None:
-    """A reply that is decoded and encoded again is the same."""
-    objects = Serializer().deserialize_entity(CONTEXT, REPLIES[case])
-    assert sent(objects) == sent(REPLIES[case])
-
-
-def test_a_rebuild_is_recorded() -> None:
-    """Among the replies is one without allocations: the text null, and no version."""
-    ((only,),) = REPLIES['reply: rebuild']
-    data = only['nova_object.data']
-    assert (data['allocation_request'], data['allocation_request_version']) == ('null', None)
-
-
 HERE = Selection('node uuid', 'h', 'n', 'cell uuid')
 NUMA = TopologyLimits(cpu_allocation_ratio=16.0, ram_allocation_ratio=1.5)
 

@@ -146,20 +146,6 @@ def test_the_fault_alone_is_sent() -> None:
     assert 'inside' not in trace
 
 
-@pytest.mark.parametrize(
-    ('how', 'refusal'),
-    [
-        ({'method': 'no_such', 'version': '4.5'}, oslo_messaging.NoSuchMethod),
-        ({'version': '9.0'}, oslo_messaging.UnsupportedVersion),
-    ],
-)
-def test_what_is_not_there(how: dict[str, str], refusal: type[Exception]) -> None:
-    """Methods and versions that do not exist are refused by oslo.messaging's own errors."""
-    dispatcher = Dispatcher([SchedulerEndpoint(Failing(KeyError()))], Serializer(), RpcHeartbeats())
-    with pytest.raises(refusal):
-        dispatcher.dispatch(Incoming({'method': 'select_destinations', 'args': {}, **how}, {}))
-
-
 class Bug(Exception):
     """An error to be watched."""
 

@@ -5,12 +5,9 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
-from novasched.scheduler.cycle import Cycle
-from novasched.scheduler.decision import DecisionTrace
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
-from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.numa import (
     DEDICATED,
     GuestCell,
@@ -19,11 +16,8 @@ from novasched.scheduler.model.numa import (
     HostTopology,
 )
 from novasched.scheduler.model.pci import PciRequest, Pool
-from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.pipeline import Pipeline
-from novasched.scheduler.weights import no_clock
 from tests.lab.builders import a_host, a_mapped_candidate, a_request
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import a_driver, ask
 
 CELLS = HostTopology(
     tuple(
@@ -97,29 +91,6 @@ def test_what_cannot_be_had_is_not_taken(host):
     assert later.num_instances == 1
 
 
-class Cloud:
-    """A cycle with both filters, over hosts of which Placement thinks that they are large."""
-
-    def __init__(self, *hosts):
-        settings = Settings()
-        filters = [NUMATopologyFilter(settings), PciPassthroughFilter(settings)]
-        line = Pipeline(settings, filters, []).for_request()
-        self.placement = CountingPlacement({host.uuid: 100 for host in hosts})
-        self.cycle = Cycle(
-            [],
-            self.placement,
-            MemoryHosts(hosts),
-            line,
-            PendingClaims(settings),
-            None,
-        )
-
-    def ask(self, **fields):
-        request = a_request(**fields)
-        rows = self.cycle.decide(request, DecisionTrace(request, 1, no_clock)).selections
-        return [row[0].service_host for row in rows]
-
-
 @pytest.mark.parametrize(
     'pci', [(), (PciRequest(1, ({'product_id': 'p'},), numa_policy='required'),)]
 )
@@ -127,9 +98,13 @@ def test_pinned_servers_of_one_request_share_out_the_cpus(pci):
     """Eight pairs of CPUs on two hosts are for eight servers, whose devices are near; a ninth
     finds no place, and then none of the nine keeps one."""
     fields = {'numa_topology': TWO_PINNED, 'pci_requests': pci}
-    eight = Cloud(a_numa_host('a'), a_numa_host('b'))
-    assert sorted(eight.ask(count=8, **fields)) == ['a'] * 4 + ['b'] * 4
-    nine = Cloud(a_numa_host('a'), a_numa_host('b'))
+    hosts, filters = (
+        (a_numa_host('a'), a_numa_host('b')),
+        (NUMATopologyFilter, PciPassthroughFilter),
+    )
+    chosen = ask(a_driver(hosts, *filters, slots=100), count=8, **fields)
+    assert sorted(chosen) == [['a']] * 4 + [['b']] * 4
+    driver = a_driver(hosts, *filters, slots=100)
     with pytest.raises(NoValidHost):
-        nine.ask(count=9, **fields)
-    assert nine.placement.allocations == {}
+        ask(driver, count=9, **fields)
+    assert driver.placement.allocations == {}

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from novasched.conf.settings import Settings
-from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.caching_scheduler import CachingScheduler
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.request import Destination
 from novasched.scheduler.weighers.ram import RAMWeigher
+from tests.lab import ports
 from tests.lab.builders import a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import a_driver
 
 
 class Cells(MemoryHosts):
@@ -43,17 +42,12 @@ FAR = a_host('far', ram=1024, cell='cell2')
 
 
 def cloud(*hosts, slots=10):
-    settings = Settings()
-    cells = Cells(hosts)
-    placement = CountingPlacement({host.uuid: slots for host in hosts})
-    plugins = [WantsInstances(settings)], [RAMWeigher(settings)]
-    return CachingScheduler(Parts(settings, [], placement, cells, *plugins)), cells
+    cells, options = Cells(hosts), {'slots': slots, 'kind': CachingScheduler}
+    return a_driver(cells, WantsInstances, weighers=[RAMWeigher], **options), cells
 
 
 def ask(driver, name='server', **fields):
-    uuid = a_uuid(name)
-    rows = driver.select_destinations(a_request(instance_uuids=(uuid,), **fields))
-    return [row[0].service_host for row in rows]
+    return [row[0] for row in ports.ask(driver, instance_uuids=(a_uuid(name),), **fields)]
 
 
 def test_hosts_are_read_between_requests_not_for_them():

@@ -5,30 +5,19 @@ from random import Random
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.chance_scheduler import ChanceScheduler, RandomPipeline
 from novasched.scheduler.errors import NoValidHost
-from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.request import Destination
 from tests.lab.builders import a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import CountingPlacement, a_driver, ask
 
 A, B, C = a_host('a'), a_host('b'), a_host('c')
 DOWN, DISABLED = a_host('down', up=False), a_host('disabled', disabled=True)
 NOT_ENOUGH = 'There are not enough hosts available.'
 
 
-def scheduler(*hosts, slots=10, stale=()):
-    placement = CountingPlacement(
-        {host.uuid: 0 if host in stale else slots for host in hosts},
-        stale=frozenset(host.uuid for host in stale),
-    )
-    return ChanceScheduler(Parts(Settings(), [], placement, MemoryHosts(hosts)))
-
-
-def ask(driver, **fields):
-    rows = driver.select_destinations(a_request(**fields))
-    return [[selection.service_host for selection in row] for row in rows]
+def scheduler(*hosts, **options):
+    return a_driver(hosts, kind=ChanceScheduler, **options)
 
 
 @pytest.mark.parametrize(
@@ -73,18 +62,12 @@ def test_refusals(hosts, fields, reason):
     assert refusal.value.reason == reason
 
 
-def test_what_is_chosen_is_claimed():
-    """The chosen host holds the server's allocation, as with any driver."""
-    driver = scheduler(A, B)
-    ((chosen,),) = ask(driver)
-    (provider,) = driver.placement.hosts.values()
-    assert provider == a_uuid(chosen)
-
-
 def test_a_refused_claim_means_another_host():
-    """Where somebody was faster, the next one drawn is tried."""
-    driver = scheduler(A, B, C, stale=(A, B))
-    assert ask(driver) == [['c']]
+    """What is chosen is claimed; where somebody was faster, the next one drawn is tried."""
+    stale = frozenset({A.uuid, B.uuid})
+    placement = CountingPlacement({A.uuid: 0, B.uuid: 0, C.uuid: 1}, stale=stale)
+    assert ask(scheduler(A, B, C, placement=placement)) == [['c']]
+    assert placement.hosts == {a_uuid('server0'): C.uuid}
 
 
 def test_refused_everywhere():

@@ -4,20 +4,14 @@ from dataclasses import replace
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.scheduler.drivers import Parts
-from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
-from novasched.scheduler.errors import (
-    DatabaseUnavailable,
-    NoValidHost,
-    PlacementUnavailable,
-)
+from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost, PlacementUnavailable
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.pci import PciRequest, Pool
 from tests.lab.builders import a_host, a_mapped_candidate, a_request
-from tests.lab.ports import Audience, CountingPlacement
+from tests.lab.ports import Audience, CountingPlacement, a_driver, ask
 
 POOLS = (Pool('p', 'v', 2, tags={'rp_uuid': 'A'}), Pool('p', 'v', 2, tags={'rp_uuid': 'B'}))
 DEVICE = {
@@ -53,12 +47,11 @@ class Seeing(Filter):
         self.seen.append(request.requested_resources[0].provider_uuids)
 
 
-def placed(count, *others):
-    """The cards that so many servers got on the one host."""
-    host = a_host(pci=lambda: POOLS)
-    cards = Cards({host.uuid: 9})
-    filters = [PciPassthroughFilter(Settings()), *others]
-    driver = FilterScheduler(Parts(Settings(), [], cards, MemoryHosts([host]), filters))
+def placed(count, *others, pools=POOLS, kind=Cards):
+    """The cards that so many instances got on the one host."""
+    host = a_host(pci=lambda: pools)
+    cards = kind({host.uuid: 9})
+    driver = a_driver([host], PciPassthroughFilter, *others, placement=cards)
     driver.select_destinations(a_request(count=count, **DEVICE))
     return cards.given
 
@@ -85,12 +78,8 @@ def test_a_refused_common_claim_leaves_nothing_behind(count):
     """Where servers are then claimed one by one, each may have the card that the common claim
     would have given to another."""
     pools = tuple(replace(pool, count=count // 2) for pool in POOLS)
-    host = a_host(pci=lambda: pools)
-    cards = Refusing({host.uuid: 9})
-    filters = [PciPassthroughFilter(Settings())]
-    driver = FilterScheduler(Parts(Settings(), [], cards, MemoryHosts([host]), filters))
-    driver.select_destinations(a_request(count=count, **DEVICE))
-    assert ''.join(cards.given) == 'A' * (count // 2) + 'B' * (count // 2)
+    given = ''.join(placed(count, pools=pools, kind=Refusing))
+    assert given == 'A' * (count // 2) + 'B' * (count // 2)
 
 
 class AwayOnce(Filter):
@@ -106,19 +95,9 @@ class AwayOnce(Filter):
 
 def test_a_request_that_is_decided_anew_starts_once():
     """Who listens does not hear of the first attempt's end, nor of the second one's start."""
-    host, audience = a_host(), Audience()
-    parts = Parts(
-        Settings(),
-        [],
-        CountingPlacement({host.uuid: 1}),
-        MemoryHosts([host]),
-        [AwayOnce(Settings())],
-    )
-    FilterScheduler(replace(parts, notifier=audience)).select_destinations(a_request())
+    audience = Audience()
+    ask(a_driver([a_host()], AwayOnce, notifier=audience))
     assert [phase for phase, *_ in audience.heard] == ['start', 'end']
-
-
-AT_ONCE = Settings(placement_patience=0, database_patience=0)
 
 
 class Failing(MemoryHosts):
@@ -140,9 +119,9 @@ class Failing(MemoryHosts):
 @pytest.mark.parametrize('error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')])
 def test_what_a_request_cannot_do_without(error):
     """Its error is the request's, which is translated for the caller where it is sent."""
-    driver = FilterScheduler(Parts(AT_ONCE, [], CountingPlacement({}), Failing(error)))
+    driver = a_driver(Failing(error), placement_patience=0, database_patience=0)
     with pytest.raises(type(error)) as failure:
-        driver.select_destinations(a_request())
+        ask(driver)
     assert failure.value is error
 
 
@@ -164,9 +143,8 @@ def test_a_short_outage(error, caplog):
     once. The log has one line of it."""
     host, audience = a_host(), Audience()
     hosts = Failing(error, error, hosts=[host])
-    parts = Parts(Settings(), [], Claimless({host.uuid: 1}), hosts, notifier=audience)
-    [[selection]] = FilterScheduler(parts).select_destinations(a_request())
-    assert selection.service_host == host.host
+    driver = a_driver(hosts, placement=Claimless({host.uuid: 1}), notifier=audience)
+    assert ask(driver) == [[host.host]]
     assert len(hosts.arrived) == 4
     assert hosts.arrived == sorted(set(hosts.arrived))
     assert [phase for phase, *_ in audience.heard] == ['start', 'end']
@@ -176,11 +154,8 @@ def test_a_short_outage(error, caplog):
 def test_an_outage_that_lasts():
     """A request is asked for again until its patience is over, and refused then."""
     hosts = Failing(*[PlacementUnavailable('away')] * 1000)
-    settings = Settings(placement_patience=0.5)
     with pytest.raises(PlacementUnavailable):
-        FilterScheduler(Parts(settings, [], CountingPlacement({}), hosts)).select_destinations(
-            a_request()
-        )
+        ask(a_driver(hosts, placement_patience=0.5))
     assert len(hosts.arrived) > 1
 
 
@@ -190,8 +165,7 @@ def test_while_the_circuit_is_open(monkeypatch):
     host, answers = a_host(), iter([False, False, True])
     away = PlacementUnavailable('left alone', lambda seconds: next(answers))
     hosts = Failing(away, hosts=[host])
-    parts = Parts(Settings(), [], CountingPlacement({host.uuid: 1}), hosts)
-    assert FilterScheduler(parts).select_destinations(a_request())
+    assert ask(a_driver(hosts))
     assert len(hosts.arrived) == 2
     assert list(answers) == []
 
@@ -205,8 +179,6 @@ def test_the_end_of_the_process():
         return False
 
     hosts = Failing(PlacementUnavailable('left alone', is_over), PlacementUnavailable('away'))
-    driver = FilterScheduler(
-        Parts(Settings(placement_patience=86400), [], CountingPlacement({}), hosts)
-    )
+    driver = a_driver(hosts, placement_patience=86400)
     with pytest.raises(PlacementUnavailable):
-        driver.select_destinations(a_request())
+        ask(driver)
