@@ -66,6 +66,7 @@ def rank(line, hosts, request=None, index=0, seed=1):
     return names(line.rank(hosts, request or a_request(), index, Random(seed)).hosts)
 
 
+REBUILD, EVACUATE = {'_nova_check_type': ['rebuild']}, {'_nova_check_type': ['evacuate']}
 A, B, C = a_host('a', ram=1024), a_host('b', ram=4096), a_host('c', ram=2048)
 
 
@@ -107,19 +108,19 @@ def test_aggregates_override_a_multiplier(metadata, order, caplog):
     assert caplog.messages == ([HEAVY] if 'heavy' in str(metadata) else [])
 
 
-def test_failed_builds_outweigh_all_else():
-    """The build failure option counts down, also where an aggregate overrides it."""
-    failing = a_host('a', ram=4096, failed_builds=1)
-    weighers = (RAMWeigher, BuildFailureWeigher)
-    assert rank(pipeline(*weighers), [failing, C]) == ['c', 'a']
-    calm = a_host('a', ram=4096, failed_builds=1, metadata={'build_failure_weight_multiplier': '0'})
-    assert rank(pipeline(*weighers), [calm, C]) == ['a', 'c']
-
-
-def test_negative_default_spreads_io():
-    """Hosts with less I/O in progress come first by default."""
-    hosts = [a_host('a', num_io_ops=3), a_host('b', num_io_ops=1)]
-    assert rank(pipeline(IoOpsWeigher), hosts) == ['b', 'a']
+@pytest.mark.parametrize(
+    ('fields', 'order'),
+    [
+        ({'failed_builds': 1}, ['c', 'a']),
+        ({'failed_builds': 1, 'metadata': {'build_failure_weight_multiplier': '0'}}, ['a', 'c']),
+        ({'num_io_ops': 3}, ['c', 'a']),
+    ],
+)
+def test_what_counts_down(fields, order):
+    """Failed builds outweigh all else, unless an aggregate overrides that, and hosts with less I/O
+    in progress come first."""
+    line = pipeline(RAMWeigher, BuildFailureWeigher, IoOpsWeigher, ram_weight_multiplier=0.1)
+    assert rank(line, [a_host('a', ram=4096, **fields), C]) == order
 
 
 @pytest.mark.parametrize(
@@ -128,13 +129,9 @@ def test_negative_default_spreads_io():
         ({}, 0, ['b', 'c']),
         ({}, 1, ['a', 'b', 'c']),
         ({'hints': {'nobody': ['please']}}, 0, []),
-        ({'hints': {'_nova_check_type': ['rebuild']}}, 0, ['a', 'b', 'c']),
+        ({'hints': REBUILD}, 0, ['a', 'b', 'c']),
         ({'force_hosts': ('a',), 'hints': {'nobody': ['please']}}, 0, ['a']),
-        (
-            {'force_hosts': ('a',), 'hints': {'nobody': ['x'], '_nova_check_type': ['evacuate']}},
-            0,
-            [],
-        ),
+        ({'force_hosts': ('a',), 'hints': {'nobody': ['x'], **EVACUATE}}, 0, []),
     ],
 )
 def test_which_filters_run(fields, index, left):
@@ -145,7 +142,7 @@ def test_which_filters_run(fields, index, left):
 
 def test_rebuild_runs_those_that_say_so():
     """A filter that is marked for rebuilds judges the host of a rebuild."""
-    request = a_request(hints={'_nova_check_type': ['rebuild'], 'nobody': ['please']})
+    request = a_request(hints={**REBUILD, 'nobody': ['please']})
     assert rank(pipeline(Nobody), [A], request) == ['a']
     assert rank(pipeline(OnRebuild), [A], request) == []
 
@@ -253,7 +250,7 @@ def test_an_error_is_not_a_rejection():
     [
         ({}, {'vcpu': 32}),
         ({'force_hosts': ('a',)}, {}),
-        ({'hints': {'_nova_check_type': ['rebuild']}}, {}),
+        ({'hints': REBUILD}, {}),
         ({'hints': {'no_limits': ['please']}}, {}),
     ],
 )
@@ -270,30 +267,22 @@ def test_limits_come_from_filters_that_ran(fields, limits):
     assert pipeline(Limiting).limits(A, a_request(**fields)) == limits
 
 
-def test_a_reason_stays_on_one_line(caplog):
-    """What a user wrote cannot make a line of the log."""
+@pytest.mark.parametrize(
+    ('text', 'told'),
+    [('a\n2026-01-01 ERROR forged', 'a 2026-01-01 ERROR forged'), ('a' * 64_000, 'a' * 100)],
+)
+def test_a_reason_in_the_log(text, told, caplog):
+    """What a user wrote cannot make a line of the log, nor fill it."""
 
     class Echo(Filter):
         def reject(self, host, request):
-            return f'wants {request.hint("x")[0]}'
+            return request.hint('x')[0]
 
     caplog.set_level('DEBUG', logger='nova.filters')
-    rank(pipeline(Echo), [A], a_request(hints={'x': ['a\n2026-01-01 ERROR forged']}))
-    assert f'Echo rejected {A}: wants a 2026-01-01 ERROR forged' in caplog.messages
-
-
-def test_a_reason_in_the_log_has_an_end(caplog):
-    """Neither do users fill the log with what they wrote."""
-
-    class Echo(Filter):
-        def reject(self, host, request):
-            return f'wants {request.hint("x")[0]}'
-
-    caplog.set_level('DEBUG', logger='nova.filters')
-    rank(pipeline(Echo), [A], a_request(hints={'x': ['a' * 64_000]}))
-    told = [each for each in caplog.messages if each.startswith('Echo rejected')]
-    assert len(told) == 2
-    assert all(len(each) < 1000 and each.endswith('a…') for each in told)
+    rank(pipeline(Echo), [A], a_request(hints={'x': [text]}))
+    lines = [each for each in caplog.messages if each.startswith('Echo rejected')]
+    assert [each.startswith(f'Echo rejected {A}: {told}') for each in lines] == [True, False]
+    assert all(len(each) < 1000 and told in each for each in lines)
 
 
 def test_the_commonest_reasons_are_told(caplog):

@@ -9,6 +9,16 @@ HOSTS = [a_host('a'), a_host('B'), a_host('c', nodename='c1'), a_host('c', noden
 ALL = ['a', 'B', 'c1', 'c2']
 
 
+NO_HOST = "No hosts matched due to not matching 'force_hosts' value of"
+NO_NODE = "No nodes matched due to not matching 'force_nodes' value of"
+NOWHERE = 'No hosts matched due to not matching requested destination (C, None)'
+
+
+def to(**fields):
+    """Fields of a request for a destination."""
+    return {'requested_destination': Destination(**fields)}
+
+
 @pytest.mark.parametrize(
     ('fields', 'left', 'line'),
     [
@@ -16,53 +26,23 @@ ALL = ['a', 'B', 'c1', 'c2']
         ({'ignore_hosts': ('A', 'x')}, ['B', 'c1', 'c2'], 'Host filter ignoring hosts: A'),
         ({'ignore_hosts': ('a', 'b', 'c')}, [], 'Host filter ignoring hosts: a, b, c, c'),
         ({'force_hosts': ('b',)}, ['B'], 'Host filter forcing available hosts to B'),
-        (
-            {'force_hosts': ('x',)},
-            [],
-            "No hosts matched due to not matching 'force_hosts' value of 'x'",
-        ),
+        ({'force_hosts': ('x',)}, [], f"{NO_HOST} 'x'"),
         ({'force_nodes': ('c2',)}, ['c2'], 'Host filter forcing available nodes to c2'),
-        (
-            {'force_nodes': ('C2',)},
-            [],
-            "No nodes matched due to not matching 'force_nodes' value of 'C2'",
-        ),
-        (
-            {'force_hosts': ('c',), 'force_nodes': ('c1',)},
-            ['c1'],
-            'Host filter forcing available nodes to c1',
-        ),
-        (
-            {'force_hosts': ('a',), 'ignore_hosts': ('a',)},
-            [],
-            "No hosts matched due to not matching 'force_hosts' value of 'a'",
-        ),
-        (
-            {'requested_destination': Destination(host='c')},
-            ['c1', 'c2'],
-            'Host filter only checking host c and node None',
-        ),
-        (
-            {'requested_destination': Destination(host='c', node='c2')},
-            ['c2'],
-            'Host filter only checking host c and node c2',
-        ),
-        (
-            {'requested_destination': Destination(host='C')},
-            [],
-            'No hosts matched due to not matching requested destination (C, None)',
-        ),
-        ({'requested_destination': Destination(cell_uuid='x')}, ALL, None),
+        ({'force_nodes': ('C2',)}, [], f"{NO_NODE} 'C2'"),
+        ({'force_hosts': ('c',), 'force_nodes': ('c1',)}, ['c1'], 'Host filter forcing available nodes to c1'),
+        ({'force_hosts': ('a',), 'ignore_hosts': ('a',)}, [], f"{NO_HOST} 'a'"),
+        (to(host='c'), ['c1', 'c2'], 'Host filter only checking host c and node None'),
+        (to(host='c', node='c2'), ['c2'], 'Host filter only checking host c and node c2'),
+        (to(host='C'), [], NOWHERE),
+        (to(cell_uuid='x'), ALL, None),
     ],
-)
+)  # fmt: skip
 def test_narrow(fields, left, line, caplog):
     """The request's own wishes leave these nodes, and the log says so as nova does."""
     caplog.set_level('INFO')
     *_, (_, hosts) = ('', HOSTS), *narrowed(HOSTS, a_request(**fields))
     assert [host.nodename for host in hosts] == left
-    assert [record.getMessage() for record in caplog.records if record.levelname == 'INFO'][
-        -1:
-    ] == ([line] if line else [])
+    assert caplog.messages[-1:] == ([line] if line else [])
 
 
 @pytest.mark.parametrize(

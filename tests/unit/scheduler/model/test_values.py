@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Texts of users and of Glance become values."""
+
 import pytest
 
+from novasched.scheduler.model.image_properties import from_system_metadata, typed
 from novasched.scheduler.model.values import cpu_set, is_true
+from tests.lab.builders import a_request
 
 
-@pytest.mark.parametrize(
-    ('value', 'verdict'),
-    [
-        ('true', True), ('True', True), ('1', True), ('YES', True), (' on ', True), ('t', True),
-        ('y', True), (True, True), (1, True), ('false', False), ('0', False), ('', False),
-        ('maybe', False), (None, False), (False, False), ('2', False),
-    ],
-)  # fmt: skip
-def test_is_true(value, verdict):
-    """What oslo.utils takes for yes is yes, and all else is no."""
-    assert is_true(value) is verdict
+@pytest.mark.parametrize('value', ['true', 'True', '1', 'YES', ' on ', 't', 'y', True, 1])
+def test_is_true(value):
+    """What oslo.utils takes for yes is yes."""
+    assert is_true(value)
+
+
+@pytest.mark.parametrize('value', ['false', '0', '', 'maybe', None, False, '2'])
+def test_is_not_true(value):
+    """All else is no."""
+    assert is_true(value) is False
 
 
 @pytest.mark.parametrize(
@@ -39,3 +42,60 @@ def test_what_is_no_cpu_set(text):
     """Anything else is an error, and none fills our memory."""
     with pytest.raises(ValueError, match=r'invalid literal|is no range'):
         cpu_set(text)
+
+
+@pytest.mark.parametrize(
+    ('values', 'given'),
+    [([], False), ([''], False), (['a'], True), (['a', 'b'], True), (['', ''], True)],
+)
+def test_one_empty_text_is_no_hint(values, given):
+    """A hint is given where it has a value."""
+    assert a_request(hints={'near': values}).has_hint('near') is given
+    assert not a_request().has_hint('near')
+
+
+@pytest.mark.parametrize(
+    ('hints', 'value'), [({}, 'here'), ({'near': []}, 'here'), ({'near': ['a']}, 'a')]
+)
+def test_single_value(hints, value):
+    """A hint that is not given has the default."""
+    assert a_request(hints=hints).single_hint('near', 'here') == value
+
+
+def test_several_values_where_one_is_taken():
+    """The text says which hint it is."""
+    with pytest.raises(ValueError, match='near takes one value, not 2'):
+        a_request(hints={'near': ['a', 'b']}).single_hint('near')
+
+
+@pytest.mark.parametrize(
+    ('texts', 'values'),
+    [
+        ({}, {}),
+        ({'hw_disk_bus': 'virtio', 'min_ram': '4', 'base_image_ref': 'x'}, {'hw_disk_bus': 'virtio'}),
+        ({'hw_pmu': 'yes', 'hw_boot_menu': 'nope'}, {'hw_pmu': True, 'hw_boot_menu': False}),
+        ({'hw_cpu_cores': '4', 'hw_video_ram': 'big'}, {'hw_cpu_cores': 4, 'hw_video_ram': 'big'}),
+        ({'hw_architecture': 'AMD64'}, {'hw_architecture': 'x86_64'}),
+        ({'os_type': 'Linux', 'os_distro': 'Ubuntu'}, {'os_type': 'linux', 'os_distro': 'Ubuntu'}),
+        ({'hw_vif_model': 'VirtualVmxnet3'}, {'hw_vif_model': 'vmxnet3'}),
+        ({'architecture': 'i386', 'vm_mode': 'pv'}, {'hw_architecture': 'i686', 'hw_vm_mode': 'xen'}),
+        ({'architecture': 'i686', 'hw_architecture': 'arm64'}, {'hw_architecture': 'arm64'}),
+        ({'vmware_adaptertype': 'ide'}, {'hw_disk_bus': 'ide'}),
+        ({'vmware_adaptertype': 'paraVirtual'}, {'hw_disk_bus': 'scsi', 'hw_scsi_model': 'vmpvscsi'}),
+        ({'vmware_adaptertype': 'ide', 'hw_disk_bus': 'sata'}, {'hw_disk_bus': 'sata'}),
+        ({'trait:HW_A': 'required', 'trait:HW_B': 'no'}, {'traits_required': ['HW_A']}),
+        ({'hw_numa_mem.0': '512', 'hw_numa_mem.1': '1024'}, {'hw_numa_mem': [512, 1024]}),
+        ({'hw_numa_mem.1': '512'}, {}),
+        ({'hw_numa_cpus.0': '0-2,^1', 'hw_numa_cpus.1': '1'}, {'hw_numa_cpus': [[0, 2], [1]]}),
+        ({'hw_numa_cpus.0': '0', 'hw_numa_cpus.1': 'x'}, {'hw_numa_cpus': [[0]]}),
+    ],
+)  # fmt: skip
+def test_texts_become_values(texts, values):
+    """What Glance keeps as text equals what travels with a request."""
+    assert typed(texts) == values
+
+
+def test_system_metadata():
+    """Of a server's metadata, what nova marked as its image's; null is nothing."""
+    metadata = {'image_hw_pmu': 'true', 'hw_pmu': 'false', 'image_os_type': None, 'boot_roles': 'x'}
+    assert from_system_metadata(metadata) == {'hw_pmu': True}
