@@ -13,6 +13,7 @@ import pytest
 import novasched
 
 ROOT = Path(novasched.__file__).parent
+LOGS = {'debug', 'info', 'warning', 'error', 'critical', 'exception', 'log'}
 IMPORTS = {'import_module', '__import__'}
 UNPICKLE, SHELL = 'imports pickle', 'may run a shell'
 IMPORT, FORMAT = 'imports by name', 'a format that is no literal'
@@ -45,7 +46,9 @@ def faults(tree: ast.AST) -> Iterator[str]:
                 # A formatter of log lines has a method of that name.
                 if not is_literal(value) and list(map(ast.unparse, node.args)) != ['record']:
                     yield FORMAT
-            case ast.Call(func=ast.Attribute(value=ast.Name('LOG'), attr=attr), args=args):
+            case ast.Call(func=ast.Attribute(value=ast.Name(logger), attr=attr), args=args) if (
+                logger.isupper() and attr in LOGS
+            ):
                 first, *others = args[1:] if attr == 'log' else args
                 if others and not is_literal(first):
                     yield FORMAT
@@ -86,7 +89,7 @@ def test_no_data_is_a_format_or_a_module() -> None:
         ("'%s' % text", None),
         ('number % 7', None),
         ('LOG.warning(text, a)', FORMAT),
-        ('LOG.log(level, text, a)', FORMAT),
+        ('FILTERS.log(level, text, a)', FORMAT),
         ('LOG.warning(text)', None),
         ("LOG.warning('%s', text)", None),
         ('importlib.import_module(name)', IMPORT),

@@ -13,7 +13,6 @@ from oslo_db import exception as db_exc
 
 from novasched.cells.database import reason
 from novasched.cells.engines import connect
-from novasched.cmd.novasched import main
 from novasched.conf import loading, redaction
 from novasched.conf.errors import ConfigError
 from novasched.conf.settings import ServiceSettings, Settings
@@ -71,13 +70,10 @@ def test_a_broken_line(read: Read, tmp_path: Path, text: str, why: str) -> None:
         (f'[database]\nconnection = mysql://u:a${WORD}@h/', '[database] connection'),
         (f'[database]\nconnection = mysql://u:a${{{WORD}}}@h/', '[database] connection'),
         (f'[database]\nconnection = mysql://u:a${{x.{WORD}}}@h/', '[database] connection'),
-        (
-            f'[api_database]\nconnection = mysql://u:$database.{WORD}@h/',
-            '[api_database] connection',
-        ),
+        (f'[api_database]\nconnection = mysql://u:$database.{WORD}@h/', '[api_database] connection'),
         (f'[DEFAULT]\ntransport_url = rabbit://u:a${WORD}@h/', '[DEFAULT] transport_url'),
     ],
-)
+)  # fmt: skip
 def test_a_dollar(read: Read, text: str, option: str) -> None:
     """The option is told, and how a $ is written."""
     conf = read(text)
@@ -149,13 +145,3 @@ def test_the_environment(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('OS_PLACEMENT__PASSWORD', WORD)
     read('')
     assert redaction.hide(f'it is {WORD}') == 'it is ***'
-
-
-def test_the_daemon_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line on the standard error, and 1."""
-    path = tmp_path / 'nova.conf'
-    path.write_text(f'[database]\npassword {WORD}\n')
-    assert main([f'--config-file={path}']) == 1
-    assert capsys.readouterr().err == (
-        f"novasched: --config-file = {path}: line 2: No ':' or '=' found in assignment\n"
-    )

@@ -27,16 +27,30 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction.KNOWN, 'secrets', redaction.Secrets.of([WORD, RANDOM]))
 
 
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+def handled(monkeypatch: pytest.MonkeyPatch, formatter: logging.Formatter) -> io.StringIO:
     """What a handler of the root logger writes."""
     output = io.StringIO()
     handler = logging.StreamHandler(output)
-    handler.setFormatter(logging.Formatter('%(name)s: %(message)s'))
+    handler.setFormatter(formatter)
     monkeypatch.setattr(logging.root, 'handlers', [handler])
     monkeypatch.setattr(threading, 'excepthook', threading.excepthook)
     hide_secrets()
     return output
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What a handler writes in few words."""
+    return handled(monkeypatch, logging.Formatter('%(name)s: %(message)s'))
+
+
+@pytest.fixture
+def oslo(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What a handler writes that is set up as the daemon's are."""
+    conf = cfg.ConfigOpts()
+    oslo_logging.register_options(conf)
+    conf([])
+    return handled(monkeypatch, formatters.ContextFormatter(config=conf))
 
 
 @pytest.mark.parametrize(
@@ -61,26 +75,6 @@ def test_lines(said: io.StringIO, logger: str, argument: object, line: str) -> N
         logging.LogRecord(logger, logging.INFO, __file__, 1, 'no host %s', (argument,), None)
     )
     assert said.getvalue() == f'{logger}: {line}\n'
-
-
-def test_options(said: io.StringIO) -> None:
-    """In a list of all options those that hold a secret show it not, whether they are declared
-    secret or not; others may have the same value."""
-    conf = cfg.ConfigOpts()
-    for name in ('control_exchange', 'password', 'connection'):
-        conf.register_opt(cfg.StrOpt(name, default=WORD))
-    conf.register_opt(cfg.StrOpt('declared', default=WORD, secret=True))
-    conf.set_default('connection', f'mysql://nova:{WORD}@h/{WORD}')
-    conf([])
-    for logger in ('oslo_service.service', 'novasched'):
-        said.truncate(said.seek(0))
-        logging.getLogger(logger).setLevel(logging.INFO)
-        conf.log_opt_values(logging.getLogger(logger), logging.INFO)
-        text = ' '.join(said.getvalue().split())
-        assert f'control_exchange = {WORD}' in text
-        assert 'password = ***' in text
-        assert f'connection = mysql://***@h/{WORD}' in text
-        assert 'declared = ****' in text
 
 
 def test_a_traceback(said: io.StringIO) -> None:
@@ -117,21 +111,6 @@ def test_where_an_error_comes_from(said: io.StringIO) -> None:
 class Outer:
     class Inner(Exception):
         """An error of a library."""
-
-
-@pytest.fixture
-def oslo(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What a handler writes that is set up as the daemon's are."""
-    conf = cfg.ConfigOpts()
-    oslo_logging.register_options(conf)
-    conf([])
-    output = io.StringIO()
-    handler = logging.StreamHandler(output)
-    handler.setFormatter(formatters.ContextFormatter(config=conf))
-    monkeypatch.setattr(logging.root, 'handlers', [handler])
-    monkeypatch.setattr(threading, 'excepthook', threading.excepthook)
-    hide_secrets()
-    return output
 
 
 def test_an_error_in_hand(oslo: io.StringIO) -> None:

@@ -1,11 +1,195 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What flavors and images ask for: CPUs, threads, devices and features."""
+
 from dataclasses import replace
 
 import pytest
 
-from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.errors import BadRequest, NoValidHost
 from novasched.scheduler.model.flavor import Image, RequestGroup
+from novasched.scheduler.requirements import Requirements
 from tests.lab.builders import a_flavor, a_request
+
+REALTIME = {'hw:cpu_policy': 'mixed', 'hw:cpu_realtime': 'yes'}
+SEV = {'hw:mem_encryption': 'true'}
+UEFI = {'hw_firmware_type': 'uefi'}
+STATELESS = {**UEFI, 'hw_firmware_stateless': True}
+TPM_2 = 'COMPUTE_SECURITY_TPM_2_0'
+TIS, CRB = 'COMPUTE_SECURITY_TPM_TIS', 'COMPUTE_SECURITY_TPM_CRB'
+
+
+@pytest.mark.parametrize(
+    ('extra_specs', 'image', 'pins'),
+    [
+        ({}, {}, None),
+        ({'hw:cpu_policy': 'shared'}, {}, None),
+        ({'hw:cpu_policy': 'dedicated'}, {}, (8, 0)),
+        ({'hw:cpu_policy': 'dedicated'}, {'hw_cpu_policy': 'shared'}, (8, 0)),
+        ({}, {'hw_cpu_policy': 'dedicated'}, (8, 0)),
+        ({'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'}, {}, (9, 0)),
+        ({'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'share'}, {}, (8, 0)),
+        ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '0-2'}, {}, (3, 5)),
+        ({'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0-2'}, {}, (5, 3)),
+        ({**REALTIME, 'hw:cpu_realtime_mask': '^0'}, {}, (7, 1)),
+        (REALTIME, {'hw_cpu_realtime_mask': '7'}, (1, 7)),
+        ({**REALTIME, 'hw:emulator_threads_policy': 'share'}, {}, (8, 0)),
+        ({'hw:cpu_policy': 'mixed'}, {}, (0, 8)),
+    ],
+)
+def test_pinned_and_floating_cpus(extra_specs, image, pins):
+    """Of 8 vCPUs, some are PCPU in Placement and the others VCPU."""
+    found = Requirements(a_flavor(extra_specs, vcpus=8), image).cpu_pinning
+    assert (found and (found.pcpus, found.vcpus)) == pins
+
+
+@pytest.mark.parametrize(
+    ('flavor', 'image', 'trait'),
+    [
+        (None, None, None),
+        ('prefer', None, None),
+        ('isolate', None, 'forbidden'),
+        ('require', None, 'required'),
+        (None, 'require', 'required'),
+        ('prefer', 'require', None),
+    ],
+)
+def test_smt(flavor, image, trait):
+    """Isolated threads want hosts without SMT, required ones want it."""
+    specs = {'hw:cpu_thread_policy': flavor} if flavor else {}
+    properties = {'hw_cpu_thread_policy': image} if image else {}
+    assert Requirements(a_flavor(specs), properties).hyperthreading == trait
+
+
+@pytest.mark.parametrize(
+    ('specs', 'image', 'traits'),
+    [
+        ({}, None, set()),
+        ({}, {}, set()),
+        ({'os:secure_boot': 'required'}, {}, {'COMPUTE_SECURITY_UEFI_SECURE_BOOT'}),
+        ({}, {'os_secure_boot': 'required'}, {'COMPUTE_SECURITY_UEFI_SECURE_BOOT'}),
+        ({'os:secure_boot': 'optional'}, {}, set()),
+        ({'hw:maxphysaddr_mode': 'emulate'}, {}, {'COMPUTE_ADDRESS_SPACE_EMULATED'}),
+        ({}, {'hw_maxphysaddr_mode': 'passthrough'}, {'COMPUTE_ADDRESS_SPACE_PASSTHROUGH'}),
+        ({'hw:pci_numa_affinity_policy': 'socket'}, {}, {'COMPUTE_SOCKET_PCI_NUMA_AFFINITY'}),
+        ({'hw:pci_numa_affinity_policy': 'legacy'}, {}, set()),
+        ({'hw:tpm_version': '2.0'}, {}, {TPM_2, TIS}),
+        ({'hw:tpm_version': '1.2'}, {}, {'COMPUTE_SECURITY_TPM_1_2', TIS}),
+        ({'hw:tpm_version': '2.0', 'hw:tpm_model': 'tpm-crb'}, {}, {TPM_2, CRB}),
+        ({'hw:tpm_version': '2.0'}, {'hw_tpm_version': '2.0', 'hw_tpm_model': 'tpm-crb'}, {TPM_2, CRB}),
+        ({'hw:tpm_model': 'anything'}, {}, set()),
+        ({'os:secure_boot': ''}, {'os_secure_boot': 'required'}, {'COMPUTE_SECURITY_UEFI_SECURE_BOOT'}),
+        ({**SEV, 'hw:mem_encryption_model': ''}, UEFI, {'HW_CPU_X86_AMD_SEV'}),
+        (SEV, UEFI, {'HW_CPU_X86_AMD_SEV'}),
+        ({}, {**UEFI, 'hw_mem_encryption': True, 'hw_machine_type': 'pc-q35-9.2'}, {'HW_CPU_X86_AMD_SEV'}),
+        (SEV, {**STATELESS, 'hw_video_model': 'none', 'hw_mem_encryption_model': 'intel-tdx'},
+         {'HW_CPU_X86_INTEL_TDX', 'COMPUTE_SECURITY_STATELESS_FIRMWARE'}),
+        ({**SEV, 'hw:mem_encryption_model': 'amd-sev-snp'}, STATELESS,
+         {'HW_CPU_X86_AMD_SEV_SNP', 'COMPUTE_SECURITY_STATELESS_FIRMWARE'}),
+        ({'hw:mem_encryption': 'no', 'hw:mem_encryption_model': 'amd-sev-es'}, {}, set()),
+        ({}, STATELESS, {'COMPUTE_SECURITY_STATELESS_FIRMWARE'}),
+        ({}, {'hw_firmware_stateless': True, 'hw_firmware_type': 'bios'}, set()),
+        ({}, {'hw_firmware_stateless': False, 'hw_firmware_type': 'uefi'}, set()),
+        ({'hw:firmware_stateless': 'true'}, {'hw_firmware_type': 'uefi'}, set()),
+    ],
+)  # fmt: skip
+def test_traits(specs, image, traits):
+    """Each choice of flavor or image needs the traits that nova asks for."""
+    assert a_request(extra_specs=specs, image=image).requirements.feature_traits == traits
+
+
+@pytest.mark.parametrize(
+    ('specs', 'image', 'amounts'),
+    [
+        ({}, None, {}),
+        (SEV, {}, {'MEM_ENCRYPTION_CONTEXT': 1}),
+        ({}, {'hw_mem_encryption': True}, {'MEM_ENCRYPTION_CONTEXT': 1}),
+        ({'hw:mem_encryption': 'false'}, {}, {}),
+        ({'hw:pmem': ''}, {}, {}),
+        ({'hw:pmem': '6GB'}, {}, {'CUSTOM_PMEM_NAMESPACE_6GB': 1}),
+        ({'hw:pmem': '6GB, 6gb ,my-label,'}, {}, {'CUSTOM_PMEM_NAMESPACE_6GB': 2, 'CUSTOM_PMEM_NAMESPACE_MY_LABEL': 1}),
+    ],
+)  # fmt: skip
+def test_resources(specs, image, amounts):
+    """Encrypted memory takes one context; each label of persistent memory one namespace."""
+    assert a_request(extra_specs=specs, image=image).requirements.feature_resources == amounts
+
+
+HALVES = {
+    'hw:numa_nodes': '2', 'hw:numa_cpus.0': '0', 'hw:numa_cpus.1': '1-3', 'hw:numa_mem.0': '24',
+    'hw:numa_mem.1': '488',
+}  # fmt: skip
+
+
+def dedicated(mask):
+    return {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': mask}
+
+
+@pytest.mark.parametrize(
+    ('part', 'specs', 'image', 'why'),
+    [
+        ('cpu_pinning', {'hw:cpu_policy': 'shared'}, {'hw_cpu_policy': 'dedicated'},
+         'The image may not change hw:cpu_policy shared to dedicated.'),
+        ('cpu_pinning', {'hw:cpu_policy': 'mixed'}, {'hw_cpu_policy': 'dedicated'},
+         'The image may not change hw:cpu_policy mixed to dedicated.'),
+        ('cpu_pinning', {'hw:cpu_policy': 'odd'}, {}, 'hw:cpu_policy is odd, not one of dedicated, mixed, shared.'),
+        ('cpu_pinning', {'hw:emulator_threads_policy': 'odd'}, {}, 'hw:emulator_threads_policy is odd, not one of share, isolate.'),
+        ('cpu_pinning', dedicated('0-3'), {}, 'hw:cpu_dedicated_mask leaves no vCPU unpinned.'),
+        ('cpu_pinning', dedicated('^0-3'), {}, 'hw:cpu_dedicated_mask 0-3,^0-3 names none of 4 vCPUs, or more than these.'),
+        ('cpu_pinning', dedicated('3-4'), {}, 'hw:cpu_dedicated_mask 3-4 names none of 4 vCPUs, or more than these.'),
+        ('cpu_pinning', dedicated('3-1'), {}, 'hw:cpu_dedicated_mask: 3-1 is no range of CPUs.'),
+        ('cpu_pinning', REALTIME, {}, 'hw:cpu_realtime_mask leaves no vCPU for emulator threads.'),
+        ('hyperthreading', {'hw:cpu_thread_policy': 'require'}, {'hw_cpu_thread_policy': 'isolate'},
+         'The image may not change hw:cpu_thread_policy require to isolate.'),
+        ('hyperthreading', {'hw:cpu_thread_policy': 'odd'}, {}, 'hw:cpu_thread_policy is odd, not one of prefer, isolate, require.'),
+        ('hyperthreading', {}, {'hw_cpu_thread_policy': 'odd'}, 'hw_cpu_thread_policy is odd, not one of prefer, isolate, require.'),
+        ('feature_traits', {'os:secure_boot': 'disabled'}, {'os_secure_boot': 'required'},
+         'The flavor sets os:secure_boot to disabled, the image to required.'),
+        ('feature_traits', {'hw:tpm_version': '2.0'}, {'hw_tpm_version': '1.2'},
+         'The flavor sets hw:tpm_version to 2.0, the image to 1.2.'),
+        ('feature_traits', {'hw:tpm_version': '3'}, {}, 'hw:tpm_version is 3, not one of 1.2, 2.0.'),
+        ('feature_traits', {'hw:tpm_version': '1.2', 'hw:tpm_model': 'tpm-crb'}, {},
+         'TPM model CRB is only valid with TPM version 2.0.'),
+        ('feature_traits', SEV, {'hw_mem_encryption': False}, 'The flavor sets hw:mem_encryption to True, the image to False.'),
+        ('feature_traits', SEV, {'hw_machine_type': 'pc'},
+         'Memory encryption amd-sev needs an image with hw_firmware_type=uefi, hw_machine_type=q35.'),
+        ('feature_traits', {**SEV, 'hw:mem_encryption_model': 'intel-tdx'}, UEFI,
+         'Memory encryption intel-tdx needs an image with hw_firmware_stateless=true, hw_video_model=none.'),
+        ('feature_traits', {**SEV, 'hw:mem_encryption_model': ''}, {**UEFI, 'hw_mem_encryption_model': 'amd-sev'},
+         'The flavor sets hw:mem_encryption_model to , the image to amd-sev.'),
+        ('feature_traits', {**SEV, 'hw:mem_encryption_model': 'rot13'}, {},
+         'hw:mem_encryption_model is rot13, not one of amd-sev, amd-sev-es, amd-sev-snp, intel-tdx.'),
+        ('numa_topology', {'hw:cpu_policy': 'odd'}, {}, 'hw:cpu_policy is odd, not one of dedicated, mixed, shared.'),
+        ('numa_topology', {'hw:cpu_policy': 'shared'}, {'hw_cpu_policy': 'dedicated'},
+         'The image may not change hw:cpu_policy shared to dedicated.'),
+    ],
+)  # fmt: skip
+def test_what_cannot_be(part, specs, image, why):
+    """A flavor and an image that contradict each other, or nonsense, are refused."""
+    with pytest.raises(NoValidHost) as caught:
+        getattr(Requirements(a_flavor(specs, vcpus=4), image), part)
+    assert caught.value.reason == why
+
+
+@pytest.mark.parametrize(
+    ('specs', 'image'),
+    [
+        ({'hw:numa_nodes': '3'}, {}),
+        ({'hw:numa_nodes': '0'}, {}),
+        ({'hw:numa_nodes': 'x'}, {}),
+        ({**HALVES, 'hw:numa_mem.1': '1'}, {}),
+        ({**HALVES, 'hw:numa_mem.1': 'y'}, {}),
+        ({**HALVES, 'hw:numa_cpus.1': '0-2'}, {}),
+        ({**HALVES, 'hw:numa_cpus.1': '?'}, {}),
+        ({'hw:numa_nodes': '2', 'hw:numa_cpus.0': '0-3'}, {}),
+        ({'hw:mem_page_size': 'huge'}, {}),
+        ({'hw:mem_page_size': '2048'}, {'hw_mem_page_size': 'small'}),
+    ],
+)
+def test_cells_that_cannot_be(specs, image):
+    """The caller has sent what nova-api would have refused."""
+    assert Requirements(a_flavor(HALVES, vcpus=4)).numa_topology
+    with pytest.raises(BadRequest):
+        _ = Requirements(a_flavor(specs, vcpus=4), image).numa_topology
 
 
 @pytest.mark.parametrize(
