@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys in memcached are read; what somebody else has put there is not run."""
+"""Keys in memcached are read; what somebody else has put there is not run. For the clients that
+nova's own services have see also ``functional/test_servicegroup.py``."""
 
 from __future__ import annotations
 
@@ -65,13 +66,6 @@ def made(backend):
     region.configure(backend, arguments={'url': ['127.0.0.1:1'], 'no_lock': True})
     use_safe_unpickler(region)
     return region
-
-
-def test_clients_of_memcached():
-    """Each unpickles safely, those that a pool makes, too."""
-    assert made('dogpile.cache.memcached').actual_backend.client.unpickler is SafeUnpickler
-    with made('oslo_cache.memcache_pool').actual_backend.client_pool.acquire() as client:
-        assert client.unpickler is SafeUnpickler
 
 
 def test_python_binary_memcached():

@@ -108,18 +108,6 @@ def test_a_look_that_finds_nothing_new(cloud, own):
         own.rows('services', ('host',))
 
 
-def test_a_table_that_is_made_anew(cloud, reader):
-    """One that has other columns is used at once."""
-    assert [*hosts_of(reader)] == ['h1']
-    cloud.sql(
-        'cell1',
-        'ALTER TABLE services RENAME TO lost',
-        'CREATE TABLE services AS SELECT id, host, binary, deleted, disabled, forced_down,'
-        ' last_seen_up, created_at FROM lost',
-    )
-    assert [*hosts_of(reader)] == ['h1']
-
-
 def test_a_transaction_sees_one_table(own, cloud):
     """Though its columns are looked at anew while a statement is made: one that named both
     would join the table with itself."""

@@ -55,17 +55,21 @@ def closed(breaker):
 
 
 def test_it_is_open_until_a_probe_is_answered(breaker, patient, told):
-    """Nothing is probed before."""
+    """For the first reason, and each time anew. While it is closed nothing is probed."""
     assert closed(breaker)
     assert not patient.asked.acquire(blocking=False)
-    breaker.failed('silent for 60 s', time.monotonic())
-    patient.wait_for(3)
-    assert breaker.reason == 'silent for 60 s'
-    assert not breaker.wait_closed(0)
-    patient.well.set()
-    assert breaker.wait_closed(10)
-    assert closed(breaker)
-    assert told == ['silent for 60 s', None]
+    for reason in ('silent', 'refused'):
+        patient.well.clear()
+        breaker.failed(reason, time.monotonic())
+        breaker.failed('no more than one thread probes', time.monotonic())
+        patient.wait_for(3)
+        assert breaker.reason == reason
+        assert not breaker.wait_closed(0)
+        assert [each.name for each in threading.enumerate()].count('breaker') == 1
+        patient.well.set()
+        assert breaker.wait_closed(10)
+        assert closed(breaker)
+    assert told == ['silent', None, 'refused', None]
 
 
 def test_one_slow_answer_among_others(breaker, patient, told):
@@ -106,21 +110,6 @@ def test_a_probe_that_is_alone_with_its_failure(told):
     assert told == []
 
 
-def test_the_first_reason_stays(breaker, patient):
-    breaker.failed('silent', time.monotonic())
-    breaker.failed('refused', time.monotonic())
-    assert breaker.reason == 'silent'
-    assert [each.name for each in threading.enumerate()].count('breaker') == 1
-
-
-def test_it_can_open_again(breaker, patient, told):
-    patient.well.set()
-    for reason in ('once', 'twice'):
-        breaker.failed(reason, time.monotonic())
-        assert closed(breaker)
-    assert told == ['once', None, 'twice', None]
-
-
 def test_an_error_that_nobody_expects(patient, monkeypatch):
     """What is wrong with the probe must not keep callers away."""
     monkeypatch.setattr(threading, 'excepthook', lambda args: None)
@@ -137,4 +126,4 @@ def test_no_probe_outlives_the_process(breaker, patient):
     assert breaker.wait_closed(0)
     assert ended()
     breaker.failed('after the end', time.monotonic())
-    assert [each.name for each in threading.enumerate()].count('breaker') == 0
+    assert 'breaker' not in [each.name for each in threading.enumerate()]

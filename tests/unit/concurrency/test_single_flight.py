@@ -35,12 +35,17 @@ def pool():
         yield pool
 
 
+def begun(pool, work, **how):
+    """A flight, and the result of the caller whose work has begun."""
+    flight = SingleFlight(work, **how)
+    first = pool.submit(flight.at_least)
+    assert work.begun.acquire(timeout=10)
+    return flight, first
+
+
 def test_callers_during_a_flight_share_the_next(pool):
     """However many come while the work is done, it is done once more for all of them."""
-    work = Work()
-    flight = SingleFlight(work)
-    first = pool.submit(flight.at_least)
-    work.begun.acquire()
+    flight, first = begun(pool, work := Work())
     moment = flight._clock()
     others = [pool.submit(flight.at_least, moment) for _ in range(8)]
     work.may_end.release(2)
@@ -50,10 +55,7 @@ def test_callers_during_a_flight_share_the_next(pool):
 
 def test_a_stuck_flight_is_overtaken(pool):
     """The next one does not wait for it for ever; callers of either get its own result."""
-    work = Work()
-    flight = SingleFlight(work, stuck_after=0.01)
-    first = pool.submit(flight.at_least)
-    work.begun.acquire()
+    flight, first = begun(pool, work := Work(), stuck_after=0.01)
     second = pool.submit(flight.at_least)
     assert work.begun.acquire(timeout=10)
     work.may_end.release(2)
@@ -63,10 +65,7 @@ def test_a_stuck_flight_is_overtaken(pool):
 
 def test_a_timeout_of_one_caller(pool):
     """A caller may stop waiting; the flight goes on for the others."""
-    work = Work()
-    flight = SingleFlight(work)
-    first = pool.submit(flight.at_least)
-    work.begun.acquire()
+    flight, first = begun(pool, work := Work())
     with pytest.raises(futures.TimeoutError):
         flight.at_least(0, timeout=0)
     work.may_end.release()
@@ -85,10 +84,7 @@ def test_a_flight_that_began_late_enough_is_shared():
 
 def test_a_failure_is_shared_and_then_forgotten(pool):
     """Those who share a flight share its failure; whoever asks afterwards has it done again."""
-    work = Work(2)
-    flight = SingleFlight(work)
-    first = pool.submit(flight.at_least)
-    work.begun.acquire()
+    flight, first = begun(pool, work := Work(2))
     moment = flight._clock()
     others = [pool.submit(flight.at_least, moment) for _ in range(3)]
     work.may_end.release()

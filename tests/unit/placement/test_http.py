@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import gzip
-import socket
+import socketserver
 import threading
 
 import pytest
@@ -15,34 +15,24 @@ OK = b'HTTP/1.1 200 OK\r\n'
 SAYS = {'yes': b'{"yes": 1}', 'long': b'[' + b'1,' * 300_000 + b'1]'}
 
 
-class Speaker:
+class Speaker(socketserver.ThreadingTCPServer):
     """A server that ``says`` the same bytes to each request, or some at once and others again
     and again; it ``stays`` for the next request or not."""
 
+    says = b''
+    stays = False
+    visitors = 0
+    daemon_threads = True
+    block_on_close = False
+
     def __init__(self):
-        self.says = b''
-        self.stays = False
-        self.visitors = 0
+        super().__init__(('127.0.0.1', 0), socketserver.StreamRequestHandler)
         self.over = threading.Event()
-        self._listener = socket.create_server(('127.0.0.1', 0))
-        self.url = f'http://127.0.0.1:{self._listener.getsockname()[1]}'
-        threading.Thread(target=self._accept, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
-    def close(self):
-        self.over.set()
-        self._listener.close()
-
-    def _accept(self):
-        while not self.over.is_set():
-            try:
-                visitor, _ = self._listener.accept()
-            except OSError:
-                return
-            self.visitors += 1
-            threading.Thread(target=self._serve, args=(visitor,), daemon=True).start()
-
-    def _serve(self, visitor):
-        with contextlib.suppress(OSError), visitor, visitor.makefile('rb') as lines:
+    def finish_request(self, visitor, address):
+        self.visitors += 1
+        with contextlib.suppress(OSError), visitor.makefile('rb') as lines:
             while line := lines.readline():
                 if line == b'\r\n':
                     self._answer(visitor)
@@ -50,33 +40,29 @@ class Speaker:
                         return
 
     def _answer(self, visitor):
-        if isinstance(self.says, bytes):
-            visitor.sendall(self.says)
-            return
-        head, byte = self.says
+        head, byte = (self.says, None) if isinstance(self.says, bytes) else self.says
         visitor.sendall(head)
-        while not self.over.wait(0.01):
+        while byte is not None and not self.over.wait(0.01):
             visitor.sendall(byte)
+
+    def api(self, max_answer_mib=64):
+        pool = http.connections(4, max_answer_mib)
+        own = session.Session(auth=noauth.NoAuth(), session=pool, timeout=0.3)
+        url = 'http://{}:{}'.format(*self.server_address)
+        return PlacementApi(adapter.Adapter(own, service_type='placement', endpoint_override=url))
 
 
 @pytest.fixture
 def speaker():
-    speaker = Speaker()
-    yield speaker
-    speaker.close()
-
-
-def an_api(speaker, max_answer_mib=64):
-    pool = http.connections(4, max_answer_mib)
-    own = session.Session(auth=noauth.NoAuth(), session=pool, timeout=0.3)
-    return PlacementApi(
-        adapter.Adapter(own, service_type='placement', endpoint_override=speaker.url)
-    )
+    with Speaker() as speaker:
+        yield speaker
+        speaker.over.set()
+        speaker.shutdown()
 
 
 @pytest.fixture
 def api(speaker):
-    api = an_api(speaker)
+    api = speaker.api()
     yield api
     api.close()
 
@@ -147,13 +133,12 @@ def test_what_is_no_answer(speaker, api, says):
 @pytest.mark.parametrize('wrapped', [with_length, chunked])
 def test_too_large(speaker, wrapped):
     """An answer is read up to a bound, also as it is unpacked, and its rest is left."""
-    api = an_api(speaker, max_answer_mib=1)
+    api = speaker.api(max_answer_mib=1)
     speaker.stays = True
     speaker.says = wrapped(b'x' * (1 << 20))
     assert len(api.send('GET', '/').content) == 1 << 20
-    speaker.says = wrapped(b'x' * (1 << 20) + b'x')
-    with pytest.raises(PlacementUnavailable, match='more than 1 MiB'):
-        api.send('GET', '/')
-    speaker.says = with_length(gzip.compress(b'x' * (8 << 20)), b'Content-Encoding: gzip')
-    with pytest.raises(PlacementUnavailable, match='more than 1 MiB'):
-        api.send('GET', '/')
+    packed = with_length(gzip.compress(b'x' * (8 << 20)), b'Content-Encoding: gzip')
+    for says in (wrapped(b'x' * (1 << 20) + b'x'), packed):
+        speaker.says = says
+        with pytest.raises(PlacementUnavailable, match='more than 1 MiB'):
+            api.send('GET', '/')
