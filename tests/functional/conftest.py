@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The servers, the cloud and the client that all functional tests share."""
 
+from tests.lab.daemon import Daemon
 from tests.lab.fixtures import (
     client,
     cloud,
@@ -22,3 +23,5 @@ __all__ = [
     'placement',
     'rabbitmq',
 ]  # fmt: skip
+
+Daemon.forked = True

@@ -39,6 +39,14 @@ STAY_UP = {'DEFAULT': {'service_down_time': 3600}}
 pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler stops serving')
 
 
+@pytest.fixture(scope='module', autouse=True)
+def from_the_console_script() -> Iterator[None]:
+    """The whole way of an operator's start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Daemon, 'forked', False)
+        yield
+
+
 @pytest.fixture(scope='module')
 def caller(cloud: NovaCloud) -> Iterator[Caller]:
     """A client."""

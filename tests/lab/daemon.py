@@ -11,13 +11,15 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from . import broker
 from .nova_cloud import NovaCloud
 from .nova_release import ENVIRONMENT, Config
-from .processes import Process
+from .processes import Forked, Process
 
 SCHEDULER_VARIABLE = 'NOVASCHED_TEST_SCHEDULER'
+MODULE = 'novasched.cmd.novasched'
 START = 60.0
 CHECKED_AREAS = ('databases', 'Placement', 'RabbitMQ')
 
@@ -37,6 +39,10 @@ def is_reference() -> bool:
 class Daemon:
     """A scheduler of this cloud under a host name that no other one ever had."""
 
+    forked: ClassVar[bool] = False
+    """Whether those of no particular command or environment are forks of a process that has
+    imported the program, and not started by the console script."""
+
     def __init__(
         self,
         cloud: NovaCloud,
@@ -52,6 +58,8 @@ class Daemon:
         self._amqp_url = cloud.amqp_url
         self._command = [*(command or command_line()), '--config-file', str(self.config)]
         self._environment = {**os.environ, **ENVIRONMENT, **(environment or {})}
+        named = command or environment or SCHEDULER_VARIABLE in os.environ
+        self._by_fork = self.forked and not named
         self._process: Process | None = None
 
     @property
@@ -74,7 +82,10 @@ class Daemon:
     def launch(self) -> Process:
         # Captured by pytest, and shown with a test that fails.
         print(f'log of {self.host}: {self.log}')
-        self._process = Process(self._command, self.log, env=self._environment)
+        if self._by_fork:
+            self._process = Forked(MODULE, self._command, self.log, env=self._environment)
+        else:
+            self._process = Process(self._command, self.log, env=self._environment)
         return self._process
 
     def run_to_end(self, seconds: float = START) -> int:
