@@ -72,7 +72,7 @@ def databases(server: Server, request: pytest.FixtureRequest) -> Iterator[NovaDa
 def reader(databases: NovaDatabases) -> Iterator[HostReader]:
     """Who reads them, and has done so."""
     with closing(databases.reader(cell_timeout=PATIENCE)) as made:
-        assert hosts(made) == BOTH
+        wait_until(lambda: hosts(made) == BOTH, SECONDS, 'hosts')
         yield made
 
 
@@ -197,11 +197,11 @@ def test_no_connection_is_left(databases: NovaDatabases, caplog: pytest.LogCaptu
     [(MariaDB, ''), (PostgreSQL, 'psycopg2'), (PostgreSQL, 'psycopg')],
     indirect=True,
 )
-def test_a_migration(
-    databases: NovaDatabases, reader: HostReader, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_migration(databases: NovaDatabases, caplog: pytest.LogCaptureFixture) -> None:
     """Columns go and come while requests read them, in digests, too: each finds all hosts, as
     they are when nothing changes any more."""
+    # A change of a table waits for those who read it, and they for the change.
+    reader = databases.reader(cell_timeout=SECONDS)
     engine, rounds = databases.engines['cell1'], queue.SimpleQueue[None]()
     migrations = (
         'ALTER TABLE compute_nodes DROP COLUMN cpu_allocation_ratio',
@@ -219,15 +219,15 @@ def test_a_migration(
             for _ in range(3):
                 rounds.get(timeout=SECONDS)
 
-    with ThreadPoolExecutor(1) as pool:
+    with closing(reader), ThreadPoolExecutor(1) as pool:
         done = pool.submit(migrate)
         while not done.done():
             assert hosts(reader) == BOTH
             rounds.put(None)
         done.result()
-    [cell1] = [cell for cell in reader.cells.all() if cell.name == 'cell1']
-    cell1.database.look_again()
-    found = reader.read(None, a_request(), instances=False).hosts.values()
+        [cell1] = [cell for cell in reader.cells.all() if cell.name == 'cell1']
+        cell1.database.look_again()
+        found = reader.read(None, a_request(), instances=False).hosts.values()
     assert {host.host: host.cpu_allocation_ratio for host in found} == {'h1': 7.0, 'h2': 4.0}
     # oslo.db itself warns of an error of PostgreSQL that it does not know.
     ours = [each for each in caplog.records if each.name.startswith('nova')]

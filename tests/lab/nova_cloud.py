@@ -181,6 +181,8 @@ class NovaCloud:
                 'debug': True,
                 'transport_url': self.amqp_url,
                 'report_interval': 1,
+                # Hosts report once, and a slow test shall not find them down.
+                'service_down_time': 3600,
                 'long_rpc_timeout': 120,
             },
             'api_database': {'connection': self.api.url, 'max_retries': 1},
