@@ -27,35 +27,21 @@ def cpus(*ranges):
     return frozenset(cpu for first, last in ranges for cpu in range(first, last + 1))
 
 
-def large(cell, threads=2):
+def large(cell):
     """One of 2 cells of 18 cores; the second threads follow after all the first ones."""
-    first = range(18 * cell, 18 * cell + 18)
-    siblings = tuple(frozenset(core + 36 * n for n in range(threads)) for core in first)
+    siblings = tuple(frozenset({core, core + 36}) for core in range(18 * cell, 18 * cell + 18))
     every = frozenset().union(*siblings)
     return HostCell(cell, every, 65536, every, siblings=siblings)
 
 
 LARGE = HostTopology((large(0), large(1)))
-LARGE_WITHOUT_THREADS = HostTopology((large(0, threads=1), large(1, threads=1)))
 
 
 @pytest.mark.parametrize('policy', ['prefer', 'require', None])
 def test_sixteen_vcpus_fill_eight_cores(policy):
     """On 18 cores of 2 threads, prefer and require take both threads of 8 cores."""
     found = fit(LARGE, a_guest(a_pinned(16, cpu_thread_policy=policy)))
-    assert isinstance(found, Fit)
     assert found.cells[0].cpus == cpus((0, 7), (36, 43))
-
-
-def test_isolated_vcpus_have_cores_of_their_own():
-    """On 18 cores of 2 threads, isolate takes one thread of 16 cores, and afterwards the
-    cell has the 2 other cores to give, whole."""
-    guest = a_guest(a_pinned(16, cpu_thread_policy='isolate'))
-    found = fit(LARGE, guest)
-    assert isinstance(found, Fit)
-    assert len({cpu % 36 for cpu in found.cells[0].cpus}) == 16
-    left = consume_cells(LARGE, found, guest)
-    assert left.cells[found.cells[0].host_cell].free_pcpus == cpus((16, 17), (52, 53))
 
 
 @pytest.mark.parametrize(
@@ -70,25 +56,23 @@ def test_isolated_vcpus_have_cores_of_their_own():
     ],
 )  # fmt: skip
 def test_nobody_gets_the_siblings_of_isolated_cpus(vcpus, policy, verdict):
-    """A second guest in the cell of an isolated one has the cores that are left, no more."""
+    """isolate takes one thread of each core; a second guest in the cell has the cores that are
+    left, no more."""
     host = HostTopology(LARGE.cells[:1])
     first = a_guest(a_pinned(16, cpu_thread_policy='isolate'))
-    left = consume_cells(host, fit(host, first), first)
+    found = fit(host, first)
+    assert len({cpu % 36 for cpu in found.cells[0].cpus}) == 16
+    left = consume_cells(host, found, first)
+    assert left.cells[0].free_pcpus == cpus((16, 17), (52, 53))
     second = a_guest(a_pinned(vcpus, cpu_thread_policy=policy))
     assert cells_of(fit(left, second)) == verdict
-
-
-def test_threads_are_required_of_a_host_without():
-    """require is refused where a core has one thread."""
-    guest = a_guest(a_pinned(16, cpu_thread_policy='require'))
-    assert fit(LARGE_WITHOUT_THREADS, guest) == (
-        'guest cell 0 fits no host cell: host cells 0, 1 lack threads, which are required'
-    )
 
 
 @pytest.mark.parametrize(
     ('host', 'guest', 'verdict'),
     [
+        (a_host(a_cell(threads=1), a_cell(1, threads=1)), a_guest(a_pinned(1, cpu_thread_policy='require')),
+         'guest cell 0 fits no host cell: host cells 0, 1 lack threads, which are required'),
         (a_host(a_cell()), a_guest(), 'the guest has no cells'),
         (a_host(a_cell()), a_guest(a_shared(), a_shared()), 'the guest has 2 cells, the host 1'),
         (a_host(), a_guest(a_shared()), 'the guest has 1 cells, the host 0'),
@@ -135,6 +119,8 @@ def test_limits_hold_for_cpus_that_float(host, guest, limits, verdict):
     ('cells', 'options', 'chosen'),
     [
         ((a_cell(0, memory_usage=1), a_cell(1)), {}, [1]),
+        ((a_cell(0, pinned_cpus=cpus((0, 1))), a_cell(1, cpu_usage=4)), {'guest': a_guest(a_pinned(2))}, [1]),
+        ((a_cell(0, cpu_usage=4), a_cell(1)), {'guest': a_guest(a_shared(), a_shared())}, [0, 1]),
         ((a_cell(0), a_cell(1, memory_usage=1)), {'packing': True}, [1]),
         ((a_cell(0, cpu_usage=1), a_cell(1, memory_usage=1)), {}, [1]),
         ((a_cell(0), a_cell(1, cpu_usage=1)), {'packing': True}, [1]),
@@ -146,20 +132,10 @@ def test_limits_hold_for_cpus_that_float(host, guest, limits, verdict):
     ],
 )  # fmt: skip
 def test_preferred_host_cells(cells, options, chosen):
-    """PCI devices count before CPUs, CPUs before memory; more room is better, or worse."""
-    assert cells_of(fit(a_host(*cells), a_guest(a_shared()), **options)) == chosen
-
-
-def test_pinned_guests_prefer_cells_with_free_cpus():
-    """For them the free CPUs count that can be pinned."""
-    host = a_host(a_cell(0, pinned_cpus=cpus((0, 1))), a_cell(1, cpu_usage=4))
-    assert cells_of(fit(host, a_guest(a_pinned(2)))) == [1]
-
-
-def test_cells_stand_as_they_are_when_the_guest_needs_all():
-    """There is nothing to prefer then."""
-    host = a_host(a_cell(0, cpu_usage=4), a_cell(1))
-    assert cells_of(fit(host, a_guest(a_shared(), a_shared()))) == [0, 1]
+    """PCI devices count before CPUs, those that can be pinned for a pinned guest, and CPUs before
+    memory; more room is better, or worse. Cells stand as they are when the guest needs all."""
+    options = {'guest': a_guest(a_shared()), **options}
+    assert cells_of(fit(a_host(*cells), **options)) == chosen
 
 
 RED = frozenset({'red'})
@@ -199,7 +175,6 @@ def test_emulator_threads_have_a_cpu_beside_the_first_cell():
     host = a_host(a_cell(0, cores=1), a_cell(1, cores=2))
     guest = a_guest(a_pinned(2), a_pinned(2, first=2), emulator='isolate')
     found = fit(host, guest)
-    assert isinstance(found, Fit)
     assert cells_of(found) == [1, 0]
     assert [len(place.emulator_cpus) for place in found.cells] == [1, 0]
 
@@ -208,39 +183,31 @@ PAGES = (some_pages(4, 1048576, used=10), some_pages(2048, 100))
 
 
 @pytest.mark.parametrize(
-    ('guest', 'memory', 'cpus', 'pinned', 'pages'),
+    ('guest', 'emulator', 'memory', 'cpus', 'pinned', 'pages'),
     [
-        (a_shared(3), 256, 3, set(), [65546, 0]),
-        (a_shared(3, pagesize=2048, memory=64), 64, 3, set(), [10, 32]),
-        (a_pinned(3), 256, 0, {0, 1, 2}, [65546, 0]),
-        (a_pinned(2, cpu_thread_policy='isolate'), 256, 0, {0, 1, 2, 3}, [65546, 0]),
-        (a_pinned(2, cpuset=frozenset({7}), cpu_policy='mixed'), 256, 1, {0, 1}, [65546, 0]),
+        (a_shared(3), None, 256, 3, set(), [65546, 0]),
+        (a_shared(3, pagesize=2048, memory=64), None, 64, 3, set(), [10, 32]),
+        (a_pinned(3), None, 256, 0, {0, 1, 2}, [65546, 0]),
+        (a_pinned(2, cpu_thread_policy='isolate'), None, 256, 0, {0, 1, 2, 3}, [65546, 0]),
+        (a_pinned(2, cpuset=frozenset({7}), cpu_policy='mixed'), None, 256, 1, {0, 1}, [65546, 0]),
+        (a_pinned(2), 'isolate', 256, 0, {0, 1, 2}, [65546, 0]),
     ],
 )
-def test_consumed(guest, memory, cpus, pinned, pages):
-    """Memory, pages and CPUs are used, siblings of isolated CPUs too."""
+def test_consumed(guest, emulator, memory, cpus, pinned, pages):
+    """Memory, pages and CPUs are used, siblings of isolated CPUs and that of emulator threads
+    too."""
     host = a_host(a_cell(mempages=PAGES), a_cell(1, mempages=PAGES))
-    asked = a_guest(guest)
+    asked = a_guest(guest, emulator=emulator)
     found = fit(host, asked)
-    assert isinstance(found, Fit)
     used, other = consume_cells(host, found, asked).cells
     assert (used.memory_usage, used.cpu_usage, used.pinned_cpus) == (memory, cpus, pinned)
     assert [each.used for each in used.mempages] == pages
     assert other == host.cells[1]
 
 
-def test_emulator_threads_keep_their_cpu():
-    """It counts as pinned."""
-    host, guest = a_host(a_cell()), a_guest(a_pinned(2), emulator='isolate')
-    found = fit(host, guest)
-    assert isinstance(found, Fit)
-    assert consume_cells(host, found, guest).cells[0].pinned_cpus == {0, 1, 2}
-
-
 def test_a_fit_of_another_host():
     """CPUs cannot be taken twice."""
     host, guest = a_host(a_cell()), a_guest(a_pinned(2))
     found = fit(host, guest)
-    assert isinstance(found, Fit)
     with pytest.raises(ValueError, match=r'host cell 0: CPUs \[0, 1\] are pinned already'):
         consume_cells(consume_cells(host, found, guest), found, guest)

@@ -98,17 +98,13 @@ def test_neutron_does_not_answer(caplog):
 
 @pytest.mark.parametrize('prefilter', [RoutedNetworksPrefilter, RemoteManagedPortsPrefilter])
 def test_neutron_is_asked_for_ports_alone(prefilter):
-    """A request without ports costs no question, one with many costs one."""
+    """A request without ports costs no question, one with many costs one; where [neutron] is not
+    configured, requests pass unchanged."""
     network = a_network()
     each = prefilter(ON, sources(network=network))
     each(on({'network_id': 'net'}))
     assert network.asked == 0
     each(on({'port_id': 'free'}, {'port_id': 'bound'}))
     assert network.asked == 1
-
-
-@pytest.mark.parametrize('prefilter', [RoutedNetworksPrefilter, RemoteManagedPortsPrefilter])
-def test_without_neutron(prefilter):
-    """Where [neutron] is not configured, requests pass unchanged."""
     request = on({'port_id': 'card'}, {'network_id': 'net'})
     assert prefilter(ON, sources())(request) == request

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 
 from novasched.conf.settings import Settings
@@ -45,6 +47,16 @@ TRAITS = [
      {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST'}),
     (TpmSecretSecurityPrefilter, {**TPM, 'hw:tpm_secret_security': 'deployment'}, {},
      {'COMPUTE_SECURITY_TPM_SECRET_SECURITY_DEPLOYMENT'}),
+    (ImageMetadataPrefilter, {}, {}, set()),
+    (ImageMetadataPrefilter, {}, {'hw_disk_bus': 'virtio', 'hw_cdrom_bus': 'ide', 'os_type': 'linux'},
+     {'COMPUTE_STORAGE_BUS_VIRTIO', 'COMPUTE_STORAGE_BUS_IDE'}),
+    (ImageMetadataPrefilter, {}, {'hw_vif_model': 'e1000e', 'hw_video_model': 'qxl'},
+     {'COMPUTE_NET_VIF_MODEL_E1000E', 'COMPUTE_GRAPHICS_MODEL_QXL'}),
+    (ImageMetadataPrefilter, {}, {'hw_architecture': 'aarch64', 'hw_emulation_architecture': 'x86_64'},
+     {'HW_ARCH_AARCH64', 'COMPUTE_ARCH_X86_64'}),
+    # One device that is unknown, and none makes a trait.
+    (ImageMetadataPrefilter, {}, {'hw_viommu_model': 'intel', 'hw_disk_bus': 'virtio'}, set()),
+    (ImageMetadataPrefilter, {}, {'hw_disk_bus': 'virtio', 'hw_vif_model': 'no-such-model'}, set()),
 ]  # fmt: skip
 
 
@@ -96,31 +108,7 @@ def test_what_cannot_be(prefilter, specs, image, why):
 )
 def test_disk_format(disk_format, is_bfv, traits, caplog):
     """A host must know the image's format, unless that is on a volume or unheard of."""
-    request = a_request()
-    request = type(request)(
-        flavor=request.flavor, image=Image(disk_format=disk_format), is_bfv=is_bfv
-    )
+    request = replace(a_request(is_bfv=is_bfv), image=Image(disk_format=disk_format))
     after = ImageTypeSupportPrefilter(Settings(), sources())(request)
     assert after.root_required == traits
     assert ("'COMPUTE_IMAGE_TYPE_COW3' is not valid" in caplog.text) == (disk_format == 'cow3')
-
-
-@pytest.mark.parametrize(
-    ('image', 'traits'),
-    [
-        (None, set()),
-        ({}, set()),
-        ({'hw_disk_bus': 'virtio', 'hw_cdrom_bus': 'ide', 'os_type': 'linux'},
-         {'COMPUTE_STORAGE_BUS_VIRTIO', 'COMPUTE_STORAGE_BUS_IDE'}),
-        ({'hw_vif_model': 'e1000e', 'hw_video_model': 'qxl'},
-         {'COMPUTE_NET_VIF_MODEL_E1000E', 'COMPUTE_GRAPHICS_MODEL_QXL'}),
-        ({'hw_architecture': 'aarch64', 'hw_emulation_architecture': 'x86_64'},
-         {'HW_ARCH_AARCH64', 'COMPUTE_ARCH_X86_64'}),
-        ({'hw_viommu_model': 'intel', 'hw_disk_bus': 'virtio'}, set()),
-        ({'hw_disk_bus': 'virtio', 'hw_vif_model': 'no-such-model'}, set()),
-    ],
-)  # fmt: skip
-def test_image_metadata(image, traits):
-    """Devices make traits, all of them or none if one is unknown."""
-    after = ImageMetadataPrefilter(Settings(), sources())(a_request(image=image))
-    assert after.root_required == traits
