@@ -89,26 +89,6 @@ def test_silent_unless_a_driver_is_named(tmp_path, lines):
     assert make_notifier(conf, loading.service_settings(conf)) is None
 
 
-@pytest.mark.parametrize(
-    ('wanted', 'old', 'new'),
-    [
-        ('unversioned', 'scheduler.here', None),
-        ('versioned', None, 'nova-scheduler:here'),
-        ('both', 'scheduler.here', 'nova-scheduler:here'),
-    ],
-)
-def test_publishers(tmp_path, wanted, old, new):
-    """Each format has its own publisher, topics and name."""
-    conf = a_conf(
-        tmp_path, '[DEFAULT]', 'host = here', 'transport_url = kombu+memory://',
-        '[notifications]', f'notification_format = {wanted}',
-        '[oslo_messaging_notifications]', 'driver = messagingv2', 'topics = a',
-    )  # fmt: skip
-    teller = make_notifier(conf, loading.service_settings(conf))._send
-    assert (teller.legacy and teller.legacy.publisher_id) == old
-    assert (teller.versioned and teller.versioned.publisher_id) == new
-
-
 def test_a_bad_url_is_not_shown(tmp_path):
     """The error says where to look, and not what is there."""
     section = '[oslo_messaging_notifications]'
