@@ -102,34 +102,33 @@ def test_ports(server, neutron):
 
 
 @pytest.mark.parametrize(
-    ('network', 'aggregates'),
-    [('net', {'agg1', 'agg2', 'agg3'}), ('flat', set()), ('unknown', set())],
-)
-def test_aggregates_of_networks(neutron, network, aggregates):
-    """Those of all segments; a network that is not routed has none."""
-    assert neutron.network_aggregates(network) == aggregates
-
-
-@pytest.mark.parametrize(
-    ('subnet', 'aggregates'), [('s2', {'agg2', 'agg3'}), ('s3', set()), ('s4', set())]
-)
-def test_aggregates_of_subnets(neutron, subnet, aggregates):
-    """Those of its segment, if it has one."""
-    assert neutron.subnet_aggregates(subnet) == aggregates
-
-
-@pytest.mark.parametrize(
-    ('ask', 'why'),
+    ('kind', 'uuid', 'aggregates'),
     [
-        (lambda neutron: neutron.subnet_aggregates('unknown'), 'there is no subnet unknown'),
-        (lambda neutron: neutron.subnet_aggregates('s5'), 'segment seg-without-aggregate has no'),
-        (lambda neutron: neutron.network_aggregates('gone'), 'segment seg-without-provider has no'),
+        ('network', 'net', {'agg1', 'agg2', 'agg3'}),
+        ('network', 'flat', set()),
+        ('network', 'unknown', set()),
+        ('subnet', 's2', {'agg2', 'agg3'}),
+        ('subnet', 's3', set()),
+        ('subnet', 's4', set()),
     ],
 )
-def test_networks_that_are_set_up_wrongly(neutron, ask, why):
+def test_aggregates(neutron, kind, uuid, aggregates):
+    """Those of all segments, or of the subnet's one; what is not routed has none."""
+    assert getattr(neutron, f'{kind}_aggregates')(uuid) == aggregates
+
+
+@pytest.mark.parametrize(
+    ('kind', 'uuid', 'why'),
+    [
+        ('subnet', 'unknown', 'there is no subnet unknown'),
+        ('subnet', 's5', 'segment seg-without-aggregate has no'),
+        ('network', 'gone', 'segment seg-without-provider has no'),
+    ],
+)
+def test_networks_that_are_set_up_wrongly(neutron, kind, uuid, why):
     """A routed network whose segments nobody can place by is an operator's mistake."""
     with pytest.raises(NetworkUnavailable, match=why):
-        ask(neutron)
+        getattr(neutron, f'{kind}_aggregates')(uuid)
 
 
 @pytest.mark.parametrize(

@@ -108,16 +108,6 @@ def test_instances_of_one_request_share_out_the_cards():
     assert cards.claims == ['a1', 'a1', 'a2', 'a2']
 
 
-def test_where_all_is_taken_placement_decides():
-    """Whoever is about to take the last one may fail: the first one is asked for."""
-    cards = Cards(a={'a1': 1})
-    driver = scheduler(cards)
-    cards.meanwhile = lambda: [setattr(cards, 'meanwhile', lambda: None), ask(driver, name='y')]
-    with pytest.raises(NoValidHost):
-        ask(driver)
-    assert cards.claims == ['a1', 'a1']
-
-
 @pytest.mark.parametrize(
     ('lost', 'claims', 'host'),
     [

@@ -47,12 +47,6 @@ class NovaStyle(bases.BaseHostFilter):
         return list(filter_obj_list)
 
 
-class NovaStyleThreadSafe(NovaStyle):
-    """The same, and it may be asked by several."""
-
-    thread_safe = True
-
-
 class NovaStyleWeigher(bases.BaseHostWeigher):
     """A weigher that was written for nova."""
 
@@ -75,12 +69,6 @@ class OursPerRequest(Ours):
         return copy.copy(self)
 
 
-class OursThreadSafe(Ours):
-    """The same, and it may be asked by several."""
-
-    thread_safe = True
-
-
 class OursWeigher(Weigher):
     """A weigher by this package's contract."""
 
@@ -89,9 +77,3 @@ class OursWeigher(Weigher):
     def weigh(self, host, request):
         MEETING.take_part()
         return 1.0
-
-
-class OursWeigherThreadSafe(OursWeigher):
-    """The same, and it may be asked by several."""
-
-    thread_safe = True

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,23 +178,6 @@ def test_unknown_methods(wire: Wire, method: str) -> None:
     """Health probes look for this text in the answer to a method that does not exist."""
     kind, text = wire.refusal(method)
     assert (kind, text) == ('NoSuchMethod', f'Endpoint does not support RPC method {method}')
-
-
-def watchdogs() -> list[str]:
-    """The threads that keep callers from giving up."""
-    return [each.name for each in threading.enumerate() if 'watchdog' in each.name]
-
-
-@pytest.mark.parametrize('how', [{}, {'version': '5.0'}, {'namespace': 'nobody'}])
-def test_nothing_stays_of_unknown_methods(wire: Wire, how: dict[str, str]) -> None:
-    """A caller that wants heartbeats is refused at once, and leaves no thread behind."""
-    target = {'version': '4.5', **how}
-    client = wire.client.prepare(timeout=10, call_monitor_timeout=60, **target)
-    with pytest.raises(oslo_messaging.RemoteError):
-        client.call(CONTEXT, 'no_such_method')
-    assert watchdogs() == []
-    client = wire.client.prepare(timeout=10, call_monitor_timeout=60)
-    assert client.call(CONTEXT, 'select_destinations', spec_obj=a_spec()) == [DICT]
 
 
 @pytest.mark.parametrize('version', ['3.0', '4.6', '5.0'])

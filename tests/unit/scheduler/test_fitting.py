@@ -5,9 +5,6 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
-from novasched.scheduler.errors import NoValidHost
-from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
-from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
 from novasched.scheduler.model.numa import (
     DEDICATED,
     GuestCell,
@@ -17,7 +14,6 @@ from novasched.scheduler.model.numa import (
 )
 from novasched.scheduler.model.pci import PciRequest, Pool
 from tests.lab.builders import a_host, a_mapped_candidate, a_request
-from tests.lab.ports import a_driver, ask
 
 CELLS = HostTopology(
     tuple(
@@ -89,22 +85,3 @@ def test_what_cannot_be_had_is_not_taken(host):
     assert later.numa_topology is host.numa_topology
     assert later.pci_stats is host.pci_stats
     assert later.num_instances == 1
-
-
-@pytest.mark.parametrize(
-    'pci', [(), (PciRequest(1, ({'product_id': 'p'},), numa_policy='required'),)]
-)
-def test_pinned_servers_of_one_request_share_out_the_cpus(pci):
-    """Eight pairs of CPUs on two hosts are for eight servers, whose devices are near; a ninth
-    finds no place, and then none of the nine keeps one."""
-    fields = {'numa_topology': TWO_PINNED, 'pci_requests': pci}
-    hosts, filters = (
-        (a_numa_host('a'), a_numa_host('b')),
-        (NUMATopologyFilter, PciPassthroughFilter),
-    )
-    chosen = ask(a_driver(hosts, *filters, slots=100), count=8, **fields)
-    assert sorted(chosen) == [['a']] * 4 + [['b']] * 4
-    driver = a_driver(hosts, *filters, slots=100)
-    with pytest.raises(NoValidHost):
-        ask(driver, count=9, **fields)
-    assert driver.placement.allocations == {}
