@@ -68,6 +68,15 @@ def ask(driver: Driver, **fields: Any) -> list[list[str]]:
     return [[selection.service_host for selection in row] for row in rows]
 
 
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @dataclass
 class Audience:
     """Remembers what it is told: the phase, the server in hand, and the hosts chosen."""

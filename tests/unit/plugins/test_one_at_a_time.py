@@ -10,6 +10,7 @@ from novasched.conf.settings import Settings
 from novasched.plugins import loading
 from novasched.scheduler.errors import BadPlugin
 from tests.lab.builders import a_host
+from tests.lab.ports import Clock
 from tests.unit.plugins import meetings
 from tests.unit.plugins.ranking import pipeline, rank
 
@@ -48,22 +49,13 @@ def test_built_in_plugins_are_not_guarded():
     assert not [each for each in made if each.asking_lock]
 
 
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 def test_a_plugin_that_hangs():
     """Whoever needs a plugin that has not answered another request for long is refused, with
     the plugin's name; when it has answered after all, the next is served."""
     clock = Clock()
     guard = loading.OneAtATime('RackFilter', patience=5.0, clock=clock)
     with guard:
-        clock.now = 6.0
+        clock.now += 6.0
         with (
             ThreadPoolExecutor(1) as pool,
             pytest.raises(BadPlugin, match='RackFilter has not answered another request for 5 s'),

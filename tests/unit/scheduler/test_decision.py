@@ -9,14 +9,7 @@ from contextlib import suppress
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.scheduler.decision import (
-    FAILED,
-    PLACED,
-    REFUSED,
-    STEPS,
-    Decision,
-    FilterResult,
-)
+from novasched.scheduler.decision import FAILED, PLACED, REFUSED, STEPS, Decision, FilterResult
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
 from novasched.scheduler.filters.compute import ComputeFilter
 from tests.lab.builders import a_host, a_request
