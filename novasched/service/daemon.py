@@ -198,8 +198,7 @@ def _jobs(
         return [Job(make(worker, number)) for number in range(workers)]
 
     def http_server() -> HttpServer:
-        app = page() if page else None
-        return files.http_server(app, app.renew if app else None)
+        return files.http_server(page() if page else None)
 
     ended = files.worker_ended
     jobs = [Job(make(worker, number), ended=make(ended, number)) for number in range(workers)]

@@ -35,13 +35,13 @@ NOVEMBER = 1795282629.0
 
 
 class Cells:
-    """Hosts by the names of their cells. Implements :class:`novasched.observe.page.watch.HostSource`."""
+    """Hosts by the names of their cells."""
 
     def __init__(self, hosts: Mapping[str, Collection[Host]]) -> None:
         self.known = dict(hosts)
         self.silent: set[str] = set()
         self.error: Exception | None = None
-        self.readings = self.renewals = 0
+        self.readings = 0
         self.old = False
 
     def read(self) -> tuple[Mapping[str, CellView], bool]:
@@ -50,9 +50,6 @@ class Cells:
             raise self.error
         cells = {name: CellView(name, each, 0.0) for name, each in self.known.items()}
         return cells | {name: CellView(name, answers=False) for name in self.silent}, self.old
-
-    def renew(self) -> None:
-        self.renewals += 1
 
 
 def cloud(count: int, seed: int = 1) -> Mapping[str, list[Host]]:
@@ -97,7 +94,7 @@ def a_page(
     **watch: float,
 ) -> Page:
     file = str(decisions) if decisions else None
-    return Page(Watch(lambda: reader, **watch), file, zone, remote)
+    return Page(Watch(lambda: reader.read, **watch), file, zone, remote)
 
 
 def _host(number: int, cell: str, count: int, random: Random) -> Host:

@@ -106,10 +106,6 @@ class Page:
         start_response(answer.status, headers)
         return [answer.body]
 
-    def renew(self) -> None:
-        """Read the cell mappings anew."""
-        self._watch.renew()
-
     def _answer(self, environ: WSGIEnvironment) -> PageResponse:
         peer, host = environ.get('REMOTE_ADDR', ''), environ.get('HTTP_HOST', '')
         if not (self._remote or is_local(peer, host)):

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent import futures
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from novasched.conf.errors import NovaschedError
 from novasched.observe.page.hosts import CellView, HostsView
@@ -23,18 +22,12 @@ SILENT = 'The databases do not answer; the log says why.'
 UNREAD = 'The databases have not answered yet.'
 
 
-class HostSource(Protocol):
-    """Port to the hosts.
+ReadCells = Callable[[], tuple[Mapping[str, CellView], bool]]
+"""Reads the cells by UUID as they are now, without hosts where they do not answer; True if zones
+and aggregates could not be read.
 
-    :raises NovaschedError: nothing can be read.
-    """
-
-    def read(self) -> tuple[Mapping[str, CellView], bool]:
-        """The cells by UUID as they are now, without hosts where they do not answer; True if zones
-        and aggregates could not be read."""
-
-    def renew(self) -> None:
-        """Read the cell mappings anew."""
+:raises NovaschedError: nothing can be read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +57,7 @@ class Watch:
 
     def __init__(
         self,
-        connect: Callable[[], HostSource],
+        connect: Callable[[], ReadCells],
         clock: Callable[[], float] = time.monotonic,
         max_age: float = MAX_AGE_S,
         timeout: float = READ_TIMEOUT_S,
@@ -73,7 +66,7 @@ class Watch:
         self._clock, self._max_age, self._timeout = clock, max_age, timeout
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix='watch')
         self._lock = threading.Lock()
-        self._source: HostSource | None = None
+        self._read_cells: ReadCells | None = None
         self._reading: futures.Future[None] | None = None
         self._began = 0.0
         self._last = _Reading()
@@ -93,15 +86,11 @@ class Watch:
         failure = last.failure or (UNREAD if late else None)
         return HostsView(tuple(last.cells_at(now).values()), failure, last.stale)
 
-    def renew(self) -> None:
-        """Read the cell mappings anew before the next reading of hosts."""
-        self._thread.submit(self._renew)
-
     def _read(self) -> None:
         last = self._last
         try:
-            source = self._source = self._source or self._connect()
-            cells, stale = source.read()
+            self._read_cells = self._read_cells or self._connect()
+            cells, stale = self._read_cells()
             now = self._clock()
             before = last.cells_at(now)
             silent = {
@@ -115,10 +104,3 @@ class Watch:
                 bug = not isinstance(error, NovaschedError)
                 LOG.warning('The page cannot show the hosts as they are: %s', error, exc_info=bug)
             self._last = replace(last, failure=SILENT)
-
-    def _renew(self) -> None:
-        try:
-            if self._source is not None:
-                self._source.renew()
-        except NovaschedError as error:
-            LOG.error('The page shows the cells as they were: %s', error)

@@ -152,7 +152,6 @@ class HttpServer(TcpWSGIServer):  # type: ignore[misc]
         self,
         listener: socket.socket,
         app: WsgiApp,
-        reload: Callable[[], None] | None = None,
         max_connection_s: float = MAX_CONNECTION_S,
         max_per_s: int = MAX_CONNECTIONS_PER_S,
     ) -> None:
@@ -161,7 +160,7 @@ class HttpServer(TcpWSGIServer):  # type: ignore[misc]
         adjustments = Adjustments(sockets=[listener], **WAITRESS_OPTIONS)
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(adjustments.threads)
-        self._reload, self._max_connection_s = reload, max_connection_s
+        self._max_connection_s = max_connection_s
         self._accepted: deque[float] = deque(maxlen=max_per_s)
         super().__init__(
             app,
@@ -185,9 +184,7 @@ class HttpServer(TcpWSGIServer):  # type: ignore[misc]
         threading.Thread(target=serve, name='http', daemon=True).start()
 
     def reload(self) -> None:
-        """Read anew what may have changed, if there is anything."""
-        if self._reload is not None:
-            self._reload()
+        """Do nothing: what is served is read anew all the time."""
 
     def stop(self) -> None:
         """Finish the answers under way. Connections end with the process."""

@@ -22,7 +22,7 @@ from novasched.cells.engines import connect
 from novasched.cells.mappings import Cells
 from novasched.cells.servicegroup import service_group
 from novasched.cells.snapshot import HostReader
-from novasched.conf.errors import ConfigError
+from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.settings import Address, ServiceSettings, Settings
 from novasched.scheduler.pending_claims import PendingClaims
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from novasched.observe.metrics.collectors import WorkerMetrics
     from novasched.observe.page.app import Page
     from novasched.observe.page.hosts import CellView
+    from novasched.observe.page.watch import ReadCells
     from novasched.observe.web.server import HttpServer, WsgiApp
 
 METRICS_OPTION, PAGE_OPTION = '[novasched] metrics_bind', '[novasched] page'
@@ -60,9 +61,7 @@ class MetricsFiles:
         self.socket.close()
         return WorkerMetrics(number)
 
-    def http_server(
-        self, page: WsgiApp | None = None, reload: Callable[[], None] | None = None
-    ) -> HttpServer:
+    def http_server(self, page: WsgiApp | None = None) -> HttpServer:
         """The server. To be called in its process by the main thread, whose niceness all other
         threads inherit."""
         from novasched.observe.web.server import HttpServer, MetricsText, routed
@@ -71,7 +70,7 @@ class MetricsFiles:
         if hasattr(os, 'SCHED_BATCH'):  # such a process preempts no other when it wakes up
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         app = routed({'/metrics': MetricsText(self.directory)}, page)
-        return HttpServer(self.socket, app, reload)
+        return HttpServer(self.socket, app)
 
     def worker_ended(self, number: int) -> None:
         """Drop the gauges of a worker that has ended. Its counters stay, and the next worker
@@ -124,36 +123,6 @@ def listen(address: Address, option: str) -> socket.socket:
         raise ConfigError(option, address, error.strerror or str(error)) from None
 
 
-class DatabaseHosts:
-    """The hosts as a scheduler reads them, with connections of its own. Implements
-    :class:`novasched.observe.page.watch.HostSource`.
-
-    :raises DatabaseUnavailable: the API database cannot be reached.
-    """
-
-    def __init__(self, conf: cfg.ConfigOpts, settings: Settings, host: str) -> None:
-        group, timeout, utcnow = conf.api_database, settings.cell_timeout, timeutils.utcnow
-        api = connect(group, group.connection, '[api_database] connection', patience=timeout)
-        cells = Cells(api, conf.database, timeout)
-        cells.refresh()
-        services = service_group(conf, settings, host, utcnow)
-        pending, aggregates = PendingClaims(settings), AggregateReader(api)
-        self._reader = HostReader(settings, cells, aggregates, pending, services, utcnow)
-
-    def read(self) -> tuple[Mapping[str, CellView], bool]:
-        from novasched.observe.page.hosts import CellView
-
-        hosts, cells = self._reader.snapshot().cells, {}
-        for cell in self._reader.cells.enabled():
-            answers, name = cell.uuid in hosts, cell.name or cell.uuid
-            known = hosts[cell.uuid].values() if answers else ()
-            cells[cell.uuid] = CellView(name, tuple(known), 0.0 if answers else None, answers)
-        return cells, self._reader.aggregates.failing
-
-    def renew(self) -> None:
-        self._reader.renew()
-
-
 def page_factory(
     conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings
 ) -> Callable[[], Page] | None:
@@ -174,8 +143,36 @@ def _page(conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings) ->
     from novasched.observe.page.watch import Watch
 
     return Page(
-        Watch(functools.partial(DatabaseHosts, conf, settings, service.host)),
+        Watch(functools.partial(_connect, conf, settings, service.host)),
         service.decisions_file,
         settings.default_availability_zone,
         service.page_remote,
     )
+
+
+def _connect(conf: cfg.ConfigOpts, settings: Settings, host: str) -> ReadCells:
+    """Connect to the databases as a scheduler does.
+
+    :raises DatabaseUnavailable: the API database cannot be reached.
+    """
+    from novasched.observe.page.hosts import CellView
+
+    group, timeout, utcnow = conf.api_database, settings.cell_timeout, timeutils.utcnow
+    api = connect(group, group.connection, '[api_database] connection', patience=timeout)
+    mappings = Cells(api, conf.database, timeout)
+    mappings.refresh()
+    services = service_group(conf, settings, host, utcnow)
+    pending, aggregates = PendingClaims(settings), AggregateReader(api)
+    reader = HostReader(settings, mappings, aggregates, pending, services, utcnow)
+
+    def read() -> tuple[Mapping[str, CellView], bool]:
+        with contextlib.suppress(NovaschedError):  # then the cells are those of before
+            mappings.refresh()
+        hosts, cells = reader.snapshot().cells, dict[str, CellView]()
+        for cell in mappings.enabled():
+            answers, name = cell.uuid in hosts, cell.name or cell.uuid
+            known = hosts[cell.uuid].values() if answers else ()
+            cells[cell.uuid] = CellView(name, tuple(known), 0.0 if answers else None, answers)
+        return cells, aggregates.failing
+
+    return read

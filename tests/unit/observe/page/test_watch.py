@@ -25,7 +25,7 @@ def cells():
 
 @pytest.fixture
 def watch(cells, clock):
-    return Watch(lambda: cells, lambda: clock.now, timeout=30.0)
+    return Watch(lambda: cells.read, lambda: clock.now, timeout=30.0)
 
 
 def ages(view):
@@ -90,7 +90,7 @@ def test_databases_that_cannot_be_opened(cells, clock):
     def connect():
         if refusals:
             raise refusals.pop()
-        return cells
+        return cells.read
 
     watch = Watch(connect, lambda: clock.now, timeout=30.0)
     for _ in range(2):
@@ -109,20 +109,17 @@ def test_nobody_waits_for_long(cells, clock):
         return known()
 
     cells.read = slowly
-    watch = Watch(lambda: cells, lambda: clock.now, timeout=0.0)
+    watch = Watch(lambda: cells.read, lambda: clock.now, timeout=0.0)
     assert [*watch.hosts().warnings()] == [UNREAD]
     assert not watch.hosts().known
     go.set()
-    watch.renew()
     watch._thread.shutdown(wait=True)
     assert ages(watch.hosts()).keys() == {'north', 'south'}
-    assert cells.renewals == 1
 
 
 def test_cells_that_come_and_go(watch, cells, clock):
-    """A cell that is not there any more is not shown; who reloads has them looked at anew."""
+    """A cell that is not there any more is not shown."""
     watch.hosts()
-    watch.renew()
     del cells.known['south']
     cells.known['west'] = [a_host('w')]
     cells.old = True
@@ -130,4 +127,3 @@ def test_cells_that_come_and_go(watch, cells, clock):
     found = watch.hosts()
     assert ages(found).keys() == {'north', 'west'}
     assert found.stale
-    assert cells.renewals == 1

@@ -47,7 +47,7 @@ class Served:
         self.address = Address('127.0.0.1', free_port())
         routes = {'/text': hello, '/fail': fail}
         listener = listen(self.address, 'option')
-        self.server = HttpServer(listener, routed(routes, echo), None, longest, rate)
+        self.server = HttpServer(listener, routed(routes, echo), longest, rate)
 
     def connection(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(self.address.host, self.address.port, timeout=WAIT)
