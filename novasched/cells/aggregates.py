@@ -42,6 +42,8 @@ class AggregateReader:
     :class:`novasched.scheduler.prefilters.Aggregates`.
 
     ``since`` is the moment (monotonic seconds) than which an answer must not be older.
+
+    :ivar failing: the API database did not answer the last time.
     """
 
     def __init__(self, api: Database) -> None:
@@ -55,7 +57,7 @@ class AggregateReader:
         )
         self._warned: set[tuple[int, str, str]] = set()
         self._state: AggregateState | None = None
-        self._stale = self._failing = False
+        self._stale = self.failing = False
         self._flights = SingleFlight(self._refresh)
 
     def having(self, key: str, value: str, since: float = FROM_NOW) -> Sequence[Aggregate]:
@@ -71,11 +73,6 @@ class AggregateReader:
         """
         return self._flights.at_least(since)
 
-    @property
-    def failing(self) -> bool:
-        """True if the API database did not answer the last time."""
-        return self._failing
-
     def _refresh(self) -> AggregateState:
         """Read the aggregates. While the API database does not answer, the former ones are used:
         they change rarely."""
@@ -86,14 +83,13 @@ class AggregateReader:
             if self._state is None:
                 raise
             failure = error
-        if failure and not self._failing:
+        if failure and not self.failing:
             LOG.warning('Aggregates cannot be read, and stay as they were: %s', failure)
-        if self._failing and not failure:
+        if self.failing and not failure:
             LOG.info('Aggregates can be read again.')
-        self._failing = failure is not None
+        self.failing = failure is not None
         if self._state is None or (self._stale and not failure):
-            self._state = self._built()
-            self._stale = False
+            self._state, self._stale = self._built(), False
         return self._state
 
     def _read(self, connection: sa.Connection) -> None:

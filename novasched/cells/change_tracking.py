@@ -75,7 +75,7 @@ class ChangeTrackedTable(Generic[Value]):
         self.values: dict[int, Value] = {}
         self._base = base
         self._name = name
-        self._columns = ('id', *(column for column in columns if column != 'id'))
+        self._columns = ('id', *columns)
         self._equal = equal
         self._build = build
         self._has_digests = False
@@ -100,7 +100,8 @@ class ChangeTrackedTable(Generic[Value]):
         for key in gone:
             del self._digests[key]
         for key in stale:
-            self._digests[key] = _bucket_digest(self._buckets.get(key, {}))
+            entries = self._buckets.get(key, {}).values()
+            self._digests[key] = functools.reduce(operator.xor, (x.digest for x in entries), 0)
         return changed
 
     def _read(
@@ -192,7 +193,3 @@ def _postgresql_digest(columns: Sequence[sa.ColumnElement[Any]]) -> sa.ColumnEle
     where OpenSSL is restricted to FIPS."""
     parts = [sa.func.coalesce(sa.cast(column, sa.Text), '~') for column in columns]
     return sa.func.hashtextextended(sa.func.concat_ws('|', *parts), 0, type_=sa.BigInteger)
-
-
-def _bucket_digest(bucket: Mapping[int, _Entry[Any]]) -> int:
-    return functools.reduce(operator.xor, (entry.digest for entry in bucket.values()), 0)

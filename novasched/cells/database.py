@@ -12,8 +12,8 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
@@ -210,13 +210,18 @@ class Database:
         work: Work[Answer],
     ) -> Answer:
         def once() -> Answer:
-            with connect() as connection, self._within(connection):
+            before = getattr(self._thread, 'transaction', None)
+            with connect() as connection:
+                # For this thread, even if another one finds out meanwhile that they have changed.
+                self._thread.transaction = _Transaction(connection, self._tables)
                 try:
                     return work(connection)
                 except DATABASE_ERRORS as error:
                     if is_shutdown(error):
                         connection.invalidate()
                     raise
+                finally:
+                    self._thread.transaction = before
 
         began = time.monotonic()
         try:
@@ -236,17 +241,6 @@ class Database:
         if waited:
             self.give_up(why, began)
         raise DatabaseUnavailable(f'{self.name}: {why}', self.is_over)
-
-    @contextmanager
-    def _within(self, connection: sa.Connection) -> Iterator[None]:
-        """Use the tables that are known now in this thread, even if another thread finds out
-        meanwhile that they have changed."""
-        before = getattr(self._thread, 'transaction', None)
-        self._thread.transaction = _Transaction(connection, self._tables)
-        try:
-            yield
-        finally:
-            self._thread.transaction = before
 
     def _up_to_date(self, once: Callable[[], Answer]) -> Answer:
         """Reflect tables again if a migration has dropped a column or table of a statement."""
@@ -271,11 +265,13 @@ class Database:
         return once()
 
     def _was_waited_for(self, began: float, error: Exception) -> bool:
-        """True if it took long, and not because of a deadlock or of our own work."""
-        took = time.monotonic() - began
-        return took > self._quick and not (
-            is_refusal(error) or isinstance(error, db_exc.DBDeadlock)
-        )
+        """True if it took long, and not because of a deadlock or of our own work; a server at
+        whose address nothing listens is not waited for."""
+        # PyMySQL's name for the error of the socket.
+        refused = getattr(_origin(error), 'original_exception', None)
+        is_excused = isinstance(refused, ConnectionRefusedError)
+        is_excused |= isinstance(error, db_exc.DBDeadlock)
+        return time.monotonic() - began > self._quick and not is_excused
 
     def _probe(self) -> None:
         """Check that an operation would soon be answered or refused.
@@ -318,12 +314,6 @@ def is_schema_change(error: BaseException) -> bool:
     """True if a statement names a table or column that does not exist, or has changed."""
     code = _code(error)
     return code in SCHEMA_CHANGED_CODES or SQLITE_SCHEMA_CHANGED.match(str(code)) is not None
-
-
-def is_refusal(error: BaseException) -> bool:
-    """True if nothing listens at the address."""
-    # PyMySQL's name for the error of the socket.
-    return isinstance(getattr(_origin(error), 'original_exception', None), ConnectionRefusedError)
 
 
 def reason(error: Exception) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -25,6 +26,7 @@ LOG = logging.getLogger('nova.scheduler.manager')
 SERVICE_COLUMNS = ('id', 'host', 'forced_down')
 
 
+@dataclass(frozen=True, slots=True)
 class Discovery:
     """Writes ``host_mappings`` and ``compute_nodes.mapped``.
 
@@ -32,19 +34,11 @@ class Discovery:
     there. Hosts of disabled cells are mapped, too.
     """
 
-    def __init__(
-        self,
-        cells: Cells,
-        own: Database,
-        group: ServiceGroup,
-        host: str,
-        utcnow: Callable[[], datetime],
-    ) -> None:
-        self.cells = cells
-        self.own = own
-        self.group = group
-        self.host = host
-        self.utcnow = utcnow
+    cells: Cells
+    own: Database
+    group: ServiceGroup
+    host: str
+    utcnow: Callable[[], datetime]
 
     def run(self) -> None:
         """Map new hosts if this scheduler leads; failures are logged, and repeated next time."""
@@ -60,10 +54,6 @@ class Discovery:
         mapped = [f'{cell.name}:{host}' for cell in self.cells.all() for host in self._new(cell)]
         if mapped:
             LOG.info('Discovered %d new hosts: %s', len(mapped), ','.join(mapped))
-
-    def close(self) -> None:
-        """Close the connections to the cells."""
-        self.cells.close()
 
     def _leader(self) -> str | None:
         """The first host, by name, whose scheduler is up and enabled."""
@@ -83,41 +73,37 @@ class Discovery:
 
         A host may have several nodes. As in nova, the first alone is marked.
         """
-        base, api = cell.database, self.cells.api
+        api = self.cells.api
         try:
-            rows = base.rows('compute_nodes', ('id', 'host'), lambda c: c.mapped < 1)
+            rows = cell.database.rows('compute_nodes', ('id', 'host'), lambda c: c.mapped < 1)
             first = {row.host: row.id for row in sorted(rows, key=attrgetter('id'), reverse=True)}
             if not first:
                 return
             mapped = api.rows('host_mappings', ('host',), lambda c: c.host.in_(first))
             known = {row.host for row in mapped}
             for host, node in sorted(first.items(), key=itemgetter(1)):
-                if host not in known and self._map(cell, host):
-                    self._mark(base, node)
+                if host not in known and self._map(cell, host, node):
                     yield host
         except DatabaseUnavailable as error:
             LOG.error('Unable to discover hosts in cell %s: %s', cell.identity, error)
 
-    def _map(self, cell: Cell, host: str) -> bool:
-        """Map a host; False if another process was faster."""
-        api = self.cells.api
-        values = {'created_at': self.utcnow(), 'cell_id': cell.id, 'host': host}
+    def _map(self, cell: Cell, host: str, node: int) -> bool:
+        """Map a host, and mark its node; False if another process was faster."""
+        api, base, now = self.cells.api, cell.database, self.utcnow()
 
-        def write(connection: sa.Connection) -> None:
+        def insert(connection: sa.Connection) -> None:
+            values = {'created_at': now, 'cell_id': cell.id, 'host': host}
             connection.execute(sa.insert(api.table('host_mappings')).values(values))
 
+        def mark(connection: sa.Connection) -> None:
+            nodes = base.table('compute_nodes')
+            values = {'mapped': 1, 'updated_at': now}
+            connection.execute(sa.update(nodes).where(nodes.c.id == node).values(values))
+
         try:
-            api.write(write)
+            api.write(insert)
         except db_exc.DBDuplicateEntry:
             LOG.debug('Host %s has been mapped by somebody else', host)
             return False
+        base.write(mark)
         return True
-
-    def _mark(self, base: Database, node: int) -> None:
-        values = {'mapped': 1, 'updated_at': self.utcnow()}
-
-        def write(connection: sa.Connection) -> None:
-            table = base.table('compute_nodes')
-            connection.execute(sa.update(table).where(table.c.id == node).values(values))
-
-        base.write(write)

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 from oslo_config import cfg
-from oslo_db import exception as db_exc
 from oslo_db.sqlalchemy import engines
 from oslo_utils import netutils
 from sqlalchemy import exc as sa_exc
@@ -34,6 +33,12 @@ VERIFY_CERT, VERIFY_IDENTITY = 'ssl_verify_cert', 'ssl_verify_identity'
 HOSTNAME = 'ssl_check_hostname'
 OF_SQLALCHEMY = ('ssl_capath', 'ssl_cipher', HOSTNAME)
 OFF = ('0', 'false', 'no', 'none', '')
+ENGINE_OPTIONS = (
+    'connection_recycle_time', 'max_retries', 'retry_interval', 'connection_debug',
+    'mysql_sql_mode',
+)  # fmt: skip
+POOL_OPTIONS = ('max_pool_size', 'max_overflow', 'pool_timeout')
+"""SQLite has no pool."""
 LOG = logging.getLogger('nova.objects.cell_mapping')
 
 
@@ -53,17 +58,10 @@ def connect(
     :raises DatabaseUnavailable: it cannot be reached.
     """
     learn([url])
-    options = {
-        'connection_recycle_time': group.connection_recycle_time,
-        'max_retries': group.max_retries if wait else 0,
-        'retry_interval': group.retry_interval,
-        'connection_debug': group.connection_debug,
-        'mysql_sql_mode': group.mysql_sql_mode,
-    }
-    if not url.startswith('sqlite'):
-        options['max_pool_size'] = group.max_pool_size
-        options['max_overflow'] = group.max_overflow
-        options['pool_timeout'] = group.pool_timeout
+    names = ENGINE_OPTIONS if url.startswith('sqlite') else ENGINE_OPTIONS + POOL_OPTIONS
+    options = {name: group[name] for name in names}
+    if not wait or url.startswith('postgresql'):
+        options['max_retries'] = 0
     try:
         if group.connection_parameters:
             more = sa.engine.make_url(url).update_query_string(
@@ -73,11 +71,8 @@ def connect(
         url = checked(url, name)
         if patience is not None:
             url = _with_patience(url, patience)
-        is_postgresql = url.startswith('postgresql')
-        if is_postgresql:
-            options['max_retries'] = 0
         engine = engines.create_engine(url, **options)
-        if is_postgresql and wait:
+        if wait and url.startswith('postgresql'):
             _wait_for_postgresql(engine, group, name)
         return Database(engine, name, patience)
     except ImportError as error:
@@ -86,7 +81,7 @@ def connect(
         raise ConfigError(name, '(not shown)', f'unusable: {why}') from None
     except (sa_exc.ArgumentError, sa_exc.NoSuchModuleError, ValueError) as error:
         raise ConfigError(name, '(not shown)', f'unusable: {type(error).__name__}') from None
-    except (db_exc.DBError, *DATABASE_ERRORS) as error:
+    except DATABASE_ERRORS as error:
         raise DatabaseUnavailable(f'{name}: {reason(error)}') from None
 
 
@@ -185,7 +180,7 @@ def _parts(own: str) -> dict[str, object]:
 
 
 def dispose(*databases: Database) -> None:
-    """Close pooled connections, so that none is shared with a forked process."""
+    """See :meth:`Database.close`."""
     for database in databases:
         database.close()
 

@@ -11,7 +11,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent import futures
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -53,9 +53,7 @@ class HostInstances:
 
     def __init__(self, cells: Cells, timeout: float, pool: futures.Executor) -> None:
         self._cells, self._timeout, self._pool = cells, timeout, pool
-        self._reading_pool = futures.ThreadPoolExecutor(
-            READING_THREADS, thread_name_prefix='instances'
-        )
+        self._reading_pool = futures.ThreadPoolExecutor(READING_THREADS, 'instances')
         self._readers: dict[tuple[Cell, bool], InstanceReader] = {}
 
     def close(self) -> None:
@@ -253,19 +251,19 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield chunk
 
 
+@dataclass(frozen=True, slots=True)
 class InstanceStates:
     """Reads one instance, before its allocations are deleted in Placement. Implements
     :class:`novasched.scheduler.ports.Instances`."""
 
-    def __init__(self, cells: Cells) -> None:
-        self.cells = cells
+    cells: Cells
 
     def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
         """See :class:`novasched.scheduler.ports.Instances`.
 
         :raises DatabaseUnavailable: a database does not answer, or lacks the instance's row.
         """
-        mapping = self.cells.api.read(self._mapping(uuid))
+        mapping = self._mapping(uuid)
         if mapping is None:
             return None
         if mapping.cell_id is None:
@@ -277,9 +275,10 @@ class InstanceStates:
             raise DatabaseUnavailable(f'the cell of instance {uuid} is not known')
         return _state(cell.database, uuid, providers)
 
-    def _mapping(self, uuid: str) -> Callable[[sa.Connection], Any]:
+    def _mapping(self, uuid: str) -> Any:
+        api = self.cells.api
+
         def read(connection: sa.Connection) -> Any:
-            api = self.cells.api
             mappings, cells = api.table('instance_mappings'), api.table('cell_mappings')
             select = (
                 sa.select(mappings.c.cell_id, cells.c.uuid)
@@ -288,7 +287,7 @@ class InstanceStates:
             )
             return connection.execute(select).first()
 
-        return read
+        return api.read(read)
 
 
 def _state(base: Database, uuid: str, providers: Collection[str]) -> InstanceState:

@@ -121,9 +121,8 @@ class Cells:
             self.changed = time.monotonic()
         used = {*mapped.databases.values(), *self._shared.values()}
         dispose(*(base for base in before.databases.values() if base not in used))
-        cells = mapped.cells
-        LOG.debug('Found %d cells: %s', len(cells), ', '.join(cells))
-        disabled = [cell.identity for cell in cells.values() if cell.disabled]
+        LOG.debug('Found %d cells: %s', len(mapped.cells), ', '.join(mapped.cells))
+        disabled = [cell.identity for cell in self.all() if cell.disabled]
         LOG.debug('Found %d disabled cells: %s', len(disabled), ', '.join(disabled))
 
     def all(self) -> Sequence[Cell]:

@@ -26,14 +26,8 @@ from novasched.conf.redaction import hide
 
 LOG = logging.getLogger('nova.servicegroup.drivers.mc')
 
-PACKAGES = {
-    'bmemcached': 'python-binary-memcached',
-    'memcache': 'python-memcached',
-    'pylibmc': 'pylibmc',
-    'pymemcache': 'pymemcache',
-    'redis': 'redis',
-}
-"""Modules that the backends of oslo.cache import, and the packages to install."""
+PACKAGES = {'bmemcached': 'python-binary-memcached', 'memcache': 'python-memcached'}
+"""Modules that the backends of oslo.cache import, and their packages if these have other names."""
 
 PICKLED_FLAG = 1
 """The flag with which python-memcached and pymemcache mark pickled values."""

@@ -8,7 +8,6 @@ import logging
 import math
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -25,11 +24,8 @@ from novasched.scheduler.pci.parse import pools
 LOG = logging.getLogger('nova.scheduler.host_manager')
 
 Value = TypeVar('Value')
-TextKey = tuple[int, int]
-"""Length and hash of a long text, in its place; Python's hash is salted."""
-
 COMPUTE_NODE_COLUMNS = (
-    'id', 'uuid', 'host', 'hypervisor_hostname', 'vcpus', 'vcpus_used', 'memory_mb',
+    'uuid', 'host', 'hypervisor_hostname', 'vcpus', 'vcpus_used', 'memory_mb',
     'free_ram_mb', 'local_gb', 'local_gb_used', 'free_disk_gb', 'disk_available_least',
     'hypervisor_type', 'hypervisor_version', 'cpu_info', 'host_ip', 'supported_instances',
     'metrics', 'stats', 'cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio',
@@ -41,78 +37,58 @@ PENDING_INSTANCE_COLUMNS = ('uuid', 'host', 'node', 'vm_state', 'task_state', 'd
 SYSTEM_METADATA_COLUMNS = ('instance_uuid', 'key', 'value')
 
 
-@dataclass
-class _ParsedText(Generic[Value]):
-    key: TextKey
-    value: Value
-    warning: str | None = None
-
-
-class _LazyValue(Generic[Value]):
-    """A value that is parsed at the first call."""
-
-    __slots__ = ('_node', '_parse', '_text', '_value')
-
-    def __init__(
-        self, parse: Callable[[str | None, str], Value], text: str | None, node: str
-    ) -> None:
-        self._parse = parse
-        self._text = text
-        self._node = node
-        self._value: list[Value] = []
-
-    def __call__(self) -> Value:
-        if not self._value:
-            self._value.append(self._parse(self._text, self._node))
-            self._text = None
-        return self._value[0]
-
-
 class LazyColumn(Generic[Value]):
     """A long column of compute_nodes that few requests look at, parsed on demand and once for
-    all hosts with the same text, which share the value. A text that cannot be parsed counts
-    as absent, and the log names the first host that reports it.
-
-    The latest text of each compute node is cached: a bound on their number would, with one
-    node more than that, drop each text just before it is needed again.
+    all hosts with the same text, which share the value for as long as one of them is in memory.
+    A text that cannot be parsed counts as absent, and the log names the first host that reports
+    it.
     """
 
     def __init__(self, column: str, parse: Callable[[str], Value], absent: Value) -> None:
-        self._column = column
-        self._parse = parse
-        self._absent = absent
-        self._by_node: dict[str, _ParsedText[Value]] = {}
-        self._by_key: WeakValueDictionary[TextKey, _ParsedText[Value]] = WeakValueDictionary()
+        self.column = column
+        self.parse = parse
+        self.absent = absent
+        # By length and hash, which Python salts: the texts would take most of the memory.
+        self._values: WeakValueDictionary[tuple[int, int], _LazyValue[Value]]
+        self._values = WeakValueDictionary()
 
     def of(self, row: Any) -> Callable[[], Value]:
         """A function that returns the value in a row of compute_nodes."""
-        return _LazyValue(self._value, getattr(row, self._column), row.hypervisor_hostname)
-
-    def _value(self, text: str | None, node: str) -> Value:
+        text = getattr(row, self.column)
         if text is None:
-            return self._absent
+            return lambda: self.absent
         key = len(text), hash(text)
-        parsed = self._by_node.get(node)
-        if parsed is None or parsed.key != key:
-            parsed = self._by_key.get(key) or self._parsed(key, text)
-            self._by_node[node] = parsed
-        if parsed.warning is not None:
-            LOG.warning(
-                'Column %s of compute node %s cannot be read: %s',
-                self._column,
-                node,
-                parsed.warning,
-            )
-            parsed.warning = None
-        return parsed.value
+        value = self._values.get(key)
+        if value is None:
+            value = self._values[key] = _LazyValue(self, text, row.hypervisor_hostname)
+        return value
 
-    def _parsed(self, key: TextKey, text: str) -> _ParsedText[Value]:
-        try:
-            parsed = _ParsedText(key, self._parse(text))
-        except (ValueError, RecursionError) as error:
-            parsed = _ParsedText(key, self._absent, str(error))
-        self._by_key[key] = parsed
-        return parsed
+
+class _LazyValue(Generic[Value]):
+    """A text until the first call, its value from then on."""
+
+    __slots__ = ('__weakref__', '_column', '_node', '_text', '_value')
+
+    def __init__(self, column: LazyColumn[Value], text: str, node: str) -> None:
+        self._column = column
+        self._text: str | None = text
+        self._node = node
+        self._value = column.absent
+
+    def __call__(self) -> Value:
+        text = self._text
+        if text is not None:
+            try:
+                self._value = self._column.parse(text)
+            except (ValueError, RecursionError) as error:
+                LOG.warning(
+                    'Column %s of compute node %s cannot be read: %s',
+                    self._column.column,
+                    self._node,
+                    error,
+                )
+            self._text = None
+        return self._value
 
 
 NUMA_TOPOLOGY = LazyColumn[HostTopology | None]('numa_topology', host_topology, None)

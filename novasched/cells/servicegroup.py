@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -31,7 +32,6 @@ DB_LOG = logging.getLogger('nova.servicegroup.drivers.db')
 MEMCACHED_LOG = logging.getLogger('nova.servicegroup.drivers.mc')
 
 Answer = TypeVar('Answer')
-
 
 COMPUTE, SCHEDULER = 'nova-compute', 'nova-scheduler'
 
@@ -148,22 +148,21 @@ class MemcachedServiceGroup:
             )
 
 
+@dataclass
 class Heartbeat:
     """The scheduler's own row in the services table of ``[database] connection``, which all
-    workers of a host write to."""
+    workers of a host write to.
 
-    def __init__(
-        self,
-        own: Database,
-        cells: Callable[[], Sequence[Cell]],
-        host: str,
-        utcnow: Callable[[], datetime],
-    ) -> None:
-        self.own = own
-        self.cells = cells
-        self.host = host
-        self.utcnow = utcnow
-        self._is_failing = False
+    :ivar memcached: where it reports, with ``[DEFAULT] servicegroup_driver = mc``, once it has
+        the row.
+    """
+
+    own: Database
+    cells: Callable[[], Sequence[Cell]]
+    host: str
+    utcnow: Callable[[], datetime]
+    memcached: MemcachedServiceGroup | None = None
+    _is_failing: bool = field(default=False, init=False)
 
     def register(self) -> None:
         """Insert the row, or update the version in it.
@@ -191,9 +190,14 @@ class Heartbeat:
 
         with contextlib.suppress(db_exc.DBDuplicateEntry):  # another worker was faster
             self.own.write(write)
+        if self.memcached:
+            self.memcached.report_state()
 
     def report_state(self) -> None:
         """Count up and note the time; log the first failure, and the first success after it."""
+        if self.memcached:
+            self.memcached.report_state()
+            return
 
         def count(connection: sa.Connection) -> bool:
             return self._update(connection, {'report_count': self._table.c.report_count + 1})
@@ -250,23 +254,6 @@ class Heartbeat:
         return max((row.version or 0 for row in rows), default=0)
 
 
-class MemcachedHeartbeat(Heartbeat):
-    """Registers in the services table, and reports to memcached."""
-
-    def __init__(self, group: MemcachedServiceGroup, *row: Any) -> None:
-        super().__init__(*row)
-        self._group = group
-
-    def register(self) -> None:
-        """See :class:`Heartbeat`; the key exists at once."""
-        super().register()
-        self._group.report_state()
-
-    def report_state(self) -> None:
-        """Renew the key."""
-        self._group.report_state()
-
-
 ServiceGroup = DatabaseServiceGroup | MemcachedServiceGroup
 
 
@@ -289,16 +276,3 @@ def service_group(
     if settings.servicegroup_driver != 'mc':
         return DatabaseServiceGroup(settings.service_down_time)
     return MemcachedServiceGroup(cache_region(conf, settings.service_down_time), host, utcnow)
-
-
-def heartbeat(
-    group: ServiceGroup,
-    own: Database,
-    cells: Callable[[], Sequence[Cell]],
-    host: str,
-    utcnow: Callable[[], datetime],
-) -> Heartbeat:
-    """The heartbeat that fits the service group."""
-    if isinstance(group, MemcachedServiceGroup):
-        return MemcachedHeartbeat(group, own, cells, host, utcnow)
-    return Heartbeat(own, cells, host, utcnow)

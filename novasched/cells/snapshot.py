@@ -85,8 +85,8 @@ class HostReader:
         self.pending_claims = pending_claims
         self.utcnow = utcnow
         self.refreshed = 0
-        self._pool = futures.ThreadPoolExecutor(CELL_THREADS, thread_name_prefix='cell')
-        self._prefetches = futures.ThreadPoolExecutor(1, thread_name_prefix='snapshot')
+        self._pool = futures.ThreadPoolExecutor(CELL_THREADS, 'cell')
+        self._prefetches = futures.ThreadPoolExecutor(1, 'snapshot')
         self._instances = HostInstances(cells, settings.cell_timeout, self._pool)
         self._caches: dict[Cell, CellHostCache] = {}
         self._cell_hosts: dict[str, _CellHosts] = {}
@@ -136,17 +136,14 @@ class HostReader:
         not count, nor do cells that do not answer or in which a service reports 0."""
 
         def read(cell: Cell) -> int:
-            def lowest(connection: sa.Connection) -> int:
-                table = cell.database.table('services')
-                version = table.c.version if 'version' in table.c else sa.null()
-                select = sa.select(sa.func.min(version)).where(
-                    table.c.binary == COMPUTE,
-                    table.c.deleted == 0,
-                    table.c.forced_down == sa.false(),
-                )
-                return connection.execute(select).scalar() or 0
+            base = cell.database
 
-            return cell.database.read(lowest)
+            def lowest(connection: sa.Connection) -> int:
+                select = base.select('services', ('version',), binary=COMPUTE, forced_down=False)
+                versions = select.subquery().c.version
+                return connection.execute(sa.select(sa.func.min(versions))).scalar() or 0
+
+            return base.read(lowest)
 
         cells = self.cells.all()
         answers = self._scatter_gather(cells, read)

@@ -23,7 +23,7 @@ from novasched.cells.discovery import Discovery
 from novasched.cells.engines import connect, dispose
 from novasched.cells.instances import InstanceStates
 from novasched.cells.mappings import Cells
-from novasched.cells.servicegroup import Heartbeat, heartbeat, service_group
+from novasched.cells.servicegroup import Heartbeat, MemcachedServiceGroup, service_group
 from novasched.cells.snapshot import HostReader
 from novasched.conf import tls
 from novasched.conf.errors import ConfigError
@@ -93,7 +93,7 @@ class Application:
             self.tracing.close()
         self.placement.close(seconds)
         self.hosts.close()
-        self.discovery.close()
+        self.discovery.cells.close()
         self.cells.close()
         dispose(self.own, self.cells.api)
 
@@ -125,6 +125,7 @@ def compose(
     aggregates = AggregateReader(api)
     host, utcnow = service.host, timeutils.utcnow
     group = service_group(conf, settings, host, utcnow)
+    memcached = group if isinstance(group, MemcachedServiceGroup) else None
     pending_claims = PendingClaims(settings)
     hosts = HostReader(settings, cells, aggregates, pending_claims, group, utcnow)
 
@@ -150,7 +151,7 @@ def compose(
         placement=placement,
         hosts=hosts,
         cells=cells,
-        heartbeat=heartbeat(group, own, cells.enabled, host, utcnow),
+        heartbeat=Heartbeat(own, cells.enabled, host, utcnow, memcached),
         discovery=Discovery(cells.separate(), own, group, host, utcnow),
         own=own,
         notifier=notifier,

@@ -35,7 +35,7 @@ def scheduler(cloud, host='ctl1'):
 def discover(cloud, host='ctl1'):
     discovery = scheduler(cloud, host)
     discovery.run()
-    discovery.close()
+    discovery.cells.close()
 
 
 def add(cloud, host, cell='cell1'):
@@ -93,7 +93,7 @@ def test_cells_are_looked_up_each_time(cloud):
         database_connection=cloud.urls['cell2'],
     )  # fmt: skip
     discovery.run()
-    discovery.close()
+    discovery.cells.close()
     assert mappings(cloud) == {'h1': 2, 'h2': 3}
 
 

@@ -106,22 +106,24 @@ def test_read_when_somebody_looks():
 
 
 def test_remembered_as_long_as_it_is_reported():
-    """The next request parses nothing, however many nodes there are; a text that no node
-    reports any more is forgotten."""
-    column = LazyColumn('column', parse := Parser(), None)
-    for _ in range(2):
-        for number in range(12_000):
-            column.of(row(f'node{number}', f'text{number}'))()
+    """Nothing is parsed anew when hosts are, however many there are; a text that no host in
+    memory reports any more is forgotten."""
+    column, hosts = LazyColumn('column', parse := Parser(), None), {}
+    for number in [*range(12_000)] * 2:
+        hosts[number] = column.of(row(f'node{number}', f'text{number}'))
+        hosts[number]()
     assert len(parse.asked) == 12_000
     for text in ('new', 'text1'):
-        column.of(row('node1', text))()
+        hosts[1] = column.of(row('node1', text))
+        hosts[1]()
     assert parse.asked[12_000:] == ['new', 'text1']
 
 
 def test_one_warning_for_a_text(caplog):
     """What cannot be read is absent, and the log names the first host that reports it."""
     column = LazyColumn('column', Parser(), None)
-    assert [column.of(row(node, 'broken'))() for node in 'aba'] == [None, None, None]
+    hosts = [column.of(row(node, 'broken')) for node in 'aba']
+    assert [host() for host in hosts] == [None, None, None]
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == 'Column column of compute node a cannot be read: it is broken'
 

@@ -7,12 +7,7 @@ from dogpile.cache.api import CachedValue
 from oslo_cache import core
 
 from novasched.cells.memcached import cache_region
-from novasched.cells.servicegroup import (
-    COMPUTE,
-    MemcachedHeartbeat,
-    MemcachedServiceGroup,
-    service_key,
-)
+from novasched.cells.servicegroup import COMPUTE, Heartbeat, MemcachedServiceGroup, service_key
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError
 from tests.lab.nova_databases import NOW, hosts_of
@@ -140,7 +135,7 @@ def test_the_scheduler_joins(cloud, memory):
     the row alone."""
     cloud.cells.refresh()
     own = cloud.cells.all()[0].database
-    heart = MemcachedHeartbeat(cloud.group, own, cloud.cells.enabled, 'ctl1', lambda: cloud.now)
+    heart = Heartbeat(own, cloud.cells.enabled, 'ctl1', lambda: cloud.now, cloud.group)
     heart.register()
     assert memory.cache.get('scheduler:ctl1') == NOW
     memory.cache.delete('scheduler:ctl1')
