@@ -34,7 +34,6 @@ class Hiding(logging.Formatter):
         self.inner = inner
 
     def format(self, record: logging.LogRecord) -> Any:
-        """See :class:`logging.Formatter`."""
         original, record = record, without_secrets(record)
         line = self.inner.format(record)
         # Handlers read more of the record than this line; the journal's takes exc_text.
@@ -43,7 +42,6 @@ class Hiding(logging.Formatter):
         return _redacted(line, _error_in_hand(original))
 
     def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802 (logging's name)
-        """See :class:`logging.Formatter`."""
         return redact(self.inner.formatException(_error_without_secrets(ei)))
 
 

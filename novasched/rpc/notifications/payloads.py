@@ -210,136 +210,111 @@ def _attributes(value: Any, context: Mapping[str, Any]) -> Any:
     }  # fmt: skip
 
 
-PAYLOAD_VERSIONS = {
-    'RequestSpecPayload': '1.1',
-    'FlavorPayload': '1.4',
-    'ImageMetaPayload': '1.0',
-    'ImageMetaPropsPayload': '1.20',
-    'InstanceNUMATopologyPayload': '1.0',
-    'InstanceNUMACellPayload': '1.2',
-    'InstancePCIRequestsPayload': '1.0',
-    'InstancePCIRequestPayload': '1.1',
-    'DestinationPayload': '1.0',
-    'CellMappingPayload': '2.0',
-    'SchedulerRetriesPayload': '1.0',
-    'ServerGroupPayload': '1.1',
-}
-FLAVOR_FIELDS = (
-    'flavorid', 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'name', 'swap', 'rxtx_factor',
-    'vcpu_weight', 'disabled', 'is_public', 'extra_specs', 'projects', 'description',
-)  # fmt: skip
-IMAGE_FIELDS = (
-    'id', 'name', 'status', 'visibility', 'protected', 'checksum', 'owner', 'size', 'virtual_size',
-    'container_format', 'disk_format', 'created_at', 'updated_at', 'tags', 'direct_url', 'min_ram',
-    'min_disk',
-)  # fmt: skip
+Payload = dict[str, Any]
+
+PAYLOADS: Mapping[str, tuple[str, Sequence[str]]] = {
+    'RequestSpecPayload': ('1.1', (
+        'instance_uuid', 'project_id', 'user_id', 'availability_zone', 'ignore_hosts',
+        'num_instances', 'scheduler_hints',
+    )),
+    'FlavorPayload': ('1.4', (
+        'flavorid', 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'name', 'swap', 'rxtx_factor',
+        'vcpu_weight', 'disabled', 'is_public', 'extra_specs', 'projects', 'description',
+    )),
+    'ImageMetaPayload': ('1.0', (
+        'id', 'name', 'status', 'visibility', 'protected', 'checksum', 'owner', 'size',
+        'virtual_size', 'container_format', 'disk_format', 'created_at', 'updated_at', 'tags',
+        'direct_url', 'min_ram', 'min_disk',
+    )),
+    'ImageMetaPropsPayload': ('1.20', ()),
+    'InstanceNUMATopologyPayload': ('1.0', ('instance_uuid', 'emulator_threads_policy')),
+    'InstanceNUMACellPayload': ('1.2', (
+        'id', 'cpuset', 'pcpuset', 'cpuset_reserved', 'memory', 'pagesize', 'cpu_topology',
+        'cpu_pinning_raw', 'cpu_policy', 'cpu_thread_policy',
+    )),
+    'InstancePCIRequestsPayload': ('1.0', ('instance_uuid',)),
+    'InstancePCIRequestPayload': ('1.1', (
+        'count', 'spec', 'alias_name', 'request_id', 'numa_policy',
+    )),
+    'DestinationPayload': ('1.0', ('aggregates',)),
+    'CellMappingPayload': ('2.0', ('uuid', 'name', 'disabled')),
+    'SchedulerRetriesPayload': ('1.0', ('num_attempts',)),
+    'ServerGroupPayload': ('1.1', (
+        'uuid', 'name', 'user_id', 'project_id', 'policies', 'members', 'hosts', 'policy',
+    )),
+}  # fmt: skip
+"""Versions of the payloads, and their fields that are sent as they are, null where not set."""
 SECRET_PROPERTIES = ('hw_ephemeral_encryption_secret_uuid',)
-CELL_FIELDS = (
-    'id', 'cpuset', 'pcpuset', 'cpuset_reserved', 'memory', 'pagesize', 'cpu_topology',
-    'cpu_pinning_raw', 'cpu_policy', 'cpu_thread_policy',
-)  # fmt: skip
-PCI_REQUEST_FIELDS = ('count', 'spec', 'alias_name', 'request_id', 'numa_policy')
-GROUP_FIELDS = ('uuid', 'name', 'user_id', 'project_id', 'policies', 'members', 'hosts', 'policy')
-SPEC_FIELDS = (
-    'instance_uuid', 'project_id', 'user_id', 'availability_zone', 'ignore_hosts', 'num_instances',
-    'scheduler_hints',
-)  # fmt: skip
 
 
-def versioned_payload(spec: Mapping[str, Any]) -> dict[str, Any]:
+def versioned_payload(spec: Mapping[str, Any]) -> Payload:
     """The versioned payload, RequestSpecPayload 1.1, for the fields of a RequestSpec."""
     groups = data(spec.get('security_groups')).get('objects') or ()
-    numa, pci = spec.get('numa_topology'), spec.get('pci_requests')
+    made_of = {
+        'image': _image, 'numa_topology': _numa_topology, 'pci_requests': _pci_requests,
+        'requested_destination': _destination, 'retry': _retry, 'instance_group': _group,
+    }  # fmt: skip
+    parts = {}
+    for name, make in made_of.items():
+        part = {**data(spec.get(name))}
+        part['instance_uuid'] = part.get('instance_uuid') or spec.get('instance_uuid')
+        parts[name] = make(part) if spec.get(name) else None
     return _payload(
         'RequestSpecPayload',
-        **_select(spec, SPEC_FIELDS),
-        flavor=_payload('FlavorPayload', **_select(data(spec['flavor']), FLAVOR_FIELDS)),
-        image=_optional(_image, spec.get('image')),
-        numa_topology=_numa_topology(data(numa), spec) if numa else None,
-        pci_requests=_pci_requests(data(pci), spec) if pci else None,
-        requested_destination=_optional(_destination, spec.get('requested_destination')),
-        retry=_optional(_retry, spec.get('retry')),
-        instance_group=_optional(_group, spec.get('instance_group')),
+        spec,
+        flavor=_payload('FlavorPayload', data(spec['flavor'])),
+        **parts,
         security_groups=[data(group).get('uuid') or data(group).get('name') for group in groups],
         force_hosts=next(iter(spec.get('force_hosts') or ()), None),
         force_nodes=next(iter(spec.get('force_nodes') or ()), None),
     )
 
 
-def _payload(name: str, /, **fields: Any) -> dict[str, Any]:
-    return {NAME: name, NAMESPACE: 'nova', VERSION: PAYLOAD_VERSIONS[name], DATA: fields}
+def _payload(name: str, source: Mapping[str, Any], /, **fields: Any) -> Payload:
+    version, names = PAYLOADS[name]
+    fields = {**{field: source.get(field) for field in names}, **fields}
+    return {NAME: name, NAMESPACE: 'nova', VERSION: version, DATA: fields}
 
 
-def _select(fields: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """The fields of these names, null where they are not set."""
-    return {name: fields.get(name) for name in names}
+def _image(image: Mapping[str, Any]) -> Payload:
+    properties = data(image.get('properties'))
+    shown = {name: properties[name] for name in properties if name not in SECRET_PROPERTIES}
+    properties = _payload('ImageMetaPropsPayload', {}, **shown)
+    return _payload('ImageMetaPayload', image, properties=properties)
 
 
-def _optional(make: Any, primitive: Primitive | None) -> Any:
-    return make(data(primitive)) if primitive else None
+def _numa_topology(topology: Mapping[str, Any]) -> Payload:
+    cells = [_payload('InstanceNUMACellPayload', data(x)) for x in topology.get('cells') or ()]
+    return _payload('InstanceNUMATopologyPayload', topology, cells=cells)
 
 
-def _image(image: Mapping[str, Any]) -> dict[str, Any]:
-    properties = {
-        name: value
-        for name, value in data(image.get('properties')).items()
-        if name not in SECRET_PROPERTIES
-    }
-    return _payload(
-        'ImageMetaPayload',
-        **_select(image, IMAGE_FIELDS),
-        properties=_payload('ImageMetaPropsPayload', **properties),
-    )
+def _pci_requests(requests: Mapping[str, Any]) -> Payload:
+    items = requests.get('requests') or ()
+    made = [_payload('InstancePCIRequestPayload', data(item)) for item in items]
+    return _payload('InstancePCIRequestsPayload', requests, requests=made)
 
 
-def _numa_topology(topology: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
-    return _payload(
-        'InstanceNUMATopologyPayload',
-        instance_uuid=topology.get('instance_uuid') or spec.get('instance_uuid'),
-        cells=[
-            _payload('InstanceNUMACellPayload', **_select(data(cell), CELL_FIELDS))
-            for cell in topology.get('cells') or ()
-        ],
-        emulator_threads_policy=topology.get('emulator_threads_policy'),
-    )
-
-
-def _pci_requests(requests: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
-    return _payload(
-        'InstancePCIRequestsPayload',
-        instance_uuid=requests.get('instance_uuid') or spec.get('instance_uuid'),
-        requests=[
-            _payload('InstancePCIRequestPayload', **_select(data(request), PCI_REQUEST_FIELDS))
-            for request in requests.get('requests') or ()
-        ],
-    )
-
-
-def _destination(destination: Mapping[str, Any]) -> dict[str, Any]:
+def _destination(destination: Mapping[str, Any]) -> Payload:
     """Host, node and cell are named only where one is asked for."""
     fields = {
         name: destination[name] for name in ('host', 'node') if destination.get(name) is not None
     }
     if cell := destination.get('cell'):
-        names = ('uuid', 'name', 'disabled')
-        fields['cell'] = _payload('CellMappingPayload', **_select(data(cell), names))
-    return _payload('DestinationPayload', aggregates=destination.get('aggregates'), **fields)
+        fields['cell'] = _payload('CellMappingPayload', data(cell))
+    return _payload('DestinationPayload', destination, **fields)
 
 
-def _retry(retry: Mapping[str, Any]) -> dict[str, Any]:
+def _retry(retry: Mapping[str, Any]) -> Payload:
     nodes = data(retry.get('hosts')).get('objects') or ()
-    return _payload(
-        'SchedulerRetriesPayload',
-        num_attempts=retry.get('num_attempts'),
-        hosts=[data(node).get('hypervisor_hostname') for node in nodes],
-    )
+    hosts = [data(node).get('hypervisor_hostname') for node in nodes]
+    return _payload('SchedulerRetriesPayload', retry, hosts=hosts)
 
 
-def _group(group: Mapping[str, Any]) -> dict[str, Any]:
+def _group(group: Mapping[str, Any]) -> Payload:
     """Of the rules only the one that nova knows is sent."""
     rule, rules = 'max_server_per_host', group.get('_rules') or {}
     rules = {rule: _whole(rules[rule])} if rule in rules else {}
-    return _payload('ServerGroupPayload', **_select(group, GROUP_FIELDS), rules=rules)
+    return _payload('ServerGroupPayload', group, rules=rules)
 
 
 def _whole(text: str) -> str:

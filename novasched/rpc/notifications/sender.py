@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,6 @@ class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
     """The context as nova sends it; payloads are plain already."""
 
     def serialize_context(self, ctxt: Any) -> dict[str, Any]:
-        """See :func:`novasched.rpc.notifications.payloads.context_on_wire`."""
         return payloads.context_on_wire(ctxt.to_dict(), timeutils.utcnow())
 
 
@@ -55,21 +55,21 @@ class QueuedNotifier:
     def __init__(self, send: Callable[[Notification], None]) -> None:
         self._send = send
         self._queue: WorkerQueue[Notification] = WorkerQueue(
-            send, 'notifications', _describe, MAX_WAITING_NOTIFICATIONS
+            send,
+            'notifications',
+            lambda notification: f'tell of {EVENT}.{notification.phase}',
+            MAX_WAITING_NOTIFICATIONS,
         )
 
     @property
     def dropped(self) -> int:
-        """The number of notifications that were."""
         return self._queue.dropped
 
     def started(self, request: Request) -> None:
-        """See :class:`novasched.scheduler.ports.Notifier`."""
         if request.origin is not None:
             self._add(Notification(START, request.origin, request))
 
     def ended(self, request: Request, claims: Sequence[PendingClaim]) -> None:
-        """See :class:`novasched.scheduler.ports.Notifier`."""
         if request.origin is not None:
             self._add(Notification(END, request.origin, request, claims))
 
@@ -84,10 +84,6 @@ class QueuedNotifier:
                 'A notification is dropped, since %d wait for the message bus',
                 MAX_WAITING_NOTIFICATIONS,
             )
-
-
-def _describe(notification: Notification) -> str:
-    return f'tell of {EVENT}.{notification.phase}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +120,15 @@ def make_notifier(conf: cfg.ConfigOpts, service: ServiceSettings) -> QueuedNotif
     register(conf)
     if not {*conf[GROUP].driver} - {'noop'}:
         return None
-    transport = make_transport(conf)
-    notification_format, serializer = service.notification_format, ContextSerializer()
+    notifier = functools.partial(
+        oslo_messaging.Notifier, make_transport(conf), serializer=ContextSerializer()
+    )
     old = new = None
-    if notification_format in (LEGACY, BOTH):
-        old = oslo_messaging.Notifier(transport, f'scheduler.{service.host}', serializer=serializer)
-    if notification_format in (VERSIONED, BOTH):
+    if service.notification_format in (LEGACY, BOTH):
+        old = notifier(f'scheduler.{service.host}')
+    if service.notification_format in (VERSIONED, BOTH):
         topics = [*service.versioned_notifications_topics]
-        new = oslo_messaging.Notifier(
-            transport, f'nova-scheduler:{service.host}', serializer=serializer, topics=topics
-        )
+        new = notifier(f'nova-scheduler:{service.host}', topics=topics)
     return QueuedNotifier(NotificationSender(old, new))
 
 
