@@ -47,11 +47,15 @@ class Discovery:
             if leader != self.host:
                 LOG.debug('Hosts are discovered by the scheduler on %s', leader)
                 return
-            self.cells.refresh()
+            cells = self.cells.read()
         except DatabaseUnavailable as error:
             LOG.error('Unable to discover hosts: %s', error)
             return
-        mapped = [f'{cell.name}:{host}' for cell in self.cells.all() for host in self._new(cell)]
+        try:
+            new = [(cell, host) for cell in cells.cells.values() for host in self._new(cell)]
+        finally:
+            self.cells.release(cells)
+        mapped = [f'{cell.name}:{host}' for cell, host in new]
         if mapped:
             LOG.info('Discovered %d new hosts: %s', len(mapped), ','.join(mapped))
 

@@ -67,14 +67,12 @@ class Cells:
         api: Database,
         options: cfg.ConfigOpts.GroupAttr,
         patience: float | None = None,
-        others: Cells | None = None,
     ) -> None:
         """The options are those of ``[database]``; a cell's database may be silent for
-        ``patience`` seconds while it is asked. Databases that ``others`` know are shared."""
+        ``patience`` seconds while it is asked."""
         self.api = api
         self._options = options
         self._patience = patience
-        self._others = others
         self._mapped = CellMappings()
         self.changed = -math.inf
         """The moment (monotonic seconds) since which the cells are what they are."""
@@ -94,7 +92,7 @@ class Cells:
 
         :raises DatabaseUnavailable: the API database does not answer.
         """
-        known = {**self._mapped.databases, **self._shared}
+        known = self._mapped.databases
         databases: dict[tuple[str, str], Database] = {}
         cells = {}
         columns = ('id', 'uuid', 'name', 'disabled', 'database_connection')
@@ -119,11 +117,15 @@ class Cells:
         before, self._mapped = self._mapped, mapped
         if mapped.cells != before.cells:
             self.changed = time.monotonic()
-        used = {*mapped.databases.values(), *self._shared.values()}
-        dispose(*(base for base in before.databases.values() if base not in used))
+        self.release(before)
         LOG.debug('Found %d cells: %s', len(mapped.cells), ', '.join(mapped.cells))
         disabled = [cell.identity for cell in self.all() if cell.disabled]
         LOG.debug('Found %d disabled cells: %s', len(disabled), ', '.join(disabled))
+
+    def release(self, mapped: CellMappings) -> None:
+        """Close the databases of mappings that are not used, but for those that are in use."""
+        used = {*self._mapped.databases.values()}
+        dispose(*(base for base in mapped.databases.values() if base not in used))
 
     def all(self) -> Sequence[Cell]:
         """All cells but cell0, which never runs instances."""
@@ -132,15 +134,6 @@ class Cells:
     def enabled(self) -> Sequence[Cell]:
         """The cells that instances may go to."""
         return self._mapped.enabled()
-
-    def separate(self) -> Cells:
-        """Mappings of their own, still to be read, that share these databases and their circuit
-        breakers."""
-        return Cells(self.api, self._options, self._patience, self)
-
-    @property
-    def _shared(self) -> Mapping[tuple[str, str], Database]:
-        return self._others._mapped.databases if self._others else {}
 
     def close(self) -> None:
         """Close every connection to the cells."""
@@ -182,10 +175,7 @@ class Cells:
 
 
 def scatter_gather(
-    pool: futures.Executor,
-    cells: Sequence[Cell],
-    ask: Callable[[Cell], Answer],
-    timeout: float,
+    pool: futures.Executor, cells: Sequence[Cell], ask: Callable[[Cell], Answer], timeout: float
 ) -> list[tuple[Cell, Answer]]:
     """Ask all cells in parallel; cells that fail or are late are logged and left out.
 

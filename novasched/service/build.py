@@ -93,7 +93,6 @@ class Application:
             self.tracing.close()
         self.placement.close(seconds)
         self.hosts.close()
-        self.discovery.cells.close()
         self.cells.close()
         dispose(self.own, self.cells.api)
 
@@ -116,8 +115,8 @@ def compose(
     make_driver = plugins.driver(settings, prepare)
     if counters:
         counters.expect(map(name_of, filters), map(name_of, weighers))
-    traces = _tracing(service)
-
+    endpoint = service.tracing_endpoint
+    traces = tracing.begin(endpoint, service.host, version()) if endpoint else None
     own = _database(conf, 'database', settings.cell_timeout)
     api = _database(conf, 'api_database', settings.cell_timeout)
     cells = Cells(api, conf.database, settings.cell_timeout)
@@ -152,7 +151,7 @@ def compose(
         hosts=hosts,
         cells=cells,
         heartbeat=Heartbeat(own, cells.enabled, host, utcnow, memcached),
-        discovery=Discovery(cells.separate(), own, group, host, utcnow),
+        discovery=Discovery(cells, own, group, host, utcnow),
         own=own,
         notifier=notifier,
         records=records,
@@ -186,12 +185,6 @@ def _database(conf: cfg.ConfigOpts, group: str, patience: float) -> Database:
     if not url:
         raise ConfigError(f'[{group}] connection', 'not set', 'the URL of a database is needed')
     return connect(conf[group], url, f'[{group}] connection', wait=True, patience=patience)
-
-
-def _tracing(service: ServiceSettings) -> DecisionExporter | None:
-    if service.tracing_endpoint is None:
-        return None
-    return tracing.begin(service.tracing_endpoint, service.host, version())
 
 
 def _neutron(

@@ -67,17 +67,18 @@ def test_a_url_that_cannot_be_used(two_cells, url, caplog):
     assert line.startswith('A cell is left out: cell cell1 = (not shown): unusable: ')
 
 
-def test_two_who_look_by_themselves(cloud):
-    """They share the databases that both know, so that one's silence is known to both, and
-    one's look at the mappings closes nothing that the other has."""
+def test_mappings_that_are_not_used(cloud):
+    """They share the databases that are known, so that one's silence is known to both, and to
+    give them back closes nothing that is in use."""
     cloud.cells.refresh()
     closed = disposals(cloud.cells)
-    others = cloud.cells.separate()
-    others.refresh()
-    assert [cell.database for cell in others.all()] == [x.database for x in cloud.cells.all()]
-    cloud.sql('api', MOVE)
-    others.refresh()
+    mapped = cloud.cells.read()
+    assert [cell.database for cell in mapped.cells.values()] == [
+        cell.database for cell in cloud.cells.all()
+    ]
+    cloud.cells.release(mapped)
     assert closed == []
+    cloud.sql('api', MOVE)
     cloud.cells.refresh()
     assert closed == ['cell1']
 
