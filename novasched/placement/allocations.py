@@ -12,14 +12,13 @@ from typing import Any
 
 import msgspec
 
-from novasched.placement.api import READ_MICROVERSION, PlacementApi, decode
+from novasched.placement.api import READ_MICROVERSION, PlacementApi
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.request import Request
 
 CLAIM_LIMIT_S = 600.0
 """Seconds after a request's arrival in which it may still claim: Placement may refuse each of
 very many candidates, slowly."""
-
 Body = Mapping[str, Any]
 Resources = Mapping[str, Mapping[str, int]]
 """Provider UUID to resource class to amount."""
@@ -37,7 +36,6 @@ class Allocations(msgspec.Struct):
 
     @property
     def resources(self) -> Resources:
-        """The amounts alone."""
         return {provider: held.resources for provider, held in self.allocations.items()}
 
     @property
@@ -50,14 +48,12 @@ class Allocations(msgspec.Struct):
 def held_by(
     api: PlacementApi, consumer: str, trace_id: str | None = None, retry_s: float | None = None
 ) -> Allocations:
-    """Read what an instance holds.
-
-    :param retry_s: see :meth:`novasched.placement.api.PlacementApi.send`.
+    """:param retry_s: see :meth:`novasched.placement.api.PlacementApi.send`.
     :raises PlacementUnavailable: Placement does not answer.
     """
     path = f'/allocations/{consumer}'
     answer = api.send('GET', path, trace_id, microversion=READ_MICROVERSION, retry_s=retry_s)
-    return decode(answer, Allocations)
+    return answer.decode(Allocations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +121,6 @@ class Claim:
         return self.equals(held) and held.generation == self.generation
 
     def body(self) -> Body:
-        """The body of the request that makes it."""
         if self.before is None:
             return {
                 'allocations': self.candidate.allocations,

@@ -33,7 +33,7 @@ import urllib3
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ks_exc
 
-from novasched.concurrency.circuit_breaker import CircuitBreaker
+from novasched.concurrency.circuit_breaker import FIRST_PROBE_S, LAST_PROBE_S, CircuitBreaker
 from novasched.conf.redaction import hide
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
 
@@ -51,8 +51,6 @@ restarted in less."""
 LONGEST_PAUSE_S = 1.0
 PROBE = '/resource_providers?name=novasched'
 """Something small that Placement asks its database for."""
-PROBE_PAUSES_S = (1.0, 5.0)
-"""Seconds between probes, at first and in the end."""
 PROBE_TIMEOUT_S = 5.0
 TRANSIENT_STATUSES, TIMEOUT_STATUS = (429, 502, 503), 504
 """What a proxy answers while no Placement takes requests, and when one took too long."""
@@ -61,7 +59,6 @@ NO_ANSWER_ERRORS = (ks_exc.ClientException, ValueError, OSError)
 """The last of them of keystoneauth1 that cannot read the files of TLS."""
 MAX_DETAIL_LENGTH = 500
 """Characters at the most of what an answer has to say."""
-
 Body = TypeVar('Body')
 
 
@@ -73,6 +70,15 @@ class CircuitOpen(PlacementUnavailable):
     """The request was not sent, since Placement has not answered another one."""
 
 
+class _Error(msgspec.Struct):
+    detail: str = ''
+    code: str = ''
+
+
+class _ErrorList(msgspec.Struct):
+    errors: list[_Error]
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """An answer of Placement. ``repeated``: the request may have been sent, and done, before, so
@@ -82,6 +88,44 @@ class Response:
     content: bytes
     reason: str = ''
     repeated: bool = False
+
+    def __str__(self) -> str:
+        return f'{self.status_code} {self.detail}'.rstrip()
+
+    @property
+    def detail(self) -> str:
+        """Placement's explanation, on one line."""
+        return _one_line(self._error.detail or self.reason)
+
+    @property
+    def is_generation_conflict(self) -> bool:
+        """True if a consumer is not as the writer thought."""
+        return self.status_code == 409 and 'consumer generation conflict' in self._error.detail
+
+    @property
+    def is_contended(self) -> bool:
+        """True if others write to the same providers."""
+        if self.status_code != 409 or self.is_generation_conflict:
+            return False
+        return self._error.code == CONCURRENT_UPDATE
+
+    def decode(self, kind: type[Body]) -> Body:
+        """:raises PlacementUnavailable: the body is no such thing, or no answer to the question."""
+        if self.status_code != 200:
+            raise PlacementUnavailable(f'Placement answers {self}')
+        try:
+            return msgspec.json.decode(self.content, type=kind)
+        except (ValueError, RecursionError) as error:
+            raise PlacementUnavailable(f'Placement sends what cannot be read: {error}') from None
+
+    @property
+    def _error(self) -> _Error:
+        """The error in the answer; its code came with microversion 1.23."""
+        try:
+            errors = msgspec.json.decode(self.content, type=_ErrorList).errors
+        except (ValueError, RecursionError):
+            return _Error()
+        return errors[0] if errors else _Error()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +150,7 @@ class PlacementApi:
         self,
         http: adapter.Adapter,
         pause: float = RETRY_PAUSE_S,
-        probes: tuple[float, float] = PROBE_PAUSES_S,
+        probes: tuple[float, float] = (FIRST_PROBE_S, LAST_PROBE_S),
         retry_limit: float = RETRY_LIMIT_S,
     ) -> None:
         """:param pause: seconds before a request is sent again, about; they double."""
@@ -124,7 +168,6 @@ class PlacementApi:
         return self._breaker.wait_closed(seconds)
 
     def close(self) -> None:
-        """Probe no more."""
         self._breaker.stop()
 
     def send(
@@ -173,7 +216,7 @@ class PlacementApi:
                 )
                 failure = self._judged(answer, began)
                 if failure is None:
-                    if once or not _is_contended(answer) or conflicts == CONFLICT_ATTEMPTS - 1:
+                    if once or not answer.is_contended or conflicts == CONFLICT_ATTEMPTS - 1:
                         return answer
                     pause = _backoff(self._pause / 2, conflicts)
                     conflicts, failures, start = conflicts + 1, 0, time.monotonic()
@@ -221,7 +264,7 @@ class PlacementApi:
                 LOG.info('The credentials in [placement] are accepted again')
             self._authorized = True
             return None
-        why = f'Placement answers {status} {detail(answer)}'.rstrip()
+        why = f'Placement answers {answer}'
         if status in (401, 403):
             return self._unauthorized(f'{why} (see the credentials in [placement])')
         if status == 406:
@@ -263,53 +306,6 @@ class PlacementApi:
 def _backoff(first: float, earlier: int) -> float:
     """Seconds before the next try, at random."""
     return random.uniform(0, min(LONGEST_PAUSE_S, first * 2**earlier))
-
-
-def decode(answer: Response, kind: type[Body]) -> Body:
-    """Decode the body of an answer.
-
-    :raises PlacementUnavailable: it is no such thing, or no answer to the question.
-    """
-    if answer.status_code != 200:
-        raise PlacementUnavailable(f'Placement answers {answer.status_code} {detail(answer)}')
-    try:
-        return msgspec.json.decode(answer.content, type=kind)
-    except (ValueError, RecursionError) as error:
-        raise PlacementUnavailable(f'Placement sends what cannot be read: {error}') from None
-
-
-def is_generation_conflict(answer: Response) -> bool:
-    """True if a consumer is not as the writer thought."""
-    return answer.status_code == 409 and 'consumer generation conflict' in _first(answer).detail
-
-
-def detail(answer: Response) -> str:
-    """Placement's explanation, on one line."""
-    return _one_line(_first(answer).detail or answer.reason)
-
-
-class _Error(msgspec.Struct):
-    detail: str = ''
-    code: str = ''
-
-
-class _ErrorList(msgspec.Struct):
-    errors: list[_Error]
-
-
-def _first(answer: Response) -> _Error:
-    """The error in Placement's answer; its code came with microversion 1.23."""
-    try:
-        errors = msgspec.json.decode(answer.content, type=_ErrorList).errors
-    except (ValueError, RecursionError):
-        return _Error()
-    return errors[0] if errors else _Error()
-
-
-def _is_contended(answer: Response) -> bool:
-    if answer.status_code != 409 or is_generation_conflict(answer):
-        return False
-    return _first(answer).code == CONCURRENT_UPDATE
 
 
 def _was_never_connected(cause: BaseException | None) -> bool:

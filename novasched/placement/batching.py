@@ -124,7 +124,6 @@ class Batches:
         return len(self._waiting)
 
     def add(self, order: Order) -> None:
-        """Let an order be in one of the next batches."""
         with self._lock:
             self._waiting.append(order)
 

@@ -27,14 +27,7 @@ from typing import Any
 
 from novasched.concurrency.single_flight import STUCK_AFTER_S, SingleFlight
 from novasched.placement.allocations import CLAIM_LIMIT_S, Allocations, Claim, held_by
-from novasched.placement.api import (
-    CircuitOpen,
-    OutcomeUnknown,
-    PlacementApi,
-    Response,
-    detail,
-    is_generation_conflict,
-)
+from novasched.placement.api import CircuitOpen, OutcomeUnknown, PlacementApi, Response
 from novasched.placement.batching import Batches, Order
 from novasched.placement.cleanup import FIRST_PAUSE_S, AllocationCleanup, AllocationDeleter
 from novasched.scheduler.errors import ClaimFailed, PlacementUnavailable
@@ -49,8 +42,6 @@ Placement is asked again after one or two, and claims for a hundred of them in a
 
 
 class Claims:
-    """Makes claims and deletes their allocations."""
-
     def __init__(
         self,
         api: PlacementApi,
@@ -208,7 +199,7 @@ class Claims:
             try:
                 with self._batches.measure(len(claims)):
                     answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
-                conflict = is_generation_conflict(answer) and not answer.repeated
+                conflict = answer.is_generation_conflict and not answer.repeated
                 if not conflict or len(claims) > 1:
                     return _judged(claims, answer)
                 if looked:
@@ -271,7 +262,7 @@ class Claims:
         path = f'/allocations/{claim.uuid}'
         answer = self.api.send('PUT', path, claim.trace_id, body, once=True)
         if answer.status_code != 204:
-            raise PlacementUnavailable(f'({answer.status_code} {detail(answer)})')
+            raise PlacementUnavailable(f'({answer})')
         return replace(claim, generation=held.generation + 1)
 
     def _held(self, claim: Claim) -> Allocations:
@@ -304,12 +295,11 @@ def _judged(claims: Sequence[Claim], answer: Response) -> Sequence[Claim] | None
         if not answer.repeated:
             return claims
         return [replace(claim, outcome_unknown=True) for claim in claims]
-    why = detail(answer)
-    text = f'Placement answers a claim by {status} {why}'
+    text = f'Placement answers a claim by {answer}'
     if answer.repeated or status < 300:
         raise OutcomeUnknown(text)
     if status not in (400, 409):
         raise PlacementUnavailable(text)
     level = logging.WARNING if status == 400 and len(claims) == 1 else logging.DEBUG
-    LOG.log(level, 'Claim refused for %s: %s %s', [x.uuid for x in claims], status, why)
+    LOG.log(level, 'Claim refused for %s: %s', [x.uuid for x in claims], answer)
     return None

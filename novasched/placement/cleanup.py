@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from novasched.concurrency import backoff
 from novasched.placement.allocations import Allocations, Claim, held_by
-from novasched.placement.api import OutcomeUnknown, PlacementApi, detail
+from novasched.placement.api import OutcomeUnknown, PlacementApi
 from novasched.scheduler.errors import DatabaseUnavailable, PlacementUnavailable
 from novasched.scheduler.ports import Instances, InstanceState
 
@@ -74,7 +74,7 @@ class AllocationDeleter:
             self.lost[claim.uuid] = time.monotonic() + LATE_CLAIM_S
             raise
         if answer.status_code != 204:
-            raise PlacementUnavailable(f'({answer.status_code} {detail(answer)})')
+            raise PlacementUnavailable(f'({answer})')
         LOG.info('Deleted allocations for instance %s', claim.uuid)
 
     def delete_unless_in_doubt(self, claim: Claim, requested: bool) -> str | None:
@@ -208,11 +208,10 @@ class AllocationCleanup:
                 self._changed.notify_all()
 
     def put_back(self, tasks: Iterable[CleanupTask]) -> None:
-        """Go on with these tasks."""
         with self._changed:
             for task in tasks:
                 if self._over.is_set() or len(self._tasks) >= self._capacity:
-                    _give_up(task)
+                    _leave(task)
                 else:
                     self._tasks.append(task)
             if self._tasks and self._thread is None:
@@ -232,11 +231,10 @@ class AllocationCleanup:
                 time.sleep(max(0.0, min(next(pauses), until - time.monotonic())))
         with self._changed:
             for task in self._tasks:
-                _give_up(task)
+                _leave(task)
             self._tasks.clear()
 
     def _run(self) -> None:
-        """Try all, again and again, until nothing is left."""
         for pause in backoff(self._first_pause, LAST_PAUSE_S):
             self._try_all(final=False)
             with self._changed:
@@ -275,7 +273,7 @@ class AllocationCleanup:
                 if task in self._tasks:  # and not given up meanwhile
                     self._tasks.remove(task)
                     if not ended and (self._clock() >= task.until or (final and doubt)):
-                        _give_up(task, doubt)
+                        _leave(task, doubt)
                     elif not ended:
                         self._tasks.append(task)  # behind the others, which may fare better
 
@@ -287,18 +285,14 @@ class AllocationCleanup:
         return doubt is None and self._clock() >= task.final
 
 
-def _give_up(task: CleanupTask, doubt: str | None = None) -> None:
-    if doubt is not None:
-        _leave(task, doubt)
-    else:
-        uuid = task.claim.uuid
+def _leave(task: CleanupTask, doubt: str | None = None) -> None:
+    uuid = task.claim.uuid
+    if doubt is None:
         LOG.error('Unable to delete allocation for instance %s: given up. %s', uuid, ADVICE)
-
-
-def _leave(task: CleanupTask, doubt: str) -> None:
+        return
     LOG.warning(
         'An allocation for instance %s is left, since it may be that of another request: %s. %s',
-        task.claim.uuid,
+        uuid,
         doubt,
         ADVICE,
     )

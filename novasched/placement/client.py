@@ -18,14 +18,7 @@ from novasched.concurrency.single_flight import STUCK_AFTER_S, SingleFlight
 from novasched.conf.settings import Settings
 from novasched.placement import query
 from novasched.placement.allocations import Claim, held_by
-from novasched.placement.api import (
-    PROBE,
-    READ_MICROVERSION,
-    RETRY_LIMIT_S,
-    PlacementApi,
-    decode,
-    detail,
-)
+from novasched.placement.api import PROBE, READ_MICROVERSION, RETRY_LIMIT_S, PlacementApi
 from novasched.placement.batching import BatchWindow
 from novasched.placement.claims import Claims
 from novasched.scheduler.errors import PlacementUnavailable
@@ -119,7 +112,7 @@ class PlacementClient:
         answer = self._api.send('GET', path, microversion=READ_MICROVERSION)
         if answer.status_code == 404:
             return frozenset()
-        return frozenset(decode(answer, _Aggregates).aggregates)
+        return frozenset(answer.decode(_Aggregates).aggregates)
 
     def allocations(self, consumer: str) -> Mapping[str, Mapping[str, int]]:
         """Amounts that an instance holds, by provider UUID and resource class.
@@ -178,12 +171,12 @@ class PlacementClient:
         answer = self._api.send('GET', path, trace_id, retry_s=0)
         if answer.status_code == 400:
             # The query is at fault: an extra spec may name what Placement does not know.
-            LOG.warning('Placement refuses the query %s: %s', built.string, detail(answer))
+            LOG.warning('Placement refuses the query %s: %s', built.string, answer.detail)
             return NO_CANDIDATES
         if answer.status_code != 200:
             raise PlacementUnavailable(
-                f'Failed to retrieve allocation candidates from placement API for {built.string}: '
-                f'{answer.status_code} {detail(answer)}'
+                'Failed to retrieve allocation candidates from placement API for '
+                f'{built.string}: {answer}'
             )
         return answer.content
 

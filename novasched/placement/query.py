@@ -32,9 +32,7 @@ class Query:
 
 
 def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
-    """The query for a request.
-
-    :param pinned: count pinned CPUs as PCPU; the fallback for hosts that do not
+    """:param pinned: count pinned CPUs as PCPU; the fallback for hosts that do not
         report any (``vcpu_pin_set``) counts them as VCPU.
     :raises BadRequest: a group from outside asks for nothing or has no name of its own.
     :raises NoValidHost: flavor and image contradict each other, or ask for a feature that
@@ -64,9 +62,7 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
 
 def build_all(request: Request, settings: Settings) -> list[Query]:
     """The queries for a request: a second one where hosts may report pinned CPUs as VCPU.
-
-    :raises: what :func:`build` raises.
-    """
+    Raises what :func:`build` raises."""
     queries = [build(request, settings)]
     if has_fallback(request) and not settings.disable_fallback_pcpu_query:
         queries.append(build(request, settings, pinned=False))

@@ -19,7 +19,7 @@ from novasched.conf.redaction import hide, one_line
 from novasched.conf.settings import Settings
 from novasched.observe.records.record import Diagnosis
 from novasched.placement import query
-from novasched.placement.api import MICROVERSION, Response, detail
+from novasched.placement.api import MICROVERSION, Response
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.host import AVAILABILITY_ZONE, Aggregate
 from novasched.scheduler.model.request import Request
@@ -79,7 +79,7 @@ def _ask(http: adapter.Adapter, string: str, request: Request) -> tuple[bool, st
         raise PlacementUnavailable(hide(error)) from None
     if response.status_code == 400:
         answer = Response(response.status_code, response.content, response.reason or '')
-        return False, one_line(detail(answer)).removeprefix(BAD_REQUEST_PREFIX)
+        return False, one_line(answer.detail).removeprefix(BAD_REQUEST_PREFIX)
     if response.status_code != 200:
         raise PlacementUnavailable(f'Placement answers {response.status_code}')
     try:
