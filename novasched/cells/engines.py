@@ -27,7 +27,7 @@ from novasched.scheduler.errors import DatabaseUnavailable
 
 MYSQL_DRIVERS = ('pymysql', 'mysqldb')
 MAX_CONNECT_TIMEOUT_S = 10
-FILES = {tls.AUTHORITY: 'ssl_ca', tls.CERTIFICATE: 'ssl_cert', tls.KEY: 'ssl_key'}
+FILES = ('ssl_ca', 'ssl_cert', 'ssl_key')
 """Parameters of URLs for TLS."""
 VERIFY_CERT, VERIFY_IDENTITY = 'ssl_verify_cert', 'ssl_verify_identity'
 HOSTNAME = 'ssl_check_hostname'
@@ -106,11 +106,7 @@ def _wait_for_postgresql(engine: sa.Engine, group: cfg.ConfigOpts.GroupAttr, nam
 
 def _with_patience(url: str, seconds: float) -> str:
     """The URL with timeouts of the driver, unless it has its own: a thread that waits for ever
-    would also keep the process from ending.
-
-    :raises ArgumentError: it is no URL.
-    :raises ValueError: its port is no number.
-    """
+    would also keep the process from ending."""
     parsed = sa.engine.make_url(url)
     limit = max(1, math.ceil(seconds))
     if parsed.get_driver_name() in MYSQL_DRIVERS:
@@ -160,10 +156,7 @@ def filled(template: str, own: str | None, name: str) -> str:
 
 
 def _parts(own: str) -> dict[str, object]:
-    """Names for templates.
-
-    :raises ValueError: the port of a URL is no number.
-    """
+    """:raises ValueError: the port of a URL is no number."""
     url = urlsplit(own)
     hosts = url.netloc.split(',') if ',' in url.netloc else []
     names = ('scheme', 'username', 'password', 'hostname', 'port', 'query', 'fragment')
@@ -199,8 +192,7 @@ def checked(url: str, name: str) -> str:
         return url
     query = {key: value for key, value in parsed.query.items() if isinstance(value, str)}
     if 'ssl_key_password' not in query:
-        paths = {what: query.get(key) for what, key in FILES.items()}
-        tls.check_files(paths, {what: f'{key} of {name}' for what, key in FILES.items()})
+        tls.check_files([query.get(key) for key in FILES], [f'{key} of {name}' for key in FILES])
     if driver == 'pymysql':
         known = inspect.signature(parsed.get_dialect().import_dbapi().Connection).parameters
         for key in query:

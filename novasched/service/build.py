@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from novasched.observe.tracing.exporting import DecisionExporter
 
 LOG = logging.getLogger('nova.scheduler.manager')
-KEYSTONE_TLS_OPTIONS = {tls.AUTHORITY: 'cafile', tls.CERTIFICATE: 'certfile', tls.KEY: 'keyfile'}
-"""keystoneauth1's options."""
 COUNTS = 'counts'
 """The value of ``[novasched] fault_detail`` with which refusals say why."""
 MAX_HTTP_CONNECTIONS = 64
@@ -103,9 +101,7 @@ def compose(
     service: ServiceSettings,
     counters: DecisionCounters | None = None,
 ) -> Application:
-    """Build a scheduler from nova.conf.
-
-    :param counters: adds up decisions.
+    """:param counters: adds up decisions.
     :raises ConfigError: an option's value cannot be used.
     :raises BadPlugin: a filter, weigher or driver does not load.
     :raises DatabaseUnavailable: a database cannot be reached.
@@ -209,7 +205,7 @@ def http_adapter(conf: cfg.ConfigOpts, group: str, service: ServiceSettings) -> 
 
     :raises ConfigError: the group does not say enough, or what cannot be.
     """
-    tls.check_group(conf, group, KEYSTONE_TLS_OPTIONS)
+    tls.check_group(conf, group, 'cafile', 'certfile', 'keyfile')
     try:
         auth = loading.load_auth_from_conf_options(conf, group)
         pool = connections(MAX_HTTP_CONNECTIONS, service.max_answer_size)

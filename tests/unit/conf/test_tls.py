@@ -11,7 +11,7 @@ from novasched.cells.engines import checked
 from novasched.conf import tls
 from novasched.conf.errors import ConfigError
 
-NAMES = {tls.AUTHORITY: 'ca', tls.CERTIFICATE: 'cert', tls.KEY: 'key'}
+NAMES = 'ca', 'cert', 'key'
 URL = 'mysql+pymysql://nova:p%40ss@db.example/nova'
 
 
@@ -49,16 +49,14 @@ def files(tmp_path):
 )  # fmt: skip
 def test_files(files, authority, certificate, key, wrong):
     """What cannot be used is named with its option; what is not named is left."""
-    wanted = {tls.AUTHORITY: authority, tls.CERTIFICATE: certificate, tls.KEY: key}
-    paths = {what: None if name is None else files(name) for what, name in wanted.items()}
+    paths = [None if name is None else files(name) for name in (authority, certificate, key)]
     if wrong is None:
         tls.check_files(paths, NAMES)
         return
     with pytest.raises(ConfigError) as raised:
         tls.check_files(paths, NAMES)
     option = wrong.partition(' ')[0]
-    path = next(paths[what] for what, name in NAMES.items() if name == option)
-    assert str(raised.value).startswith(wrong.format(path))
+    assert str(raised.value).startswith(wrong.format(paths[NAMES.index(option)]))
 
 
 @pytest.mark.parametrize(
