@@ -23,16 +23,12 @@ from novasched.cells.database import Database
 
 BUCKET_SIZE = 32
 """Ids that share a digest, and are read together."""
-
 MAX_STALE_BUCKETS = 100
 """From so many stale buckets on, the whole table is read."""
-
 POSTGRESQL_WITH_BIT_XOR = (14,)
 """The first version of PostgreSQL with an aggregate function for digests."""
-
 ROWS_PER_FETCH = 200
 """Rows in memory while a table is read."""
-
 Row = sa.Row[Any]
 Value = TypeVar('Value')
 
@@ -124,7 +120,6 @@ class ChangeTrackedTable(Generic[Value]):
         return buckets
 
     def _replace(self, buckets: Mapping[int, Bucket[Value]], stale: Collection[int]) -> set[int]:
-        """Replace the stale buckets by those that were read."""
         changed: set[int] = set()
         for key in stale:
             before, after = self._buckets.pop(key, {}), buckets.get(key, {})

@@ -27,7 +27,6 @@ from novasched.concurrency import clear_frames
 
 PYMYSQL, LIBPQ_DRIVERS = 'pymysql', ('psycopg2', 'psycopg')
 """Drivers whose connections are tracked. Others have their own timeouts only."""
-
 CANNOT_CONNECT, CANNOT_AUTHENTICATE = 2003, 2059  # MySQL's error numbers
 NO_CRYPTOGRAPHY = (
     'MySQL checks the password of this user with caching_sha2_password or sha256_password: '

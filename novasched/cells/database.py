@@ -30,23 +30,18 @@ from novasched.scheduler.errors import DatabaseUnavailable
 LOG = logging.getLogger(__name__)
 DATABASE_ERRORS = (db_exc.DBError, sa_exc.SQLAlchemyError, OSError)
 """OSError is of drivers that cannot read the TLS files of a URL."""
-
 QUICK_FAILURE_S = 1.0
 """Failures that are quicker than that open no circuit: a server that refuses connections is
 used again as soon as it accepts them."""
-
 SHUTDOWN_CODES = (1053, 1317, 1927, '57P01', '57P02', '57014')
 """The errors of MySQL and PostgreSQL for a shutdown, and for a query and a connection that were
 killed."""
-
 SCHEMA_CHANGED_CODES = (1054, 1146, 1412, '42703', '42P01')
 """The errors of MySQL and PostgreSQL for a column and a table that are not there, and MySQL's for
 a table that has changed since the transaction began."""
-
 SQLITE_SCHEMA_CHANGED = re.compile('no such (column|table)|table .* has no column named')
 """The same in the words of SQLite, which has no numbers for it."""
-
-PROBE_TIMEOUT_S, MAX_PROBE_INTERVAL_S = 5.0, 5.0
+PROBE_TIMEOUT_S = 5.0
 
 MAX_ATTEMPTS_IN_DEADLOCK, MAX_DEADLOCK_PAUSE_S = 3, 0.5
 
@@ -83,9 +78,7 @@ class Database:
         self._thread = threading.local()
         self._connections = TrackedConnections(patience)
         self._connections.track(engine)
-        self._breaker = CircuitBreaker(
-            self._probe, DATABASE_ERRORS, last=MAX_PROBE_INTERVAL_S, on_change=self._tell
-        )
+        self._breaker = CircuitBreaker(self._probe, DATABASE_ERRORS, on_change=self._tell)
         self._patience = math.inf if patience is None else patience
         self._quick = min(QUICK_FAILURE_S, self._patience / 2)
         self._undeadlocked = tenacity.Retrying(

@@ -119,7 +119,6 @@ class CellHostCache:
         }
 
     def _rebuild(self) -> None:
-        """Rebuild the hosts whose node or service has changed."""
         stale = set(self._changed_nodes)
         if self._changed_services:
             nodes = self._nodes.values.items()
@@ -129,21 +128,15 @@ class CellHostCache:
             for id in stale & self._uuids.keys():
                 hosts.pop(self._uuids.pop(id), None)
             for id in stale & self._nodes.values.keys():
-                if host := self._with_service(self._nodes.values[id]):
-                    hosts[host.uuid] = host
-                    self._uuids[id] = host.uuid
+                node = self._nodes.values[id]
+                if node and (service := self._services.get(node.host)):
+                    hosts[node.uuid] = replace(node, service=service)
+                    self._uuids[id] = node.uuid
+                elif node:
+                    LOG.warning('No compute service record found for host %s', node.host)
             self._hosts = hosts
         self._changed_nodes.clear()
         self._changed_services.clear()
-
-    def _with_service(self, node: Host | None) -> Host | None:
-        if node is None:
-            return None
-        service = self._services.get(node.host)
-        if service is None:
-            LOG.warning('No compute service record found for host %s', node.host)
-            return None
-        return replace(node, service=service)
 
     def _host(self, row: Any) -> Host | None:
         """A compute node as a host without its service; None if there is nothing to read."""

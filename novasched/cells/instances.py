@@ -31,20 +31,15 @@ READING_THREADS = 64
 
 NAMES_PER_QUERY = 1000
 """Names in one statement. For more hosts than that, reading all instances is cheaper."""
-
 ROWS_PER_FETCH = 1000
 """Rows in memory while a table is read."""
-
 FINISHED_MIGRATIONS = ('done', 'completed', 'confirmed', 'reverted', 'failed', 'error', 'cancelled')
 """Statuses of migrations that are over. An evacuation resets the instance's task before it sets
 its host, and ends its migration only after that."""
-
 SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 """Columns of flavors in which null stands for 0."""
-
 InstancesByHost = Mapping[str, Mapping[str, Instance]]
 """Instances by host name, and by UUID."""
-
 Item = TypeVar('Item')
 
 
@@ -106,10 +101,7 @@ class HostInstances:
         return [cell for cell in self._cells.all() if cell.uuid in uuids]
 
     def _read(
-        self,
-        cells: Sequence[Cell],
-        read: Callable[[Cell], InstancesByHost],
-        pool: futures.Executor,
+        self, cells: Sequence[Cell], read: Callable[[Cell], InstancesByHost], pool: futures.Executor
     ) -> Mapping[str, InstancesByHost]:
         answers = scatter_gather(pool, cells, read, self._timeout)
         if cells and not answers:
@@ -259,10 +251,7 @@ class InstanceStates:
     cells: Cells
 
     def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
-        """See :class:`novasched.scheduler.ports.Instances`.
-
-        :raises DatabaseUnavailable: a database does not answer, or lacks the instance's row.
-        """
+        """:raises DatabaseUnavailable: a database does not answer, or lacks the instance's row."""
         mapping = self._mapping(uuid)
         if mapping is None:
             return None

@@ -79,16 +79,12 @@ class Cells:
         self._lookups = SingleFlight(self._refresh_for_request)
 
     def refresh(self) -> None:
-        """Read the mappings anew, and use them.
-
-        A cell whose URL cannot be used is logged and left out.
-
-        :raises DatabaseUnavailable: the API database does not answer.
-        """
+        """Read the mappings anew, and use them. Raises what :meth:`read` raises."""
         self.use(self.read())
 
     def read(self) -> CellMappings:
-        """The mappings as they are now; databases whose URL stays keep their connections.
+        """The mappings as they are now; databases whose URL stays keep their connections. A cell
+        whose URL cannot be used is logged and left out.
 
         :raises DatabaseUnavailable: the API database does not answer.
         """
@@ -132,7 +128,6 @@ class Cells:
         return tuple(self._mapped.cells.values())
 
     def enabled(self) -> Sequence[Cell]:
-        """The cells that instances may go to."""
         return self._mapped.enabled()
 
     def close(self) -> None:

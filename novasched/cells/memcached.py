@@ -28,10 +28,8 @@ LOG = logging.getLogger('nova.servicegroup.drivers.mc')
 
 PACKAGES = {'bmemcached': 'python-binary-memcached', 'memcache': 'python-memcached'}
 """Modules that the backends of oslo.cache import, and their packages if these have other names."""
-
 PICKLED_FLAG = 1
 """The flag with which python-memcached and pymemcache mark pickled values."""
-
 RENAMED_MODULES = {'copy_reg': 'copyreg', '__builtin__': 'builtins'}
 """Names of modules in pickle protocols below 3."""
 
@@ -76,14 +74,12 @@ class SafeUnpickler(pickle.Unpickler):
     no value."""
 
     def load(self) -> Any:
-        """See :class:`pickle.Unpickler`."""
         try:
             return super().load()
         except Exception:  # broken bytes raise any of them
             return None
 
     def find_class(self, module: str, name: str) -> Any:
-        """See :class:`pickle.Unpickler`."""
         try:
             return _allowed_names()[RENAMED_MODULES.get(module, module), name]
         except KeyError:
@@ -156,10 +152,7 @@ def _pymemcache_serde() -> Any:
     from pymemcache import serde
 
     class SafeSerde(serde.PickleSerde):  # type: ignore[misc]
-        """Serializes as every client of nova's does."""
-
         def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
-            """See :class:`pymemcache.serde.PickleSerde`."""
             if flags & PICKLED_FLAG:
                 return SafeUnpickler(io.BytesIO(value)).load()
             return super().deserialize(key, value, flags)

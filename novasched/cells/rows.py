@@ -53,7 +53,6 @@ class LazyColumn(Generic[Value]):
         self._values = WeakValueDictionary()
 
     def of(self, row: Any) -> Callable[[], Value]:
-        """A function that returns the value in a row of compute_nodes."""
         text = getattr(row, self.column)
         if text is None:
             return lambda: self.absent
@@ -81,12 +80,8 @@ class _LazyValue(Generic[Value]):
             try:
                 self._value = self._column.parse(text)
             except (ValueError, RecursionError) as error:
-                LOG.warning(
-                    'Column %s of compute node %s cannot be read: %s',
-                    self._column.column,
-                    self._node,
-                    error,
-                )
+                name, node = self._column.column, self._node
+                LOG.warning('Column %s of compute node %s cannot be read: %s', name, node, error)
             self._text = None
         return self._value
 
@@ -179,18 +174,13 @@ def _supported(row: Any) -> Triples:
     if text not in _triples_by_text:
         if len(_triples_by_text) >= MAX_CACHED_TRIPLES:
             _triples_by_text.clear()
-        _triples_by_text[text] = _triples(_decoded(row, 'supported_instances', list))
-    return _triples_by_text[text]
-
-
-def _triples(supported: list[Any]) -> Triples:
-    return tuple(
-        tuple(
-            canonical(kind, str(name)) for kind, name in zip(SUPPORTED_TRIPLE, triple, strict=False)
+        triples = _decoded(row, 'supported_instances', list)
+        _triples_by_text[text] = tuple(
+            tuple(map(canonical, SUPPORTED_TRIPLE, map(str, triple)))
+            for triple in triples
+            if isinstance(triple, list)
         )
-        for triple in supported
-        if isinstance(triple, list)
-    )
+    return _triples_by_text[text]
 
 
 @lru_cache(MAX_SHARED_TEXTS)

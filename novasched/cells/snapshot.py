@@ -106,11 +106,8 @@ class HostReader:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def aimed(self, request: Request) -> Request:
-        """See :class:`novasched.scheduler.ports.Hosts`.
-
-        If there is one such node, Placement is asked for that provider's tree alone. If a host
-        has several, it is asked without a limit, as a query cannot name them all.
-        """
+        """If there is one such node, Placement is asked for that provider's tree alone. If a host
+        has several, it is asked without a limit, as a query cannot name them all."""
         destination = request.requested_destination
         host = (destination and destination.host) or next(iter(request.force_hosts), None)
         name = (destination and destination.node) or next(iter(request.force_nodes), None)
@@ -174,10 +171,8 @@ class HostReader:
         images: bool = False,
         named: Collection[str] = (),
     ) -> HostSnapshot:
-        """See :class:`novasched.scheduler.ports.Hosts`.
-
-        :raises DatabaseUnavailable: the API database does not answer, or no cell does that may
-            have a host for the request.
+        """:raises DatabaseUnavailable: the API database does not answer, or no cell does that may
+        have a host for the request.
         """
         destination = request.requested_destination
         cell_uuid = destination.cell_uuid if destination else None

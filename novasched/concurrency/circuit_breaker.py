@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from novasched.concurrency import backoff
 
-FIRST_PROBE_S, LAST_PROBE_S = 1.0, 30.0
+FIRST_PROBE_S, LAST_PROBE_S = 1.0, 5.0
 """Seconds between probes, at first and in the end."""
 
 

@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 LOG = logging.getLogger(__name__)
 CLOSE_TIMEOUT_S = 10.0
 """Seconds that a process that ends gives to the items that wait."""
-
 Item = TypeVar('Item')
 
 

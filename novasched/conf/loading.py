@@ -27,7 +27,6 @@ from novasched.conf.settings import ServiceSettings, Settings, parse_ratios
 PROJECT = 'nova'
 Written = Mapping[str, Mapping[str, Sequence[str]]]
 """Group to option to its values; names have no hyphens."""
-
 _REFERENCE = re.compile(r'(?<![$\\])\$\{?\w')
 """The begin of an option's name in the value of another, as oslo.config fills it in."""
 _VARIABLE = re.compile(r'OS_\w+?__(\w+)\Z')
@@ -44,7 +43,6 @@ RATIO_OPTIONS = {
     'metrics_weight_setting': 'metrics.weight_setting',
 }
 """The fields of Settings that list ``name=ratio``, and their options."""
-
 BAD_REFERENCE = (
     cfg.NoSuchOptError,
     cfg.NoSuchGroupError,
@@ -54,7 +52,6 @@ BAD_REFERENCE = (
 WHY_DOLLAR = 'a $ in it names no option or leads back; a $ that is meant as such is written $$'
 MAX_INTEGER = 2**31 - 1
 """No whole number means anything beyond: in seconds it is longer than a life."""
-
 LOG = logging.getLogger('nova.scheduler.utils')
 
 
@@ -174,10 +171,7 @@ def _written(conf: cfg.ConfigOpts) -> Written:
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
-    """The values on which decisions depend.
-
-    :raises ConfigError: an option's value is not valid.
-    """
+    """:raises ConfigError: an option's value is not valid."""
     values = _values(conf, Settings)
     for name, option in RATIO_OPTIONS.items():
         _, bad = parse_ratios(values[name])
@@ -191,10 +185,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
 
 
 def service_settings(conf: cfg.ConfigOpts) -> ServiceSettings:
-    """The values that configure the process.
-
-    :raises ConfigError: an option's value is not valid.
-    """
+    """:raises ConfigError: an option's value is not valid."""
     values = _values(conf, ServiceSettings)
     values['host'] = values.get('host') or socket.gethostname()
     values['workers'] = values.get('workers') or 1
@@ -203,10 +194,7 @@ def service_settings(conf: cfg.ConfigOpts) -> ServiceSettings:
 
 
 def _values(conf: cfg.ConfigOpts, kind: type[Settings | ServiceSettings]) -> dict[str, Any]:
-    """The value of each field.
-
-    :raises ConfigError: one is not valid, or is empty and must not be.
-    """
+    """:raises ConfigError: a value is not valid, or is empty and must not be."""
     names = {field.name for field in dataclasses.fields(kind)}
     values: dict[str, Any] = {}
     for group, option in OPTIONS:

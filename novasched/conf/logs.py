@@ -17,7 +17,6 @@ OUR_LOGGERS = ('nova', 'novasched')
 """Ours and those below them: what they say is text of our own, but for errors of others."""
 FROM_RECORD = ('msg', 'args', 'exc_info')
 """Attributes of a record that keep their values when a formatter has changed the others."""
-
 LOG = logging.getLogger('novasched')
 
 

@@ -26,7 +26,6 @@ DRIVER_ALIASES = {
 
 TRACES_PATH = '/v1/traces'
 """Path at which a collector of OTLP takes traces, unless the URL has another."""
-
 _NAME, _IPV6, _PORT = types.HostDomain(), types.IPAddress(version=6), types.Port(min=1)
 _URL = types.URI(schemes=['http', 'https'])
 

@@ -30,7 +30,6 @@ MIN_TOKEN_CHARACTERS = 4
 MIN_RANDOM_CHARACTERS = 12
 MAX_LINE_CHARACTERS = 200
 """The length of a text that is kept on one line."""
-
 _TELLING = re.compile(
     r'(passw(or)?d|passphrase|secret|token|credentials?|connection|_key)$', re.IGNORECASE
 )

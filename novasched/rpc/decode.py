@@ -33,15 +33,12 @@ T = TypeVar('T')
 FLAVOR_SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 MAX_FLAVOR_SIZE = 2**31 - 1
 """The largest that nova's databases hold."""
-
 MAX_INSTANCES = 10_000
 """In one request. Each is given a host before the next is looked at."""
 
 
 def request(call: Call, context: RequestContext) -> Request:
-    """The request that a call makes.
-
-    The user is the caller's where the RequestSpec names none (before 1.9).
+    """The user is the caller's where the RequestSpec names none (before 1.9).
 
     :raises BadRequest: it has no flavor, or a part that cannot be read.
     """

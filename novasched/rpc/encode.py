@@ -31,7 +31,6 @@ told to. Those before send no consumer generation, which Placement wants from 1.
 ZONES_SINCE: SpecVersion = (1, 13)
 """The RequestSpec of Ussuri, whose Selection is 1.1 and names the availability zone; otherwise
 it is 1.0."""
-
 LIMIT_NAMES = ('vcpu', 'disk_gb', 'memory_mb')
 
 Reply = list[list[objects.Selection]] | list[dict[str, Any]]

@@ -26,43 +26,37 @@ class _NovaFault(Exception):
     """An exception that a nova client knows by its name, in the shape in which nova sends
     it: ``kwargs`` are what its text is made of, and the HTTP status ``code``."""
 
-    def __init__(self, text: str, **kwargs: Any) -> None:
-        super().__init__(text)
-        self.kwargs = kwargs
+    _code: int
+    _parts: tuple[str, ...]
 
-    def __init_subclass__(cls, name: str) -> None:
+    def __init__(self, error: NovaschedError) -> None:
+        super().__init__(str(error))
+        self.kwargs = {name: getattr(error, name) for name in self._parts} | {'code': self._code}
+
+    def __init_subclass__(cls, name: str, code: int, parts: tuple[str, ...]) -> None:
         cls.__module__, cls.__name__, cls.__qualname__ = 'nova.exception', name, name
+        cls._code, cls._parts = code, parts
 
 
-class NoValidHostFault(_NovaFault, name='NoValidHost'):
+class NoValidHostFault(_NovaFault, name='NoValidHost', code=500, parts=('reason',)):
     """There are not hosts for all instances."""
 
 
-class AllocationUpdateFault(_NovaFault, name='AllocationUpdateFailed'):
+class AllocationUpdateFault(
+    _NovaFault, name='AllocationUpdateFailed', code=500, parts=('consumer_uuid', 'error')
+):
     """A consumer was changed by another process during the claim."""
 
 
-class HostMetricFault(_NovaFault, name='ComputeHostMetricNotFound'):
+class HostMetricFault(
+    _NovaFault, name='ComputeHostMetricNotFound', code=404, parts=('name', 'host', 'node')
+):
     """A host lacks a metric that is required."""
-
-
-def _no_valid_host(error: errors.NoValidHost) -> Exception:
-    return NoValidHostFault(str(error), reason=error.reason, code=500)
-
-
-def _allocation_update_failed(error: errors.ClaimFailed) -> Exception:
-    return AllocationUpdateFault(
-        str(error), consumer_uuid=error.consumer_uuid, error=error.error, code=500
-    )
-
-
-def _metric_not_found(error: errors.MetricMissing) -> Exception:
-    return HostMetricFault(str(error), name=error.name, host=error.host, node=error.node, code=404)
 
 
 def _because(reason: str) -> Callable[[Exception], Exception]:
     """A fault whose reason says nothing of the error."""
-    return lambda error: _no_valid_host(errors.NoValidHost(reason))
+    return lambda error: NoValidHostFault(errors.NoValidHost(reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +80,10 @@ _BUG = Fault(_internal, 'Exception during message handling', traceback=True)
 _PLACEMENT = Fault(_outage, 'Cannot schedule, since Placement fails: %s')
 
 FAULTS: Mapping[type[Exception], Fault] = {
-    errors.NoValidHost: Fault(_no_valid_host),
-    errors.ClaimFailed: Fault(_allocation_update_failed, 'Cannot schedule: %s'),
+    errors.NoValidHost: Fault(NoValidHostFault),
+    errors.ClaimFailed: Fault(AllocationUpdateFault, 'Cannot schedule: %s'),
     # nova-scheduler sends this one, too.
-    errors.MetricMissing: Fault(_metric_not_found, 'Cannot schedule: %s'),
+    errors.MetricMissing: Fault(HostMetricFault, 'Cannot schedule: %s'),
     errors.Unavailable: Fault(_outage, 'Cannot schedule: %s'),
     errors.PlacementUnavailable: _PLACEMENT,
     errors.PlacementUnauthorized: _PLACEMENT,

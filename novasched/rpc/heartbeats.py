@@ -14,7 +14,6 @@ from typing import Any
 
 LOG = logging.getLogger(__name__)
 
-HEARTBEAT_THREAD_IDLE_S = 60.0  # after which the thread ends
 MIN_HEARTBEAT_INTERVAL_S = 1.0  # as in oslo.messaging
 
 
@@ -48,7 +47,7 @@ class PendingCall:
 class RpcHeartbeats:
     """Sends heartbeats to all callers that wait, from one thread, every half of the time after
     which each gives up. The first goes out soon, since a message may have been with the broker
-    for nearly that time. The thread is there only while a caller waits."""
+    for nearly that time. The thread is there once a caller has waited."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -97,15 +96,14 @@ class RpcHeartbeats:
         self._changed.notify()
 
     def _run(self) -> None:
-        while calls := self._wait():
-            for call in calls:
+        while True:
+            for call in self._wait():
                 with call.sending:
                     if call.incoming in self._calls:
                         self._send(call)
 
     def _wait(self) -> list[PendingCall]:
-        """The calls whose heartbeat is due, once there are any; none after a long idle time."""
-        idle = False
+        """The calls whose heartbeat is due, once there are any."""
         with self._changed:
             while True:
                 calls = self._calls.values()
@@ -113,13 +111,7 @@ class RpcHeartbeats:
                 now = self._clock()
                 if self._next <= now:
                     return [call for call in calls if call.next_heartbeat <= now]
-                if self._next < math.inf:
-                    self._changed.wait(self._next - now)
-                elif idle:
-                    self._thread = None
-                    return []
-                else:
-                    idle = not self._changed.wait(HEARTBEAT_THREAD_IDLE_S)
+                self._changed.wait(None if self._next == math.inf else self._next - now)
 
     def _send(self, call: PendingCall) -> None:
         try:

@@ -68,7 +68,6 @@ PRIVATE_NAMES: Mapping[str, Sequence[str]] = {
     ],
 }  # fmt: skip
 """By class: the attributes that are used of it, or that oslo.messaging calls."""
-
 # Options that oslo.messaging declares on the process's global configuration alone, but
 # reads on the transport's: without them it drops every message. (module, group)
 UNDECLARED_OPTIONS = (
@@ -85,9 +84,8 @@ PINGS = frozenset({'ping', 'oslo_rpc_server_ping'})
 
 
 def check_private_names() -> None:
-    """Check that the oslo.messaging that is installed has all of ``PRIVATE_NAMES``.
-
-    :raises ConfigError: it has not; the text names its version and the names.
+    """:raises ConfigError: the oslo.messaging that is installed lacks some of ``PRIVATE_NAMES``;
+    the text names its version and the names.
     """
     missing = []
     for path, attributes in PRIVATE_NAMES.items():
@@ -202,10 +200,7 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
             self.waiting.append(call)
 
     def poll(
-        self,
-        timeout: float | None = None,
-        batch_size: int = 1,
-        batch_timeout: float | None = None,
+        self, timeout: float | None = None, batch_size: int = 1, batch_timeout: float | None = None
     ) -> list[Any]:
         """The next message, as soon as there is a thread for it; none at the end."""
         while not self._shutdown.is_set():

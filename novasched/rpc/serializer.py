@@ -64,10 +64,8 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
 
 
 def _check(entity: Any) -> None:
-    """Check that an argument can be walked through, and encoded again.
-
-    :raises BadRequest: it is nested too deeply, or half a character is in it, which no encoding
-        but JSON can say.
+    """:raises BadRequest: an argument is nested too deeply, or half a character is in it, which no
+    encoding but JSON can say.
     """
     level = [entity]
     for _ in range(MAX_DEPTH):

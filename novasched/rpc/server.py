@@ -17,14 +17,9 @@ from oslo_messaging import opts
 from novasched.conf import tls
 from novasched.conf.errors import ConfigError
 from novasched.rpc import decode, encode
+from novasched.rpc import oslo_messaging_internals as internals
 from novasched.rpc.faults import translate_error
 from novasched.rpc.heartbeats import RpcHeartbeats
-from novasched.rpc.oslo_messaging_internals import (
-    MessageCounts,
-    RpcServer,
-    check_private_names,
-    declare_undeclared_options,
-)
 from novasched.rpc.serializer import Serializer
 from novasched.rpc.versions import IGNORED_CASTS, LATEST, read
 from novasched.scheduler.drivers import Driver
@@ -36,11 +31,6 @@ LOG = logging.getLogger('nova.scheduler.manager')
 EXCHANGE = 'nova'
 TOPIC = 'scheduler'
 
-TLS_FILES = {
-    tls.AUTHORITY: 'ssl_ca_file',
-    tls.CERTIFICATE: 'ssl_cert_file',
-    tls.KEY: 'ssl_key_file',
-}
 PING = 'rpc_ping_enabled'
 RABBIT, PREFETCH = 'oslo_messaging_rabbit', 'rabbit_qos_prefetch_count'
 MAX_WAITING_MESSAGES = 1000
@@ -58,14 +48,14 @@ def make_transport(conf: cfg.ConfigOpts) -> Any:
         driver or cannot be parsed; a file that TLS needs cannot be used; or oslo.messaging
         is a release that this one cannot work with
     """
-    check_private_names()
+    internals.check_private_names()
     # The exchange is only a default: [DEFAULT] control_exchange may name another.
     oslo_messaging.set_transport_defaults(EXCHANGE)
     _declare_options(conf)
     option = '[DEFAULT] transport_url'
     transport = checked_transport(option, lambda: oslo_messaging.get_rpc_transport(conf))
     if 'ssl' in transport.conf.get(RABBIT, ()) and transport.conf[RABBIT].ssl:
-        tls.check_group(transport.conf, RABBIT, TLS_FILES)
+        tls.check_group(transport.conf, RABBIT, 'ssl_ca_file', 'ssl_cert_file', 'ssl_key_file')
     return transport
 
 
@@ -108,11 +98,8 @@ class SchedulerEndpoint:
         nova-api casts aggregates that change, and computes cast their instances.
         """
 
-    update_aggregates = _ignore
-    delete_aggregate = _ignore
-    update_instance_info = _ignore
-    delete_instance_info = _ignore
-    sync_instance_info = _ignore
+    update_aggregates = delete_aggregate = _ignore
+    update_instance_info = delete_instance_info = sync_instance_info = _ignore
 
 
 class BaseEndpoint:
@@ -177,10 +164,7 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
 
 
 def _check(message: Mapping[str, Any]) -> None:
-    """Check that a message is a call, which oslo.messaging takes for granted.
-
-    :raises BadRequest: it is not.
-    """
+    """:raises BadRequest: a message is no call, which oslo.messaging takes for granted."""
     version = message.get('version', '1.0')
     if not isinstance(message.get('method'), str):
         flaw = 'it names no method'
@@ -194,8 +178,8 @@ def _check(message: Mapping[str, Any]) -> None:
 
 
 def make_server(
-    transport: Any, host: str, driver: Driver, counts: MessageCounts | None = None
-) -> RpcServer:
+    transport: Any, host: str, driver: Driver, counts: internals.MessageCounts | None = None
+) -> internals.RpcServer:
     """A server, not started: ``start()``, ``stop()``, which leaves the queues and what is not
     begun to others, then ``wait()`` for what is in progress. It handles each message in a
     thread of ``[DEFAULT] executor_thread_pool_size``.
@@ -205,11 +189,13 @@ def make_server(
     heartbeats = RpcHeartbeats()
     dispatcher = Dispatcher([SchedulerEndpoint(driver), BaseEndpoint()], Serializer(), heartbeats)
     target = oslo_messaging.Target(topic=TOPIC, server=host)
-    return RpcServer(transport, target, dispatcher, heartbeats, counts or MessageCounts())
+    return internals.RpcServer(
+        transport, target, dispatcher, heartbeats, counts or internals.MessageCounts()
+    )
 
 
 def _declare_options(conf: cfg.ConfigOpts) -> None:
-    declare_undeclared_options(conf)
+    internals.declare_undeclared_options(conf)
     conf.register_opts(_options(PREFETCH), RABBIT)
     conf.set_default(PREFETCH, MAX_WAITING_MESSAGES, RABBIT)
     if conf is not cfg.CONF:

@@ -31,17 +31,11 @@ ARGUMENTS = {
 """Of select_destinations, with the version that brought each."""
 LATEST = '4.5'
 
-IGNORED_CASTS = frozenset(
-    {
-        'update_aggregates',  # since 4.1
-        'delete_aggregate',
-        'update_instance_info',  # since 4.2
-        'delete_instance_info',
-        'sync_instance_info',
-    }
-)
+IGNORED_CASTS = frozenset((
+    'update_aggregates', 'delete_aggregate',  # since 4.1
+    'update_instance_info', 'delete_instance_info', 'sync_instance_info',  # since 4.2
+))  # fmt: skip
 """Methods by which others tell what the databases say as well."""
-
 SpecVersion = tuple[int, ...]
 
 
@@ -61,10 +55,7 @@ class Call:
 
 
 def read(arguments: Mapping[str, Any]) -> Call:
-    """The call that the arguments of a message make.
-
-    :raises BadRequest: an argument is unknown, lacking or of a wrong type.
-    """
+    """:raises BadRequest: an argument is unknown, lacking or of a wrong type."""
     if unknown := sorted(arguments.keys() - ARGUMENTS.keys()):
         raise BadRequest(f'select_destinations does not take {", ".join(unknown)}')
     instance_uuids = _uuids(arguments.get('instance_uuids'))
@@ -109,12 +100,8 @@ def spec_from_dicts(spec: Mapping[str, Any], filters: Mapping[str, Any]) -> Requ
     values = {name: _get(instance, name) for name in names}
     values['instance_uuid'] = _get(instance, 'uuid')
     values['numa_topology'] = _numa_topology(_get(instance, 'numa_topology'))
-    values['pci_requests'] = _container(
-        wire.InstancePCIRequests,
-        _get(instance, 'pci_requests'),
-        'requests',
-        wire.InstancePCIRequest,
-    )
+    pci, pci_kind = _get(instance, 'pci_requests'), wire.InstancePCIRequest
+    values['pci_requests'] = _container(wire.InstancePCIRequests, pci, 'requests', pci_kind)
     values['num_instances'] = spec.get('num_instances')
     values['flavor'] = _object(wire.Flavor, spec.get('instance_type'))
     values['image'] = _image(spec.get('image'))
@@ -123,9 +110,8 @@ def spec_from_dicts(spec: Mapping[str, Any], filters: Mapping[str, Any]) -> Requ
     values['scheduler_hints'] = _hints(filters.get('scheduler_hints', {}))
     values['retry'] = _retry(filters.get('retry'))
     values['instance_group'] = _group(filters)
-    values['requested_destination'] = _object(
-        wire.Destination, filters.get('requested_destination')
-    )
+    destination = filters.get('requested_destination')
+    values['requested_destination'] = _object(wire.Destination, destination)
     decoded: RequestSpec = RequestSpec.from_plain(values)
     return decoded
 
@@ -199,10 +185,8 @@ def _retry(value: Any) -> Any:
         tried = [(host, node) for host, node in hosts]
     except (TypeError, ValueError):
         raise BadObject('retry: hosts is no list of pairs') from None
-    nodes = [
-        wire.ComputeNode.from_plain({'host': host, 'hypervisor_hostname': node})
-        for host, node in tried
-    ]
+    from_plain = wire.ComputeNode.from_plain
+    nodes = [from_plain({'host': host, 'hypervisor_hostname': node}) for host, node in tried]
     hosts = wire.ComputeNodeList.from_plain({'objects': nodes})
     retry = {'num_attempts': value.get('num_attempts'), 'hosts': hosts}
     return wire.SchedulerRetries.from_plain(retry)
@@ -215,11 +199,5 @@ def _group(filters: Mapping[str, Any]) -> Any:
         return filters['instance_group']
     if not filters.get('group_updated'):
         return None
-    return wire.InstanceGroup.from_plain(
-        {
-            'uuid': filters.get('group_uuid'),
-            'policies': filters.get('group_policies'),
-            'hosts': filters.get('group_hosts'),
-            'members': filters.get('group_members'),
-        }
-    )
+    names = 'uuid', 'policies', 'hosts', 'members'
+    return wire.InstanceGroup.from_plain({name: filters.get(f'group_{name}') for name in names})

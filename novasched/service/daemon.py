@@ -24,15 +24,8 @@ from novasched.observe.records import render
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.web.wiring import MetricsFiles, metrics_files, page_factory
 from novasched.rpc.server import TOPIC, make_server, make_transport
+from novasched.service import runtime
 from novasched.service.build import Application, compose, preflight
-from novasched.service.runtime import (
-    report_on_signal,
-    share_modules,
-    trim_heaps,
-    tune_gc,
-    tune_malloc,
-    version,
-)
 from novasched.service.supervisor import Job, Supervisor
 
 if TYPE_CHECKING:
@@ -70,11 +63,11 @@ class SchedulerService:
 
     def start(self) -> None:
         """Build the scheduler, show that it is alive, take requests."""
-        LOG.info('Starting %s node (version %s)', TOPIC, version())
+        LOG.info('Starting %s node (version %s)', TOPIC, runtime.version())
         if self.conf.log_options:
             self.conf.log_opt_values(LOG, logging.DEBUG)
-        tune_malloc()
-        tune_gc()
+        runtime.tune_malloc()
+        runtime.tune_gc()
         metrics = self.metrics
         counters = metrics.decisions if metrics else None
         self.application = compose(self.conf, self.settings, self.service, counters)
@@ -141,7 +134,7 @@ def _start_tasks(application: Application, settings: Settings) -> list[Any]:
     wanted: list[tuple[Callable[[], object] | None, int]] = [
         (application.heartbeat.report_state, settings.report_interval),
         (gc.collect, MINUTE_S),
-        (trim_heaps, TRIM_INTERVAL_S),
+        (runtime.trim_heaps, TRIM_INTERVAL_S),
         (application.look_at_columns, MINUTE_S),
     ]
     if settings.periodic_enable:
@@ -165,17 +158,17 @@ def run(conf: cfg.ConfigOpts) -> int:
     """
     # Until there is a worker, there is nothing that it could reload.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    report_on_signal(conf)
+    runtime.report_on_signal(conf)
     settings, service = loading.settings(conf), loading.service_settings(conf)
     page = page_factory(conf, settings, service)
     with metrics_files(service.metrics_bind) as files:
         preflight(conf, settings, service)
-        share_modules()
+        runtime.share_modules()
 
         def worker(number: int) -> SchedulerService:
             metrics = files.worker_metrics(number) if files else None
             made = SchedulerService(conf, settings, service, metrics)
-            report_on_signal(conf, made.decisions)
+            runtime.report_on_signal(conf, made.decisions)
             return made
 
         def timeout() -> int:

@@ -28,7 +28,6 @@ PRODUCT = 'novasched'
 
 
 def version() -> str:
-    """The version of the product that is installed."""
     return importlib.metadata.version(PRODUCT)
 
 

@@ -95,7 +95,6 @@ CONTEXT_ATTRIBUTES = (
     'remote_address', 'timestamp', 'service_catalog', 'quota_class',
 )  # fmt: skip
 """Attributes that have the same name on the wire."""
-
 RENAMED_CONTEXT_ATTRIBUTES = {
     'domain_id': 'domain', 'user_domain_id': 'user_domain', 'project_domain_id': 'project_domain',
     '_is_admin': 'is_admin', '_read_deleted': 'read_deleted',

@@ -138,9 +138,6 @@ def register(conf: cfg.ConfigOpts) -> None:
 
 
 def make_transport(conf: cfg.ConfigOpts) -> Any:
-    """The transport of notifications.
-
-    :raises ConfigError: its URL cannot be used.
-    """
+    """:raises ConfigError: the URL of the transport cannot be used."""
     option = f'[{GROUP}] transport_url'
     return checked_transport(option, lambda: oslo_messaging.get_notification_transport(conf))

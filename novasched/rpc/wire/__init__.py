@@ -49,7 +49,6 @@ class Destination(NovaObject):
     joined by commas, any of which will do."""
 
     VERSION = '1.4'
-
     fields = {
         **_texts('host', 'node'),
         'aggregates': fields.ListOfStringsField(),
@@ -63,18 +62,13 @@ class SchedulerRetries(NovaObject):
     """The hosts that a build has failed on."""
 
     VERSION = '1.1'
-
-    fields = {
-        'num_attempts': fields.IntegerField(),
-        'hosts': fields.ObjectField('ComputeNodeList'),
-    }
+    fields = {'num_attempts': fields.IntegerField(), 'hosts': fields.ObjectField('ComputeNodeList')}
 
 
 class RequestGroup(NovaObject):
     """Resources and traits that are asked of Placement for one requester."""
 
     VERSION = '1.3'
-
     fields = {
         'use_same_provider': fields.BooleanField(),
         'resources': fields.DictOfIntegersField(),
@@ -89,7 +83,6 @@ class RequestLevelParams(NovaObject):
     """Parameters of the query to Placement across all groups."""
 
     VERSION = '1.1'
-
     fields = {
         **_each(SetOfStringsField, 'root_required', 'root_forbidden'),
         'same_subtree': ListOfListsOfStringsField(),
@@ -105,7 +98,6 @@ class RequestSpec(NovaObject):
     """
 
     VERSION = '1.15'
-
     fields = {
         **_integers('id', 'num_instances'),
         **_texts('project_id', 'user_id', 'availability_zone', 'instance_uuid'),
@@ -130,7 +122,6 @@ class RequestSpec(NovaObject):
 
 class Flavor(NovaObject):
     VERSION = '1.2'
-
     fields = {
         **_texts('created_at', 'deleted_at', 'description', 'flavorid', 'name', 'updated_at'),
         **_each(fields.BooleanField, 'deleted', 'disabled', 'is_public'),
@@ -150,7 +141,6 @@ class ImageMetaProps(NovaObject):
     """
 
     VERSION = '1.44'
-
     fields: dict[str, fields.Field[Any]] = {}
     values: Mapping[str, Any] = MappingProxyType({})
 
@@ -171,7 +161,6 @@ class ImageMeta(NovaObject):
     """The image's record in Glance: size in bytes, min_ram in MiB, min_disk in GiB."""
 
     VERSION = '1.8'
-
     fields = {
         **_texts('id', 'name', 'owner', 'status', 'visibility', 'created_at', 'updated_at'),
         **_texts('checksum', 'container_format', 'disk_format', 'direct_url'),
@@ -187,7 +176,6 @@ class InstanceGroup(NovaObject):
     1.11 on it is ``policy``, with rules. Before 1.10 there are no hosts."""
 
     VERSION = '1.11'
-
     fields = {
         'id': fields.IntegerField(),
         **_texts('user_id', 'project_id', 'uuid', 'name', 'policy'),
@@ -201,7 +189,6 @@ class InstanceNUMACell(NovaObject):
     cpuset."""
 
     VERSION = '1.6'
-
     fields = {
         **_integers('id', 'memory', 'pagesize'),
         **_each(fields.SetOfIntegersField, 'cpuset', 'pcpuset', 'cpuset_reserved'),
@@ -212,7 +199,6 @@ class InstanceNUMACell(NovaObject):
 
 class InstanceNUMATopology(NovaObject):
     VERSION = '1.3'
-
     fields = {
         **_texts('instance_uuid', 'emulator_threads_policy'),
         'cells': fields.ListOfObjectsField('InstanceNUMACell'),
@@ -223,18 +209,13 @@ class NetworkMetadata(NovaObject):
     """Physical networks; ``tunneled`` if tunnelled ones are meant, too."""
 
     VERSION = '1.0'
-
-    fields = {
-        'physnets': SetOfStringsField(),
-        'tunneled': fields.BooleanField(),
-    }
+    fields = {'physnets': SetOfStringsField(), 'tunneled': fields.BooleanField()}
 
 
 class NUMATopologyLimits(NovaObject):
     """Overcommit ratios of a host's cells, and the networks that the guest needs."""
 
     VERSION = '1.1'
-
     fields = {
         **_each(fields.FloatField, 'cpu_allocation_ratio', 'ram_allocation_ratio'),
         'network_metadata': fields.ObjectField('NetworkMetadata'),
@@ -245,7 +226,6 @@ class InstancePCIRequest(NovaObject):
     """``count`` devices that match one of the specs."""
 
     VERSION = '1.4'
-
     fields = {
         'count': fields.IntegerField(),
         'spec': ListOfSpecsField(),
@@ -255,10 +235,7 @@ class InstancePCIRequest(NovaObject):
 
 
 class InstancePCIRequests(NovaObject):
-    """All PCI requests of an instance."""
-
     VERSION = '1.1'
-
     fields = {
         'instance_uuid': fields.StringField(),
         'requests': fields.ListOfObjectsField('InstancePCIRequest'),
@@ -269,7 +246,6 @@ class NetworkRequest(NovaObject):
     """A network or a port that the instance is to be attached to."""
 
     VERSION = '1.3'
-
     fields = _texts(
         'network_id', 'address', 'port_id', 'pci_request_id', 'tag', 'arq_uuid', 'device_profile'
     )
@@ -277,7 +253,6 @@ class NetworkRequest(NovaObject):
 
 class NetworkRequestList(NovaObject):
     VERSION = '1.1'
-
     fields = {'objects': fields.ListOfObjectsField('NetworkRequest')}
 
 
@@ -285,16 +260,11 @@ class SecurityGroup(NovaObject):
     """A security group; only its name or UUID is sent."""
 
     VERSION = '1.2'
-
-    fields = {
-        'id': fields.IntegerField(),
-        **_texts('name', 'uuid'),
-    }
+    fields = {**_integers('id'), **_texts('name', 'uuid')}
 
 
 class SecurityGroupList(NovaObject):
     VERSION = '1.1'
-
     fields = {'objects': fields.ListOfObjectsField('SecurityGroup')}
 
 
@@ -303,26 +273,16 @@ class CellMapping(NovaObject):
     declared: what is not decoded cannot be logged."""
 
     VERSION = '1.1'
-
-    fields = {
-        'id': fields.IntegerField(),
-        **_texts('uuid', 'name'),
-        'disabled': fields.BooleanField(),
-    }
+    fields = {**_integers('id'), **_texts('uuid', 'name'), 'disabled': fields.BooleanField()}
 
 
 class ComputeNode(NovaObject):
     VERSION = '1.19'
-
-    fields = {
-        'id': fields.IntegerField(),
-        **_texts('uuid', 'host', 'hypervisor_hostname'),
-    }
+    fields = {**_integers('id'), **_texts('uuid', 'host', 'hypervisor_hostname')}
 
 
 class ComputeNodeList(NovaObject):
     VERSION = '1.17'
-
     fields = {'objects': fields.ListOfObjectsField('ComputeNode')}
 
 
@@ -330,7 +290,6 @@ class SchedulerLimits(NovaObject):
     """Limits for compute's own claim on the host; null is no limit. An answer sets all four."""
 
     VERSION = '1.0'
-
     fields = {
         'numa_topology': fields.ObjectField('NUMATopologyLimits', nullable=True),
         'vcpu': fields.IntegerField(nullable=True),
@@ -347,7 +306,6 @@ class Selection(NovaObject):
     """
 
     VERSION = '1.1'
-
     fields = {
         **_texts('compute_node_uuid', 'service_host', 'nodename', 'cell_uuid'),
         'limits': fields.ObjectField('SchedulerLimits', nullable=True),

@@ -30,7 +30,7 @@ _LISTS = (fields.List, fields.Set)
 _STORED = '_obj_'  # oslo.versionedobjects' prefix of the attributes that hold values
 
 _classes: dict[str, type[NovaObject]] = {}
-_accepted: dict[tuple[str, str], object] = {}
+_accepted: set[tuple[str, str]] = set()
 MAX_ACCEPTED_VERSIONS = 1000  # far more than there are; others that callers make up are not kept
 
 
@@ -87,21 +87,9 @@ class NovaObject(base.VersionedObject):
         return default if value is None else value
 
     @classmethod
-    def obj_class_from_name(cls, objname: str, objver: str) -> type[NovaObject]:
-        """The class for a name, which serves all minor versions of its major.
-
-        :raises BadObject: the object or its major version is not known
-        """
-        cls_of_name = _classes.get(objname)
-        if cls_of_name is None:
-            raise BadObject(f'{objname} {objver} is no object that is known here')
-        if (objname, objver) not in _accepted:
-            _accept(objname, objver, cls_of_name.VERSION)
-        return cls_of_name
-
-    @classmethod
     def obj_from_primitive(cls, primitive: Any, context: Any = None) -> Any:
-        """Any object from its primitive; nested objects come through here as well.
+        """Any object from its primitive, in any minor version of its major; nested objects come
+        through here as well.
 
         :raises BadObject: it cannot be read
         """
@@ -112,17 +100,17 @@ class NovaObject(base.VersionedObject):
             raise BadObject(f'a dict without {NAME} and {VERSION} is no object')
         if primitive.get(NAMESPACE) != cls.OBJ_PROJECT_NAMESPACE:
             raise BadObject(f'{name} {version} is not in the namespace {cls.OBJ_PROJECT_NAMESPACE}')
-        cls_of_name = cls.obj_class_from_name(name, version)
-        return cls_of_name._obj_from_primitive(context, version, primitive)
-
-    @classmethod
-    def _obj_from_primitive(cls, context: Any, objver: str, primitive: dict[str, Any]) -> Any:
-        self = cls()
-        self.VERSION = objver
+        kind_of_object = _classes.get(name)
+        if kind_of_object is None:
+            raise BadObject(f'{name} {version} is no object that is known here')
+        if (name, version) not in _accepted:
+            _accept(name, version, kind_of_object.VERSION)
+        self = kind_of_object()
+        self.VERSION = version
         self._fill(primitive.get(DATA))
         changes = primitive.get(CHANGES)
         changed = changes if isinstance(changes, list) else ()
-        self._changed_fields = {name for name in cls.fields if name in changed}
+        self._changed_fields = {name for name in self.fields if name in changed}
         return self
 
     @classmethod
@@ -191,9 +179,8 @@ def _accept(name: str, version: str, known: str) -> None:
         raise BadObject(f'{name} {version} cannot be read, only {known_major}.x (up to {known})')
     if len(_accepted) >= MAX_ACCEPTED_VERSIONS:
         return
-    token = object()
-    first = _accepted.setdefault((name, version), token) is token
-    if first and minor > known_minor:
+    _accepted.add((name, version))
+    if minor > known_minor:
         LOG.warning(
             '%s %s is newer than %s, the version known here; what it adds is ignored',
             name,

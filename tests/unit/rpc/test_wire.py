@@ -105,7 +105,7 @@ def test_versions_without_end(
 ) -> None:
     """Versions that callers make up are all read, however many, and neither the memory nor the
     log is filled with them."""
-    monkeypatch.setattr(base, '_accepted', {})
+    monkeypatch.setattr(base, '_accepted', set())
     monkeypatch.setattr(base, 'MAX_ACCEPTED_VERSIONS', 10)
     with caplog.at_level(logging.WARNING, logger='novasched.rpc.wire'):
         for minor in range(100, 200):
