@@ -31,70 +31,63 @@ _URL = types.URI(schemes=['http', 'https'])
 
 
 class OptionalType(types.ConfigType):
-    """A type whose empty value is None."""
+    """A type whose empty value is None.
+
+    :param parse: reads a text that is not empty, or raises ValueError.
+    """
+
+    def __init__(self, parse: Callable[[str], object], type_name: str) -> None:
+        super().__init__(type_name=type_name)
+        self.parse = parse
 
     def __call__(self, value: object) -> object:
-        """:raises ValueError: the value is of another form."""
         text = str(value or '').strip()
         return self.parse(text) if text else None
 
-    def parse(self, text: str) -> object:
-        """The value of a text that is not empty; for a subclass."""
-        raise NotImplementedError
-
     def __repr__(self) -> str:
-        return type(self).__name__
+        return self.parse.__name__
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
+        return isinstance(other, OptionalType) and self.parse is other.parse
 
     def _formatter(self, value: object) -> str:
         return str(value)
 
 
-class AddressType(OptionalType):
-    """``HOST:PORT`` or ``[::1]:PORT``."""
-
-    def __init__(self) -> None:
-        super().__init__(type_name='address and port value')
-
-    def parse(self, text: str) -> Address:
-        host, _, port = text.rpartition(':')
-        bracketed = host.startswith('[') and host.endswith(']')
-        try:
-            if not (port.isascii() and port.isdigit()) or (':' in host and not bracketed):
-                raise ValueError
-            return Address(_IPV6(host[1:-1]) if bracketed else _NAME(host), int(_PORT(port) or 0))
-        except ValueError:
-            raise ValueError('HOST:PORT or [::1]:PORT is wanted') from None
+def parse_address(text: str) -> Address:
+    """Read ``HOST:PORT`` or ``[::1]:PORT``."""
+    host, _, port = text.rpartition(':')
+    bracketed = host.startswith('[') and host.endswith(']')
+    try:
+        if not (port.isascii() and port.isdigit()) or (':' in host and not bracketed):
+            raise ValueError
+        return Address(_IPV6(host[1:-1]) if bracketed else _NAME(host), int(_PORT(port) or 0))
+    except ValueError:
+        raise ValueError('HOST:PORT or [::1]:PORT is wanted') from None
 
 
-class CollectorType(OptionalType):
-    """The URL of a collector that speaks OTLP over HTTP, with its path."""
-
-    def __init__(self) -> None:
-        super().__init__(type_name='URL value')
-
-    def parse(self, text: str) -> str:
-        try:
-            parts = urlsplit(_URL(text))
-            is_usable = parts.hostname and parts.port != 0 and not (parts.query or parts.fragment)
-        except ValueError:
-            is_usable = False
-        if not is_usable:  # the text quotes no part of the URL, which may be secret
-            raise ValueError('http[s]://HOST[:PORT][/PATH] is wanted')
-        return parts._replace(path=parts.path if parts.path.strip('/') else TRACES_PATH).geturl()
+def parse_collector(text: str) -> str:
+    """Read the URL of a collector that speaks OTLP over HTTP; the answer has its path."""
+    try:
+        parts = urlsplit(_URL(text))
+        is_usable = parts.hostname and parts.port != 0 and not (parts.query or parts.fragment)
+    except ValueError:
+        is_usable = False
+    if not is_usable:  # the text quotes no part of the URL, which may be secret
+        raise ValueError('http[s]://HOST[:PORT][/PATH] is wanted')
+    return parts._replace(path=parts.path if parts.path.strip('/') else TRACES_PATH).geturl()
 
 
+ADDRESS = OptionalType(parse_address, 'address and port value')
 KINDS: Mapping[str, Callable[..., cfg.Opt]] = {
     'bool': cfg.BoolOpt,
     'int': cfg.IntOpt,
     'float': cfg.FloatOpt,
     'str': cfg.StrOpt,
     'tuple[str, ...]': cfg.ListOpt,
-    'Address': partial(cfg.Opt, type=AddressType()),
+    'Address': partial(cfg.Opt, type=ADDRESS),
     'available_filters': cfg.MultiStrOpt,
-    'tracing_endpoint': partial(cfg.Opt, type=CollectorType()),
+    'tracing_endpoint': partial(cfg.Opt, type=OptionalType(parse_collector, 'URL value')),
 }
 """By the annotation of a field, or its name."""
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from novasched.conf.options import AddressType
+from novasched.conf.options import parse_address
 
 PATIENCE = 2.0
 ASKING, SLOW = 8, 30
@@ -42,7 +42,7 @@ def flood(bind: str) -> Iterator[Flooding]:
 
     :param bind: HOST:PORT.
     """
-    address = AddressType().parse(bind)
+    address = parse_address(bind)
     found, over = Flooding(), threading.Event()
 
     def connected() -> socket.socket:

@@ -14,18 +14,8 @@ from typing import Any
 
 from oslo_versionedobjects import fields
 
-from novasched.rpc.wire.base import (
-    DATA,
-    BadObject,
-    JsonField,
-    ListOfListsOfStringsField,
-    ListOfSpecsField,
-    NovaObject,
-    SetOfStringsField,
-    decode,
-    kind,
-    loads,
-)
+from novasched.rpc.wire import base
+from novasched.rpc.wire.base import BadObject, NovaObject, decode, loads
 
 __all__ = ['BadObject', 'NovaObject', 'decode', 'loads']  # the objects are defined below
 
@@ -53,7 +43,7 @@ class Destination(NovaObject):
         **_texts('host', 'node'),
         'aggregates': fields.ListOfStringsField(),
         'allow_cross_cell_move': fields.BooleanField(),
-        'forbidden_aggregates': SetOfStringsField(),
+        'forbidden_aggregates': base.SetOfStringsField(),
         'cell': fields.ObjectField('CellMapping'),
     }
 
@@ -72,8 +62,10 @@ class RequestGroup(NovaObject):
     fields = {
         'use_same_provider': fields.BooleanField(),
         'resources': fields.DictOfIntegersField(),
-        **_each(SetOfStringsField, 'required_traits', 'forbidden_traits', 'forbidden_aggregates'),
-        'aggregates': ListOfListsOfStringsField(),
+        **_each(
+            base.SetOfStringsField, 'required_traits', 'forbidden_traits', 'forbidden_aggregates'
+        ),
+        'aggregates': base.ListOfListsOfStringsField(),
         **_texts('requester_id', 'in_tree'),
         'provider_uuids': fields.ListOfStringsField(),
     }
@@ -84,8 +76,8 @@ class RequestLevelParams(NovaObject):
 
     VERSION = '1.1'
     fields = {
-        **_each(SetOfStringsField, 'root_required', 'root_forbidden'),
-        'same_subtree': ListOfListsOfStringsField(),
+        **_each(base.SetOfStringsField, 'root_required', 'root_forbidden'),
+        'same_subtree': base.ListOfListsOfStringsField(),
     }
 
 
@@ -102,7 +94,7 @@ class RequestSpec(NovaObject):
         **_integers('id', 'num_instances'),
         **_texts('project_id', 'user_id', 'availability_zone', 'instance_uuid'),
         **_each(fields.ListOfStringsField, 'ignore_hosts', 'force_hosts', 'force_nodes'),
-        'scheduler_hints': JsonField(),
+        'scheduler_hints': base.JsonField(),
         'is_bfv': fields.BooleanField(),
         'image': fields.ObjectField('ImageMeta'),
         'numa_topology': fields.ObjectField('InstanceNUMATopology'),
@@ -146,7 +138,7 @@ class ImageMetaProps(NovaObject):
 
     def _fill(self, data: Any) -> None:
         if not isinstance(data, Mapping):
-            raise BadObject(f'{self.obj_name()} {self.VERSION} has no fields but {kind(data)}')
+            raise BadObject(f'{self.obj_name()} {self.VERSION} has no fields but {base.kind(data)}')
         self.values = dict(data)
 
     def obj_to_primitive(
@@ -154,7 +146,7 @@ class ImageMetaProps(NovaObject):
     ) -> dict[str, Any]:
         """The primitive, which holds every property again."""
         primitive = super().obj_to_primitive(target_version, version_manifest)
-        return {**primitive, DATA: dict(self.values)}
+        return {**primitive, base.DATA: dict(self.values)}
 
 
 class ImageMeta(NovaObject):
@@ -209,7 +201,7 @@ class NetworkMetadata(NovaObject):
     """Physical networks; ``tunneled`` if tunnelled ones are meant, too."""
 
     VERSION = '1.0'
-    fields = {'physnets': SetOfStringsField(), 'tunneled': fields.BooleanField()}
+    fields = {'physnets': base.SetOfStringsField(), 'tunneled': fields.BooleanField()}
 
 
 class NUMATopologyLimits(NovaObject):
@@ -228,7 +220,7 @@ class InstancePCIRequest(NovaObject):
     VERSION = '1.4'
     fields = {
         'count': fields.IntegerField(),
-        'spec': ListOfSpecsField(),
+        'spec': base.ListOfSpecsField(),
         **_texts('alias_name', 'request_id', 'requester_id', 'numa_policy'),
         'is_new': fields.BooleanField(),
     }

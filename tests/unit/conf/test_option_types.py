@@ -5,13 +5,11 @@ import pytest
 
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError
-from novasched.conf.options import AddressType
+from novasched.conf.options import ADDRESS
 from novasched.conf.redaction import hide
 from novasched.conf.settings import Address
 from novasched.observe.web.wiring import listen
 from tests.lab.processes import free_port
-
-READ = AddressType()
 
 
 @pytest.mark.parametrize(
@@ -27,7 +25,7 @@ READ = AddressType()
 )
 def test_addresses(text, address):
     """A host and a port, which are shown as they are written; what is empty is none."""
-    assert READ(text) == address
+    assert ADDRESS(text) == address
     assert address is None or str(address) == text.strip()
 
 
@@ -41,7 +39,7 @@ def test_addresses(text, address):
 def test_what_is_no_address(text):
     """It is refused, and nothing is guessed."""
     with pytest.raises(ValueError, match=r'HOST:PORT or \[::1\]:PORT is wanted'):
-        READ(text)
+        ADDRESS(text)
 
 
 @pytest.mark.parametrize('host', ['127.0.0.1', 'localhost', '::1'])
