@@ -122,7 +122,7 @@ def summary_of(request: Request, key: bytes | None = None) -> RequestSummary:
     :param key: hashes under this key stand for the ids of project and user.
     """
     flavor, group, image = request.flavor, request.instance_group, request.image
-    destination = request.requested_destination
+    destination = request.requested_destination or Destination()
     summary = RequestSummary(
         servers=request.instance_uuids or (),
         count=request.count,
@@ -137,7 +137,7 @@ def summary_of(request: Request, key: bytes | None = None) -> RequestSummary:
         zone=request.availability_zone,
         hints=_short({name: ', '.join(each) for name, each in request.scheduler_hints.items()}),
         policy=group.policy if group else None,
-        destination=_destination(destination) if destination else None,
+        destination=' '.join(filter(None, (destination.host, destination.node))) or None,
         ignore_hosts=request.ignore_hosts[:MAX_KEPT_ITEMS],
         force_hosts=request.force_hosts[:MAX_KEPT_ITEMS],
         force_nodes=request.force_nodes[:MAX_KEPT_ITEMS],
@@ -182,10 +182,6 @@ def _properties(request: Request) -> Mapping[str, Any]:
 def _short(texts: Mapping[str, object]) -> dict[str, str]:
     items = islice(texts.items(), MAX_KEPT_ITEMS)
     return {one_line(key): one_line(str(value)) for key, value in items}
-
-
-def _destination(destination: Destination) -> str | None:
-    return ' '.join(filter(None, (destination.host, destination.node))) or None
 
 
 def _hashed(text: str | None, key: bytes | None) -> str | None:

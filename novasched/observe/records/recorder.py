@@ -53,7 +53,6 @@ class DecisionRecorder:
         diagnose: Diagnose | None = None,
         count: Callable[[Decision], None] | None = None,
         clock: Callable[[], float] = time.time,
-        timer: Callable[[], float] = time.perf_counter,
         observers: Sequence[Callable[[Decision, Record], None]] = (),
     ) -> None:
         key = (settings.decisions_hash_key or '').encode() or HASH_KEY
@@ -63,7 +62,7 @@ class DecisionRecorder:
         self._diagnose = diagnose if self._store and settings.decisions_questions else None
         self._count, self._observers = count, observers
         self._keeps = bool(settings.decisions_kept or observers)
-        self._clock, self._timer = clock, timer
+        self._clock = clock
         self._decisions: WorkerQueue[Decision | Record] = WorkerQueue(
             self._keep, 'records', lambda _: 'keep a decision record', MAX_WAITING_RECORDS
         )
@@ -111,7 +110,7 @@ class DecisionRecorder:
                     self._kept[index] = to_json(kept)
             self._write(kept, None)
             return
-        at = self._clock() - (self._timer() - kept.began)
+        at = self._clock() - (time.perf_counter() - kept.began)
         record = record_of(kept, uuid.uuid4().hex, at, self._hash_key)
         self._kept.append(to_json(record))
         self._write(record, kept)

@@ -29,8 +29,6 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from oslo_utils import timeutils
-
 from novasched.conf import loading
 from novasched.rpc import wire
 from novasched.rpc.faults import NoValidHostFault
@@ -46,14 +44,11 @@ from novasched.tools.sandbox.placement import serving
 
 SANDBOX_NAME = 'novasched-sandbox'
 
-Options = Mapping[str, Mapping[str, object]]
-"""nova.conf: group to option to value."""
-
 
 class Sandbox:
     """A cloud of these machines, from ``with`` to its end.
 
-    :param options: what nova.conf is to say besides where things are
+    :param options: what nova.conf is to say besides where things are: group to option to value
     :param random: source of the UUIDs of instances
     :ivar configuration: the arguments with which a command reads its nova.conf
     """
@@ -61,7 +56,7 @@ class Sandbox:
     def __init__(
         self,
         machines: Sequence[SandboxHost],
-        options: Options | None = None,
+        options: Mapping[str, Mapping[str, object]] | None = None,
         random: Random | None = None,
     ) -> None:
         self.machines = tuple(machines)
@@ -149,7 +144,7 @@ class Sandbox:
         databases = self.databases = Databases(folder, sorted({x.cell for x in self.machines}))
         stack.callback(databases.close)
         databases.create()
-        self.computes = SandboxComputes(databases, self.machines, timeutils.utcnow)
+        self.computes = SandboxComputes(databases, self.machines)
         self.computes.deploy()
 
         # Placement without keystone takes what precedes the colon for the user's name.

@@ -7,15 +7,16 @@ from __future__ import annotations
 import itertools
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import os_resource_classes as classes
 import os_traits
 import requests
 import sqlalchemy as sa
+from oslo_utils import timeutils
 
 from novasched.cells.mappings import CELL0
 from novasched.conf.errors import NovaschedError
@@ -89,15 +90,9 @@ def flavor_columns(flavor: Flavor) -> dict[str, Any]:
 class SandboxComputes:
     """The nova-compute of every machine."""
 
-    def __init__(
-        self,
-        databases: db.Databases,
-        machines: Sequence[SandboxHost],
-        utcnow: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, databases: db.Databases, machines: Sequence[SandboxHost]) -> None:
         self.databases = databases
         self.machines = {each.name: each for each in machines}
-        self.utcnow = utcnow
         self._silent: set[str] = set()
 
     def deploy(self) -> None:
@@ -124,8 +119,7 @@ class SandboxComputes:
 
     def report(self) -> None:
         """A heartbeat of every nova-compute that has not fallen silent."""
-        now = self.utcnow()
-        table = db.services
+        now, table = timeutils.utcnow(), db.services
         statement = (
             sa.update(table)
             .where(table.c.binary == COMPUTE, table.c.host.not_in(self._silent))
@@ -148,7 +142,7 @@ class SandboxComputes:
 
         :param values: further columns of the row
         """
-        machine, columns, now = self.machines[name], flavor_columns(flavor), self.utcnow()
+        machine, columns, now = self.machines[name], flavor_columns(flavor), timeutils.utcnow()
         row = {
             'uuid': uuid,
             'host': name,
@@ -178,7 +172,7 @@ class SandboxComputes:
     def silence(self, name: str) -> None:
         """Let a nova-compute have died a day ago."""
         self._silent.add(name)
-        self._set_service(name, last_seen_up=self.utcnow() - timedelta(days=1))
+        self._set_service(name, last_seen_up=timeutils.utcnow() - timedelta(days=1))
 
     def _set_service(self, name: str, **values: Any) -> None:
         table = db.services
@@ -214,7 +208,7 @@ class SandboxComputes:
             _insert(connection, db.aggregate_hosts, hosts)
 
     def _service(self, machine: SandboxHost) -> dict[str, Any]:
-        now = self.utcnow()
+        now = timeutils.utcnow()
         return {
             'uuid': stable_uuid('service', machine.name),
             'host': machine.name,
@@ -242,7 +236,7 @@ class SandboxComputes:
             'supported_instances': json.dumps([['x86_64', 'qemu', 'hvm']]),
             'metrics': json.dumps([]),
             'mapped': 1,
-            'created_at': self.utcnow(),
+            'created_at': timeutils.utcnow(),
             **_used(machine, 0, 0, 0, 0),
         }
 

@@ -37,8 +37,6 @@ CREATED_EVENTS = ('compute.instance.create.start', 'instance.create.start')
 REFUSED_EVENTS = 'compute_task.'
 Allocations = Callable[[str], Mapping[str, Mapping[str, int]]]
 """Reads the allocations of an instance: provider UUID to resource class to amount."""
-Saved = Callable[[str], RequestSpec | None]
-"""Reads the parts of the request for an instance that nova-api has saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +118,7 @@ class PendingComparison:
 class LiveComparison:
     """Receives events, and makes rows of them.
 
+    :param saved: reads the parts of the request for an instance that nova-api has saved.
     :param patience: seconds within which a request must come to its end.
     :param pool: runs what takes time.
     """
@@ -128,7 +127,7 @@ class LiveComparison:
         self,
         shadow: Shadow,
         allocations: Allocations,
-        saved: Saved,
+        saved: Callable[[str], RequestSpec | None],
         patience: float,
         pool: Executor,
     ) -> None:
