@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes and functions of nova that plugins build on, by nova's names.
+"""The classes and functions of nova that plugins build on, each by nova's name in nova's module.
 
 They work on whatever has nova's attributes, and are used where nova is not installed.
 """
@@ -9,16 +9,53 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+from oslo_config import cfg
 
 from novasched.scheduler import weights
 from novasched.scheduler.filters.operators import satisfies
 
 LOG = logging.getLogger('nova.scheduler.utils')
 
+MODULES: dict[str, dict[str, Any]] = {
+    'nova': {},
+    'nova.conf': {'CONF': cfg.CONF},
+    'nova.context': {},
+    'nova.i18n': dict.fromkeys(('_', '_LC', '_LE', '_LI', '_LW'), str),
+    'nova.objects': {},
+    'nova.scheduler': {},
+    'nova.utils': {},
+}
+"""All of nova that there is without nova. The empty ones can be imported, and whoever takes
+something out of them learns that it takes a real nova."""
+T = TypeVar('T', bound=Callable[..., Any])
 
+
+def lent_to(module: str, name: str = '') -> Callable[[T], T]:
+    """Put a class or function into one of nova's modules, by its own or another name."""
+
+    def lend(item: T) -> T:
+        MODULES.setdefault(module, {})[name or item.__name__] = item
+        return item
+
+    return lend
+
+
+@lent_to('nova.exception')
+class NovaException(Exception):
+    """A text with fields, or one of its own."""
+
+    msg_fmt = 'An unknown exception occurred.'
+
+    def __init__(self, message: str | None = None, **kwargs: Any) -> None:
+        super().__init__(self.msg_fmt % kwargs if message is None else message)
+        self.kwargs = kwargs
+
+
+@lent_to('nova.filters')
 class BaseFilter:
-    """``nova.filters.BaseFilter``: anything can be filtered, and everything passes."""
+    """Anything can be filtered, and everything passes."""
 
     run_filter_once_per_request = False
 
@@ -33,9 +70,8 @@ class BaseFilter:
         return index == 0 or not self.run_filter_once_per_request
 
 
+@lent_to('nova.scheduler.filters')
 class BaseHostFilter(BaseFilter):
-    """``nova.scheduler.filters.BaseHostFilter``."""
-
     RUN_ON_REBUILD = False
 
     def _filter_one(self, obj: Any, spec_obj: Any) -> Any:
@@ -47,9 +83,8 @@ class BaseHostFilter(BaseFilter):
         raise NotImplementedError
 
 
+@lent_to('nova.scheduler.filters')
 class CandidateFilterMixin:
-    """``nova.scheduler.filters.CandidateFilterMixin``."""
-
     def filter_candidates(self, host_state: Any, filter_func: Callable[[Any], Any]) -> list[Any]:
         """Leave a host those allocation candidates alone that a function accepts."""
         host_state.allocation_candidates = list(
@@ -58,8 +93,9 @@ class CandidateFilterMixin:
         return list(host_state.allocation_candidates)
 
 
+@lent_to('nova.weights')
 class WeighedObject:
-    """``nova.weights.WeighedObject``: a host state in ``obj``, and its weight."""
+    """A host state in ``obj``, and its weight."""
 
     def __init__(self, obj: Any, weight: float) -> None:
         self.obj = obj
@@ -69,17 +105,15 @@ class WeighedObject:
         return f'{type(self).__name__} [host: {self.obj}, weight: {self.weight}]'
 
 
+@lent_to('nova.scheduler.weights')
 class WeighedHost(WeighedObject):
-    """``nova.scheduler.weights.WeighedHost``."""
-
     def to_dict(self) -> dict[str, Any]:
         """The weight, and the name of the host."""
         return {'weight': self.weight, 'host': self.obj.host}
 
 
+@lent_to('nova.weights')
 class BaseWeigher:
-    """``nova.weights.BaseWeigher``."""
-
     minval: float | None = None
     maxval: float | None = None
 
@@ -100,26 +134,27 @@ class BaseWeigher:
         return [min(max(weight, low), high) for weight in raw]
 
 
+@lent_to('nova.scheduler.weights')
 class BaseHostWeigher(BaseWeigher):
-    """``nova.scheduler.weights.BaseHostWeigher``."""
+    """The same, for hosts."""
 
 
+@lent_to('nova.weights')
 def normalize(
     weight_list: Sequence[float], minval: float | None = None, maxval: float | None = None
 ) -> list[float]:
-    """``nova.weights.normalize``."""
     return weights.normalised(weight_list, minval, maxval) if weight_list else []
 
 
+@lent_to('nova.scheduler.utils')
 def request_is_rebuild(spec_obj: Any) -> bool:
-    """``nova.scheduler.utils.request_is_rebuild``."""
     hints = getattr(spec_obj, 'scheduler_hints', None) or {}
     return bool(hints.get('_nova_check_type') == ['rebuild'])
 
 
+@lent_to('nova.scheduler.utils')
 def get_weight_multiplier(host_state: Any, multiplier_name: str, multiplier_config: float) -> float:
-    """``nova.scheduler.utils.get_weight_multiplier``: the least number that the host's
-    aggregates give, or else the option's."""
+    """The least number that the host's aggregates give, or else the option's."""
     values = aggregate_values_from_key(host_state, multiplier_name)
     try:
         return float(validate_num_values(values, multiplier_config, cast_to=float))
@@ -128,15 +163,16 @@ def get_weight_multiplier(host_state: Any, multiplier_name: str, multiplier_conf
         return multiplier_config
 
 
+@lent_to('nova.scheduler.filters.utils')
 def aggregate_values_from_key(host_state: Any, key_name: str) -> set[str]:
-    """``nova.scheduler.filters.utils.aggregate_values_from_key``."""
     metadata = [each.metadata for each in host_state.aggregates]
     return {each[key_name] for each in metadata if key_name in each}
 
 
+@lent_to('nova.scheduler.filters.utils')
 def aggregate_metadata_get_by_host(host_state: Any, key: str | None = None) -> dict[str, set[str]]:
-    """``nova.scheduler.filters.utils.aggregate_metadata_get_by_host``: all that the host's
-    aggregates say, values split at commas; with a key, those aggregates alone that have it."""
+    """All that the host's aggregates say, values split at commas; with a key, those aggregates
+    alone that have it."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for each in host_state.aggregates:
         if key is None or key in each.metadata:
@@ -145,32 +181,31 @@ def aggregate_metadata_get_by_host(host_state: Any, key: str | None = None) -> d
     return found
 
 
+@lent_to('nova.scheduler.filters.utils')
 def validate_num_values(
     vals: Collection[Any],
     default: Any = None,
     cast_to: Callable[[Any], Any] = int,
     based_on: Callable[[Iterable[Any]], Any] = min,
 ) -> Any:
-    """``nova.scheduler.filters.utils.validate_num_values``.
-
-    :raises ValueError: a value is no number.
-    """
+    """:raises ValueError: a value is no number."""
     return based_on([cast_to(each) for each in vals]) if vals else default
 
 
+@lent_to('nova.scheduler.filters.utils')
 def instance_uuids_overlap(host_state: Any, uuids: str | Iterable[str]) -> bool:
-    """``nova.scheduler.filters.utils.instance_uuids_overlap``."""
     wanted = [uuids] if isinstance(uuids, str) else uuids
     return any(each in host_state.instances for each in wanted)
 
 
+@lent_to('nova.scheduler.filters.extra_specs_ops')
 def match(value: str | None, req: str) -> bool:
-    """``nova.scheduler.filters.extra_specs_ops.match``."""
     return value is not None and satisfies(value, req)
 
 
+@lent_to('nova.servicegroup', 'API')
 class ServiceGroupApi:
-    """``nova.servicegroup.API``, as far as the service of a host state goes."""
+    """As far as the service of a host state goes."""
 
     def service_is_up(self, member: Any) -> bool:
         """True if the service was up when its host was read."""

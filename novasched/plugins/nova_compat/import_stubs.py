@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -20,65 +20,12 @@ from typing import Any
 from oslo_config import cfg
 
 from novasched.conf import loading
-from novasched.plugins.nova_compat import bases
+from novasched.plugins.nova_compat.bases import MODULES
 
 ROOT = 'nova'
 PRELOADED_MODULES = ('nova.conf', 'nova.scheduler.utils')
 """Modules of a real nova that declare its options, and that its filters would import, for
 seconds, when they judge their first host."""
-
-
-class NovaException(Exception):
-    """``nova.exception.NovaException``: a text with fields, or one of its own."""
-
-    msg_fmt = 'An unknown exception occurred.'
-
-    def __init__(self, message: str | None = None, **kwargs: Any) -> None:
-        super().__init__(self.msg_fmt % kwargs if message is None else message)
-        self.kwargs = kwargs
-
-
-MODULES: Mapping[str, Mapping[str, Any]] = {
-    'nova': {},
-    'nova.conf': {'CONF': cfg.CONF},
-    'nova.context': {},
-    'nova.exception': {'NovaException': NovaException},
-    'nova.filters': {'BaseFilter': bases.BaseFilter},
-    'nova.i18n': dict.fromkeys(('_', '_LC', '_LE', '_LI', '_LW'), str),
-    'nova.objects': {},
-    'nova.scheduler': {},
-    'nova.scheduler.filters': {
-        'BaseHostFilter': bases.BaseHostFilter,
-        'CandidateFilterMixin': bases.CandidateFilterMixin,
-    },
-    'nova.scheduler.filters.extra_specs_ops': {'match': bases.match},
-    'nova.scheduler.filters.utils': {
-        each.__name__: each
-        for each in (
-            bases.aggregate_metadata_get_by_host,
-            bases.aggregate_values_from_key,
-            bases.instance_uuids_overlap,
-            bases.validate_num_values,
-        )
-    },
-    'nova.scheduler.utils': {
-        'get_weight_multiplier': bases.get_weight_multiplier,
-        'request_is_rebuild': bases.request_is_rebuild,
-    },
-    'nova.scheduler.weights': {
-        'BaseHostWeigher': bases.BaseHostWeigher,
-        'WeighedHost': bases.WeighedHost,
-    },
-    'nova.servicegroup': {'API': bases.ServiceGroupApi},
-    'nova.utils': {},
-    'nova.weights': {
-        'BaseWeigher': bases.BaseWeigher,
-        'WeighedObject': bases.WeighedObject,
-        'normalize': bases.normalize,
-    },
-}
-"""All of nova that there is without nova. The empty ones can be imported, and whoever
-takes something out of them learns that it takes a real nova."""
 
 
 class StubModule(ModuleType):
