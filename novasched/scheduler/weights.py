@@ -156,35 +156,29 @@ def _new_columns(
 ) -> list[Column]:
     """The columns of the weighers that apply and whose scale is not 0 on every host."""
     aggregates = equivalence_classes([list(map(attrgetter('aggregates'), hosts))])
-    one_of_each = dict(zip(aggregates, hosts, strict=True))
     columns = []
     for weigher in weighers:
-        began = clock()
+        began, plugin = clock(), weigher.plugin
         if not weigher.applies(request):
             continue
         with weigher:
-            if isinstance(weigher.plugin, BatchWeigher):
-                scales = [_scale(weigher.plugin, host) for host in hosts]
-            else:
-                by_aggregates = {}
-                for key, host in one_of_each.items():
-                    by_aggregates[key] = _scale(weigher.plugin, host)
-                scales = list(map(by_aggregates.__getitem__, aggregates))
+            # Hosts in the same aggregates have the same scale, but for a plugin's own rule.
+            keys = range(len(hosts)) if isinstance(plugin, BatchWeigher) else aggregates
+            by_key = {}
+            for key, host in dict(zip(keys, hosts, strict=True)).items():
+                try:
+                    by_key[key] = plugin.scale(host)
+                except ValueError as error:  # metadata that is no number
+                    LOG.warning(
+                        "Could not decode '%s' weight multiplier: %s", plugin.multiplier, error
+                    )
+                    by_key[key] = float(plugin.default_scale)
+            scales = list(map(by_key.__getitem__, keys))
             if any(scales):
-                raw = weigher.plugin.weigh_all(hosts, request)
-                bounds = _bounds(weigher.plugin, raw)
-                columns.append(Column.of(weigher, raw, scales, bounds))
+                raw = plugin.weigh_all(hosts, request)
+                columns.append(Column.of(weigher, raw, scales, _bounds(plugin, raw)))
         seconds.append((weigher.name, clock() - began))
     return columns
-
-
-def _scale(weigher: Weigher, host: Host) -> float:
-    """The weigher's scale on a host; metadata that is no number leaves the option in force."""
-    try:
-        return weigher.scale(host)
-    except ValueError as error:
-        LOG.warning("Could not decode '%s' weight multiplier: %s", weigher.multiplier, error)
-        return float(weigher.default_scale)
 
 
 def _bounds(weigher: Weigher, raw: Sequence[float]) -> tuple[float, float]:

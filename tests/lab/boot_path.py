@@ -28,6 +28,8 @@ from tests.lab.ports import CountingPlacement, sources
 ROOT = f'{Path(novasched.__file__).parent}/'
 OUTSIDE = ('conf/logs.py', 'conf/redaction.py', 'scheduler/memory.py')
 """Not counted: handlers of the log, and what stands for Placement and the databases."""
+COMPREHENSIONS = ('<listcomp>', '<setcomp>', '<dictcomp>')
+"""Not counted: functions for Python until 3.11, never for a reader."""
 SETTINGS = Settings(
     enabled_filters=(
         'AvailabilityZoneFilter', 'ComputeFilter', 'ComputeCapabilitiesFilter', 'ImagePropertiesFilter',
@@ -51,7 +53,7 @@ class BootPath:
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
         """Count a call: what ``sys.setprofile`` takes."""
-        if event == 'call' and frame.f_code.co_filename.startswith(ROOT):
+        if event == 'call' and is_ours(frame):
             module = frame.f_code.co_filename.removeprefix(ROOT)
             if module in OUTSIDE:
                 return
@@ -61,11 +63,16 @@ class BootPath:
             self.depth = max(self.depth, depth_of(frame))
 
 
+def is_ours(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_filename.startswith(ROOT) and code.co_name not in COMPREHENSIONS
+
+
 def depth_of(frame: FrameType | None) -> int:
     """The number of the product's frames on a stack."""
     depth = 0
     while frame is not None:
-        depth += frame.f_code.co_filename.startswith(ROOT)
+        depth += is_ours(frame)
         frame = frame.f_back
     return depth
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from novasched.conf.settings import Settings
 from novasched.scheduler.filters import Scope
 from novasched.scheduler.filters.shared import Key, KeyedFilter, attributes
 from novasched.scheduler.model.host import Host
@@ -36,29 +37,29 @@ class ImagePropertiesFilter(KeyedFilter):
     on_rebuild = True
     phrase = 'cannot run the image'
 
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._defaults = (settings.image_properties_default_architecture, None, None)
+
     def applies(self, request: Request) -> bool:
-        return bool(self._required(request))
+        return any(map(request.requirements.properties.get, SUPPORTED_TRIPLE, self._defaults))
 
     def key(self, request: Request) -> Key:
         return attributes('supported_instances', 'hypervisor_version', 'cpu_info')
 
     def reject(self, host: Host, request: Request) -> str | None:
-        required = self._required(request)
+        properties = request.requirements.properties
+        asked = map(properties.get, SUPPORTED_TRIPLE, self._defaults)
+        required = {
+            canonical(kind, str(value))
+            for kind, value in zip(SUPPORTED_TRIPLE, asked, strict=True)
+            if value
+        }
         if not any(required <= set(triple) for triple in host.supported_instances):
             return f'image wants {", ".join(sorted(required))}, host supports ' + (
                 ', '.join('/'.join(triple) for triple in host.supported_instances) or 'nothing'
             )
-        properties = request.requirements.properties
         return _version_mismatch(host, properties) or _address_mismatch(host, properties)
-
-    def _required(self, request: Request) -> set[str]:
-        """The architecture, hypervisor type and mode that are asked for."""
-        default, required = self.settings.image_properties_default_architecture, set()
-        for kind in SUPPORTED_TRIPLE:
-            other = default if kind == 'hw_architecture' else None
-            if value := request.requirements.properties.get(kind, other):
-                required.add(canonical(kind, str(value)))
-        return required
 
 
 def _version_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:

@@ -121,7 +121,7 @@ class Host:
 
     def metadata(self, name: str) -> frozenset[str]:
         """Every value that the host's aggregates give to a metadata key."""
-        return frozenset(a.metadata[name] for a in self.aggregates if name in a.metadata)
+        return frozenset({a.metadata[name] for a in self.aggregates if name in a.metadata})
 
     def zone(self, default: str | None) -> str | None:
         """The availability zone; a host is in one at the most."""

@@ -3,7 +3,7 @@
 
 from tests.lab.boot_path import boot_path
 
-MAX_MODULES, MAX_FUNCTIONS, MAX_DEPTH = 25, 100, 11
+MAX_MODULES, MAX_FUNCTIONS, MAX_DEPTH = 25, 90, 10
 
 
 def test_a_plain_boot_enters_few_functions(unchecked_scopes):
