@@ -47,35 +47,36 @@ Prepare = Callable[[], None]
 P = TypeVar('P', Filter, Weigher)
 
 
+@dataclass(eq=False)
 class OneAtATime:
     """A lock on a plugin that is not known to be thread-safe. One that hangs refuses requests
-    instead of taking every thread of the daemon."""
+    instead of taking every thread of the daemon.
 
-    def __init__(
-        self,
-        name: str,
-        patience: float = PLUGIN_PATIENCE_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """:param patience: seconds that one call may take while others wait."""
-        self._name, self._patience, self._clock = name, patience, clock
+    :param patience: seconds that one call may take while others wait.
+    """
+
+    name: str
+    patience: float = PLUGIN_PATIENCE_S
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._began = clock()
+        self._began = self.clock()
 
     def __enter__(self) -> None:
         """:raises BadPlugin: it has been busy with another request for too long."""
         while not self._lock.acquire(timeout=max(0.0, self._left())):
             if self._left() <= 0:  # and no other call has begun meanwhile
                 raise BadPlugin(
-                    f'{self._name} has not answered another request for {self._patience:g} s'
+                    f'{self.name} has not answered another request for {self.patience:g} s'
                 )
-        self._began = self._clock()
+        self._began = self.clock()
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
     def _left(self) -> float:
-        return self._began + self._patience - self._clock()
+        return self._began + self.patience - self.clock()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import prometheus_client
@@ -102,6 +103,7 @@ class DecisionCounters:
         of(catalogue.CLAIMS_REFUSED).inc(refused + decision.together_refused)
 
 
+@dataclass
 class Sampler:
     """Exposes values that are kept elsewhere, as they are each time that it is called; by one
     thread at a time.
@@ -110,34 +112,30 @@ class Sampler:
     :param waits: seconds that messages waited, taken from here.
     """
 
-    def __init__(
-        self,
-        instruments: Instruments,
-        sources: Mapping[Metric, Callable[[], float | Samples]],
-        waits: deque[float],
-    ) -> None:
-        self._instruments, self._sources, self._waits = instruments, sources, waits
-        self._before: dict[Metric, Samples] = {}
+    instruments: Instruments
+    sources: Mapping[Metric, Callable[[], float | Samples]]
+    waits: deque[float]
+    _before: dict[Metric, Samples] = field(default_factory=dict)
 
     def __call__(self) -> None:
         """Take a sample."""
-        for metric, read in self._sources.items():
+        for metric, read in self.sources.items():
             value = read()
             self._expose(metric, value if isinstance(value, Mapping) else {(): value})
-        while self._waits:
-            self._instruments.of(catalogue.MESSAGE_WAIT).observe(self._waits.popleft())
+        while self.waits:
+            self.instruments.of(catalogue.MESSAGE_WAIT).observe(self.waits.popleft())
 
     def _expose(self, metric: Metric, samples: Samples) -> None:
         before = self._before.get(metric, {})
         self._before[metric] = samples
         for labels, value in samples.items():
             if metric.kind == catalogue.COUNTER:
-                self._instruments.of(metric, *labels).inc(max(0, value - before.get(labels, 0)))
+                self.instruments.of(metric, *labels).inc(max(0, value - before.get(labels, 0)))
             else:
-                self._instruments.of(metric, *labels).set(value)
+                self.instruments.of(metric, *labels).set(value)
         if metric.kind == catalogue.GAUGE:
             for labels in before.keys() - samples.keys():
-                self._instruments.of(metric, *labels).set(0)
+                self.instruments.of(metric, *labels).set(0)
 
 
 class WorkerMetrics:

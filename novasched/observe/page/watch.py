@@ -46,6 +46,7 @@ class _Reading:
         }
 
 
+@dataclass
 class Watch:
     """Keeps the hosts of the last reading.
 
@@ -55,15 +56,12 @@ class Watch:
     :param connect: opens the databases; tried again when it fails.
     """
 
-    def __init__(
-        self,
-        connect: Callable[[], ReadCells],
-        clock: Callable[[], float] = time.monotonic,
-        max_age: float = MAX_AGE_S,
-        timeout: float = READ_TIMEOUT_S,
-    ) -> None:
-        self._connect = connect
-        self._clock, self._max_age, self._timeout = clock, max_age, timeout
+    connect: Callable[[], ReadCells]
+    clock: Callable[[], float] = time.monotonic
+    max_age: float = MAX_AGE_S
+    timeout: float = READ_TIMEOUT_S
+
+    def __post_init__(self) -> None:
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix='watch')
         self._lock = threading.Lock()
         self._read_cells: ReadCells | None = None
@@ -74,24 +72,24 @@ class Watch:
     def hosts(self) -> HostsView:
         """The hosts, read anew if they are old and the databases answer soon."""
         with self._lock:
-            now = self._clock()
+            now = self.clock()
             reading = self._reading
-            if reading is None or (reading.done() and now - self._began >= self._max_age):
+            if reading is None or (reading.done() and now - self._began >= self.max_age):
                 self._began = now
                 self._reading = reading = self._thread.submit(self._read)
-            remaining = max(0.0, self._began + self._timeout - now)
+            remaining = max(0.0, self._began + self.timeout - now)
         done, _ = futures.wait([reading], timeout=remaining)
-        last, now = self._last, self._clock()
-        late = not done and now - self._began >= self._timeout
+        last, now = self._last, self.clock()
+        late = not done and now - self._began >= self.timeout
         failure = last.failure or (UNREAD if late else None)
         return HostsView(tuple(last.cells_at(now).values()), failure, last.stale)
 
     def _read(self) -> None:
         last = self._last
         try:
-            self._read_cells = self._read_cells or self._connect()
+            self._read_cells = self._read_cells or self.connect()
             cells, stale = self._read_cells()
-            now = self._clock()
+            now = self.clock()
             before = last.cells_at(now)
             silent = {
                 uuid: replace(before[uuid], name=cell.name, answers=False)

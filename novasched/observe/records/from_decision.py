@@ -8,7 +8,7 @@ import hmac
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -219,28 +219,28 @@ def grouped(counts: Mapping[str, int]) -> tuple[ReasonCount, ...]:
     return tuple(reasons)
 
 
+@dataclass
 class _SimilarReasons:
     """Reasons that differ in what varies alone."""
 
-    def __init__(self, first: str, hosts: int) -> None:
-        self.hosts = hosts
-        self.others: list[str] = []
-        self._first = first
+    first: str
+    hosts: int
+    others: list[str] = field(default_factory=list)
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """Matches all of them; compiled where there is more than one."""
-        constant = map(re.escape, _VARIES.split(self._first))
+        constant = map(re.escape, _VARIES.split(self.first))
         return re.compile(f'({_VARIES.pattern})'.join(constant))
 
     def text(self) -> str:
         """One text that stands for all of them."""
         if not self.others:
-            return self._first
-        matches = map(self.pattern.fullmatch, (self._first, *self.others))
+            return self.first
+        matches = map(self.pattern.fullmatch, (self.first, *self.others))
         columns = zip(*(match.groups() for match in matches if match), strict=True)
         ranges = (_range(set(column)) for column in columns)
-        return _VARIES.sub(lambda _: next(ranges), self._first)
+        return _VARIES.sub(lambda _: next(ranges), self.first)
 
 
 def _range(values: set[str]) -> str:

@@ -52,6 +52,7 @@ MAX_NAMES = 10
 """Instances or hosts that are named."""
 
 
+@dataclass
 class DecisionExporter:
     """Sends the spans of decisions; to be called by one thread.
 
@@ -59,22 +60,17 @@ class DecisionExporter:
     :param processor: makes the receiver of spans; once, in the process that makes them.
     """
 
-    def __init__(
-        self,
-        endpoint: str,
-        host: str,
-        version: str,
-        processor: Callable[[str], SpanProcessor] | None = None,
-    ) -> None:
-        self._endpoint, self._host, self._version = endpoint, host, version
-        self._processor = processor or batches
-        self._provider: TracerProvider | None = None
+    endpoint: str
+    host: str
+    version: str
+    processor: Callable[[str], SpanProcessor] | None = None
+    _provider: TracerProvider | None = None
 
     def __call__(self, decision: Decision, record: Record) -> None:
         """Send the spans of a decision."""
         if self._provider is None:
             self._provider = self._begin()
-        tracer = self._provider.get_tracer(SERVICE_NAME, self._version)
+        tracer = self._provider.get_tracer(SERVICE_NAME, self.version)
         whole, *steps = spans_of(decision, record)
         origin = decision.request.origin
         caller = {'traceparent': origin.traceparent} if origin and origin.traceparent else {}
@@ -108,14 +104,14 @@ class DecisionExporter:
         resource = Resource.create(
             {
                 'service.name': SERVICE_NAME,
-                'service.version': self._version,
-                'service.instance.id': f'{self._host}:{worker}',
-                'host.name': self._host,
+                'service.version': self.version,
+                'service.instance.id': f'{self.host}:{worker}',
+                'host.name': self.host,
                 'process.pid': worker,
             }
         )
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        provider.add_span_processor(self._processor(self._endpoint))
+        provider.add_span_processor((self.processor or batches)(self.endpoint))
         return provider
 
 

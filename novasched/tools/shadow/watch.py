@@ -35,8 +35,6 @@ from novasched.tools.shadow.payload import (
 START_EVENT, END_EVENT = 'scheduler.select_destinations.start', 'scheduler.select_destinations.end'
 CREATED_EVENTS = ('compute.instance.create.start', 'instance.create.start')
 REFUSED_EVENTS = 'compute_task.'
-Allocations = Callable[[str], Mapping[str, Mapping[str, int]]]
-"""Reads the allocations of an instance: provider UUID to resource class to amount."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,31 +113,24 @@ class PendingComparison:
     refused: bool = False
 
 
+@dataclass
 class LiveComparison:
     """Receives events, and makes rows of them.
 
+    :param allocations: reads those of an instance: provider UUID to resource class to amount.
     :param saved: reads the parts of the request for an instance that nova-api has saved.
     :param patience: seconds within which a request must come to its end.
     :param pool: runs what takes time.
     """
 
-    def __init__(
-        self,
-        shadow: Shadow,
-        allocations: Allocations,
-        saved: Callable[[str], RequestSpec | None],
-        patience: float,
-        pool: Executor,
-    ) -> None:
-        self.shadow = shadow
-        self.settings = shadow.driver.pipeline.settings
-        self.patience = patience
-        self.rows: list[ComparedRequest] = []
-        self.started = 0
-        self._allocations = allocations
-        self._saved = saved
-        self._pool = pool
-        self._open: list[PendingComparison] = []
+    shadow: Shadow
+    allocations: Callable[[str], Mapping[str, Mapping[str, int]]]
+    saved: Callable[[str], RequestSpec | None]
+    patience: float
+    pool: Executor
+    rows: list[ComparedRequest] = field(default_factory=list)
+    started: int = 0
+    _open: list[PendingComparison] = field(default_factory=list)
 
     @property
     def is_idle(self) -> bool:
@@ -181,19 +172,15 @@ class LiveComparison:
     def _start(self, event: Event) -> None:
         server = str(instance_of(event.payload))
         self.started += 1
-        self._open.append(
-            PendingComparison(
-                self.started,
-                (event.publisher, event.context.get('request_id')),
-                server,
-                self.shadow.clock() + self.patience,
-                self._pool.submit(self._decided, event, server),
-            )
-        )
+        key = (event.publisher, event.context.get('request_id'))
+        deadline = self.shadow.clock() + self.patience
+        verdict = self.pool.submit(self._decided, event, server)
+        self._open.append(PendingComparison(self.started, key, server, deadline, verdict))
 
     def _decided(self, event: Event, server: str) -> Verdict:
-        routed = self.settings.query_placement_for_routed_network_aggregates
-        found = rebuild_request(event.payload, event.context, self._saved(server), routed)
+        settings = self.shadow.driver.pipeline.settings
+        routed = settings.query_placement_for_routed_network_aggregates
+        found = rebuild_request(event.payload, event.context, self.saved(server), routed)
         before = self._claim(server, found.request)
         decision = self.shadow.decide(found.request)
         return Verdict(found, decision, before, self._claim(server, found.request))
@@ -204,7 +191,7 @@ class LiveComparison:
         :raises NovaschedError: Placement or the API database does not answer.
         """
         request = replace(request, arrived=self.shadow.clock())
-        held = self._allocations(server)
+        held = self.allocations(server)
         if not held:
             return ObservedClaim()
         hosts = self.shadow.driver.hosts.read(list(held), request, instances=False).hosts
@@ -233,7 +220,7 @@ class LiveComparison:
         def ask(server: str) -> ObservedClaim:
             return self._claim(server, pending.verdict.result().rebuilt.request)
 
-        pending.claims = {server: self._pool.submit(ask, server) for server in servers}
+        pending.claims = {server: self.pool.submit(ask, server) for server in servers}
 
     def _settled(self, pending: PendingComparison) -> ComparedRequest | None:
         """A row; None if there may be more to know."""
@@ -277,7 +264,8 @@ class LiveComparison:
         """The row of a request that was not refused."""
         decision = verdict.decision
         narrowed = decision.narrowed if decision.attempts else None
-        wanted = requested_amounts(narrowed or verdict.rebuilt.request, self.settings)
+        settings = self.shadow.driver.pipeline.settings
+        wanted = requested_amounts(narrowed or verdict.rebuilt.request, settings)
         for claim in claims:
             if not verdict.before.hosts and wanted and claim.amounts not in ({}, wanted):
                 why = (
