@@ -12,6 +12,7 @@ from typing import Any
 import oslo_messaging
 from keystoneauth1 import adapter
 from keystoneauth1 import exceptions as ks_exc
+from keystoneauth1.discover import normalize_version_number
 from kombu.connection import Connection
 from oslo_config import cfg
 
@@ -121,7 +122,7 @@ def check_placement(nova_conf: NovaConf) -> Findings:
     except NovaschedError as error:
         yield Finding(Level.ERROR, '[placement]', str(error))
         return
-    if _numbers(newest) < _numbers(MICROVERSION):
+    if normalize_version_number(newest) < normalize_version_number(MICROVERSION):
         text = f'its newest microversion is {newest}; {MICROVERSION} is needed (Train)'
         yield Finding(Level.ERROR, 'microversion', text)
     else:
@@ -153,12 +154,8 @@ def _newest(http: adapter.Adapter) -> str:
         raise PlacementUnavailable(hide(error)) from None
     try:
         newest = str(response.json()['versions'][0]['max_version'])
-        _numbers(newest)
+        normalize_version_number(newest)
     except (ValueError, KeyError, IndexError, TypeError):
         text = f'what answers there ({response.status_code}) is not Placement'
         raise PlacementUnavailable(text) from None
     return newest
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split('.'))
