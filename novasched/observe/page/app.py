@@ -141,7 +141,7 @@ class Page:
         return self._shown('hosts', './', status, view=view, query=asked, heatmap=found)
 
     def _host(self, name: str, query: str) -> PageResponse:
-        queries.parse(queries.Query, query)
+        queries.parse(queries.PageQuery, query)
         view = self._watch.hosts()
         found = [(cell.name, x) for cell in view.cells for x in cell.hosts if x.host == name]
         if not found and view.known:

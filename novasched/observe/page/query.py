@@ -24,11 +24,11 @@ class BadQuery(ValueError):
         self.status = status
 
 
-class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of a page, all of which may be left out; of some pages there are none."""
 
 
-class HostsQuery(Query, frozen=True):
+class HostsQuery(PageQuery, frozen=True):
     """The page of hosts."""
 
     show: Literal['ram', 'vcpus', 'disk', 'pinned'] = 'ram'
@@ -41,20 +41,20 @@ class HostsQuery(Query, frozen=True):
     page: PageNumber = 1
 
 
-class DecisionsQuery(Query, frozen=True):
+class DecisionsQuery(PageQuery, frozen=True):
     """The newest decisions, or those on an instance or of a request."""
 
     q: Text = ''
     page: PageNumber = 1
 
 
-class DecisionQuery(Query, frozen=True):
+class DecisionQuery(PageQuery, frozen=True):
     """One decision, and the reasons against a host."""
 
     host: Text = ''
 
 
-AnyQuery = TypeVar('AnyQuery', bound=Query)
+AnyQuery = TypeVar('AnyQuery', bound=PageQuery)
 
 
 def parse(kind: type[AnyQuery], query: str) -> AnyQuery:
@@ -76,7 +76,7 @@ def parse(kind: type[AnyQuery], query: str) -> AnyQuery:
         raise BadQuery('This page has no such parameter or value.') from None
 
 
-def link(wanted: Query, **changes: Any) -> str:
+def link(wanted: PageQuery, **changes: Any) -> str:
     """The query as part of a link, with changes, from its first page on."""
     if hasattr(wanted, 'page'):
         changes = {'page': 1, **changes}

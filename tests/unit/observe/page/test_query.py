@@ -6,7 +6,7 @@ from novasched.observe.page.query import (
     DecisionQuery,
     DecisionsQuery,
     HostsQuery,
-    Query,
+    PageQuery,
     is_local,
     link,
     parse,
@@ -24,7 +24,7 @@ from novasched.observe.page.query import (
         (HostsQuery, 'name=%3Cb%3E', HostsQuery(name='<b>')),
         (DecisionsQuery, 'q=++req-1++', DecisionsQuery(q='req-1')),
         (DecisionQuery, 'host=a', DecisionQuery(host='a')),
-        (Query, '', Query()),
+        (PageQuery, '', PageQuery()),
     ],
 )
 def test_queries(kind, query, wanted):
@@ -51,7 +51,7 @@ def test_queries(kind, query, wanted):
         (HostsQuery, '&'.join(f'name{i}=1' for i in range(40))),
         (DecisionsQuery, 'q=' + 'a' * 3000),
         (DecisionQuery, 'q=a'),
-        (Query, 'a=b'),
+        (PageQuery, 'a=b'),
     ],
 )
 def test_queries_that_mean_nothing(kind, query):
