@@ -10,20 +10,14 @@ the up to 50 ms after which the in-memory transport looks for a message.
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 
 # Before any module that imports oslo.messaging, which settles on eventlet otherwise.
 import novasched.concurrency  # noqa: F401
-from novasched.conf.errors import NovaschedError
 from novasched.scheduler.model.flavor import Flavor
-from novasched.tools import whole_number
+from novasched.tools import imported, whole_number
 
 ZONES = ('az01', 'az02')
 FLAVOR = '4,8192,40'
-
-
-class Missing(NovaschedError):
-    """For the operator: the optional packages of the sandbox are not installed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,11 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     :raises NovaschedError: it cannot be done
     """
     arguments.flavors = arguments.flavors or [_flavor(FLAVOR)]
-    try:
-        tour = import_module('novasched.tools.sandbox.tour')
-    except ImportError as error:
-        raise Missing(f'{error.name} is not installed: pip install novasched[sandbox]') from error
-    return int(tour.run(arguments))
+    return int(imported('novasched.tools.sandbox.tour', 'sandbox').run(arguments))
 
 
 def _flavor(text: str) -> Flavor:

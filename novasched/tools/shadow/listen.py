@@ -15,9 +15,10 @@ import queue
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import oslo_messaging
@@ -37,23 +38,9 @@ from novasched.tools.shadow.comparison import ComparedRequest
 from novasched.tools.shadow.replay import shadowing
 from novasched.tools.shadow.watch import Event, LiveComparison
 
-
-class NotificationEndpoint:
-    """An endpoint of oslo.messaging: each method has the priority's name."""
-
-    filter_rule = oslo_messaging.NotificationFilter(
-        event_type=r'(scheduler\.select_destinations|(compute\.)?instance\.create|compute_task)\.'
-    )
-
-    def __init__(self, receive: Callable[[Event], None]) -> None:
-        self._receive = receive
-
-    def info(
-        self, context: Any, publisher: str, name: str, payload: Any, metadata: Mapping[str, Any]
-    ) -> None:
-        self._receive(Event(publisher, name, context, payload))
-
-    error = info
+EVENTS = oslo_messaging.NotificationFilter(
+    event_type=r'(scheduler\.select_destinations|(compute\.)?instance\.create|compute_task)\.'
+)
 
 
 @contextmanager
@@ -74,8 +61,14 @@ def listening(conf: cfg.ConfigOpts, receive: Callable[[Event], None]) -> Iterato
     if service.notification_format == sender.LEGACY:
         topics = conf[sender.GROUP].topics
     targets = [oslo_messaging.Target(topic=topic) for topic in topics]
+
+    def hear(context: Any, publisher: str, name: str, payload: Any, _metadata: Any) -> None:
+        receive(Event(publisher, name, context, payload))
+
+    # oslo.messaging calls what bears a priority's name.
+    endpoint = SimpleNamespace(filter_rule=EVENTS, info=hear, error=hear)
     listener = oslo_messaging.get_notification_listener(
-        transport, targets, [NotificationEndpoint(receive)], executor='threading', pool=queue
+        transport, targets, [endpoint], executor='threading', pool=queue
     )
     # One thread hears everything in order.
     conf.set_override('executor_thread_pool_size', 1)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any
 
 from oslo_config import cfg
@@ -31,7 +30,7 @@ from novasched.observe.records.from_decision import rejections_of
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.request import Request
 from novasched.service.build import Application, http_adapter
-from novasched.tools import explain
+from novasched.tools import explain, imported
 from novasched.tools.shadow.replay import composed, configured
 from novasched.tools.simulate import report, sources
 from novasched.tools.simulate.runs import HostUse, Run, replay, until_full
@@ -216,13 +215,10 @@ def _configurations(arguments: argparse.Namespace) -> list[tuple[str, cfg.Config
 def _plotter(path: str) -> DrawFunction:
     """A function that draws into a file.
 
-    :raises Unusable: it does not go by a name, or what draws is not installed.
+    :raises Unusable: it does not go by a name.
+    :raises MissingPackage: what draws is not installed.
     """
-    try:
-        plot = import_module('novasched.tools.simulate.plot')
-    except ImportError as error:
-        why = f'{error.name} is not installed: pip install novasched[simulate]'
-        raise sources.Unusable(f'--plot: {why}') from None
+    plot = imported('novasched.tools.simulate.plot', 'simulate')
     plot.check(path)
     return functools.partial(plot.draw, path)
 
