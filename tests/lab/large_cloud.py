@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.lab import placement_api, servers
 from tests.lab.builders import a_uuid
@@ -170,8 +171,16 @@ class LargeCloud(NovaCloud):
 
 
 @contextmanager
-def cloud(directory: Path) -> Iterator[LargeCloud]:
-    """A cloud without a host yet on servers of its own, whose Placement logs every request."""
+def cloud(directory: Path | None = None) -> Iterator[LargeCloud]:
+    """A cloud without a host yet on servers of its own, whose Placement logs every request.
+
+    :param directory: where logs and configuration go; they are removed unless it is named.
+    """
+    if directory is None:
+        with TemporaryDirectory(prefix='novasched-') as temporary, cloud(Path(temporary)) as made:
+            yield made
+        return
+    directory.mkdir(parents=True, exist_ok=True)
     with (
         closing(servers.mariadb()) as mariadb,
         closing(servers.rabbitmq()) as rabbitmq,

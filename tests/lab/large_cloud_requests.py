@@ -103,3 +103,17 @@ KINDS = {
     'group': Kind(SMALL, group=GROUP),
     'ten': Kind(SMALL, count=10),
 }
+REFUSALS = {
+    'capability': Kind({**SMALL, 'extra_specs': {'capabilities:hypervisor_type': 'none'}}),
+    'huge pages': Kind(
+        {**SMALL, 'memory_mb': 65536, 'extra_specs': {'hw:mem_page_size': '1GB'}},
+        guest=[{'id': 0, 'cpuset': [0, 1], 'memory': 65536, 'pagesize': 1048576}],
+    ),
+    'pinned': Kind(
+        {**SMALL, 'vcpus': 20, 'extra_specs': {'hw:cpu_policy': 'dedicated'}},
+        guest=[
+            {'id': 0, 'pcpuset': list(range(20)), 'memory': 4096, 'cpu_policy': 'dedicated'},
+        ],
+    ),
+}
+"""What Placement has room for, and no host."""

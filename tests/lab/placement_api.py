@@ -87,6 +87,7 @@ class PlacementApi:
     def __init__(self, url: str) -> None:
         self._url = url
         self._session = requests.Session()
+        self._session.trust_env = False  # no look for proxies and passwords before each request
         self._session.headers.update(
             {'X-Auth-Token': TOKEN, 'OpenStack-API-Version': 'placement 1.36'}
         )
@@ -227,11 +228,16 @@ class PlacementApi:
             left = [provider for provider in left if provider['uuid'] in parents]
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
-        response = self._session.request(method, self._url + path, json=body, timeout=60)
+        response = self.send(method, path, body)
+        return response.json() if response.content else None
+
+    def send(self, method: str, path: str, body: Any = None) -> requests.Response:
+        """Placement's answer, read and not decoded."""
+        response = self._session.request(method, self._url + path, json=body, timeout=300)
         if not response.ok:
             error = Conflict if response.status_code == 409 else AssertionError
             raise error(f'{method} {path}: {response.status_code} {response.text}')
-        return response.json() if response.content else None
+        return response
 
 
 def _settable(held: dict[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of what was measured: for a terminal, and for the documentation."""
+"""Tables of what was measured: for a terminal, and for the documentation; and the options of the
+commands that print them."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -47,6 +52,40 @@ def show(sheets: Iterable[Sheet]) -> None:
             table.add_row(*map(_coloured, row))
         console.print(table)
         console.print()
+
+
+def add_outputs(parser: argparse.ArgumentParser) -> None:
+    """The options that :func:`publish` takes."""
+    parser.add_argument('--rst', type=Path, help='where to write the tables')
+    parser.add_argument('--json', type=Path, help='where to write the figures')
+
+
+def publish(
+    chosen: argparse.Namespace, sheets: Sequence[Sheet], figures: Mapping[str, Any]
+) -> None:
+    """Show tables, and write them and the figures to where the options say."""
+    show(sheets)
+    if chosen.rst:
+        chosen.rst.write_text(rst(sheets))
+    if chosen.json:
+        chosen.json.write_text(json.dumps({'machine': machine(), **figures}, indent=2) + '\n')
+
+
+def numbers(text: str) -> list[int]:
+    """The value of an option: numbers with commas between them."""
+    return sorted(map(int, text.split(',')))
+
+
+def among(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """The reader of an option that takes some of these words, with commas between them."""
+
+    def read(text: str) -> list[str]:
+        words = text.split(',')
+        if unknown := set(words) - set(known):
+            raise argparse.ArgumentTypeError(f'{", ".join(unknown)}: not in {", ".join(known)}')
+        return words
+
+    return read
 
 
 def rst(sheets: Iterable[Sheet]) -> str:

@@ -8,7 +8,6 @@ was claimed is given back after each request, so that every request finds the sa
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,25 +16,30 @@ from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import oslo_messaging
+import sqlalchemy as sa
+
+from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Compute
 from tests.lab.daemon import Daemon
 from tests.lab.large_cloud import LargeCloud
 from tests.lab.large_cloud_hosts import instances_of
-from tests.lab.large_cloud_requests import FILTERS, KINDS
+from tests.lab.large_cloud_requests import FILTERS, KINDS, REFUSALS
 from tests.lab.nova_release import Config
 from tests.lab.processes import Failed
 from tests.lab.results import Bound, Row
 from tests.lab.steady import Caller
 from tests.lab.watching import QueryLog, resident
-from tests.perf.callers import Bare, Exchange, NoAnswer, PlacementLog, place, sync
+from tests.perf.callers import PATIENCE, Bare, Exchange, PlacementLog, sync
 
 SIZES = (1_000, 5_000)
 AT_ONCE = (8, 32)
 SMALLEST, LARGEST = SIZES
 SINGLE = tuple(name for name, kind in KINDS.items() if kind.count == 1)
-PARTS = ('start', 'silent', 'one', 'ten', 'burst', 'queries', 'memory', 'groups')
-ALONE = {'groups'}
+PARTS = ('start', 'silent', 'one', 'ten', 'burst', 'queries', 'memory', 'refused', 'groups')
+ALONE = {'refused', 'groups'}
 """What is measured of novasched alone."""
 ONCE = ('ten', 'burst')
 """What is measured in the smallest cloud alone: nova would take minutes for more."""
@@ -53,6 +57,7 @@ FASTER = {SMALLEST: 8, LARGEST: 12}
 TEN_FASTER = 20
 BURST_FASTER = 50
 TO_PLAIN = 1.15
+REFUSED_TO_PLAIN = 1.5
 TO_BEFORE = 1.05
 REFUSED = 0.01  # of the claims
 FIFTH = 0.2
@@ -72,46 +77,58 @@ class Scheduler:
 
     def place(self, kind: str) -> float:
         """Seconds for a request."""
+        servers = new_uuids(KINDS[kind].count)
+        arguments = KINDS[kind].arguments(servers)
         start = time.perf_counter()
-        placed = self._placed(kind)
+        self._ask(arguments)
         taken = time.perf_counter() - start
-        self.bare.give_back(list(placed))
+        self.bare.give_back(servers)
         return taken
+
+    def refuse(self, kind: str) -> float:
+        """Seconds until a request is refused."""
+        arguments = REFUSALS[kind].arguments(new_uuids())
+        start = time.perf_counter()
+        assert self._ask(arguments, is_refused=True) == []
+        return time.perf_counter() - start
 
     def burst(self, size: int) -> Burst:
         """So many requests at once, each for one server."""
         self.log.drain()
-        ready = threading.Barrier(size + 1)
+        servers = new_uuids(size)
+        asked = [KINDS['plain'].arguments([each]) for each in servers]
         with ThreadPoolExecutor(size) as pool:
-            asked = [pool.submit(self._answered, ready) for _ in range(size)]
-            ready.wait()
             start = time.perf_counter()
-            answers = [each.result() for each in asked]
-        placed = {uuid: host for found, _ in answers for uuid, host in found.items()}
+            answers = list(pool.map(self._answered, asked))
         times = [answered - start for _, answered in answers]
         exchanges = self.log.drain()
-        self.bare.give_back(list(placed))
-        return Burst(times, len(set(placed.values())), exchanges)
+        self.bare.give_back(servers)
+        return Burst(times, len({host for [host], _ in answers}), exchanges)
 
-    def _answered(self, ready: threading.Barrier) -> tuple[dict[str, str], float]:
-        """The hosts of new servers, asked for when all are ready, and when they came."""
-        return self._placed('plain', ready.wait), time.perf_counter()
+    def _answered(self, arguments: dict[str, Any]) -> tuple[list[str], float]:
+        """The hosts of new servers, and when they came."""
+        return self._ask(arguments), time.perf_counter()
 
     def queries(self, kind: str) -> list[str]:
         self.log.drain()
         self.place(kind)
         return [each.path for each in self.log.drain() if each.is_query]
 
-    def _placed(self, kind: str, start: Callable[[], object] = int) -> dict[str, str]:
-        """The hosts of new servers.
+    def _ask(self, arguments: dict[str, Any], is_refused: bool = False) -> list[str]:
+        """The hosts of new servers; none where the request is to be refused, and is.
 
-        :raises Failed: there are none; the text has the scheduler's last words.
+        :raises Failed: there is another answer, or none; the text has the scheduler's last words.
         """
         try:
-            return place(self.caller, self.daemon.host, KINDS[kind], start)
-        except NoAnswer as error:
+            found = self.caller.call(
+                'select_destinations', arguments, server=self.daemon.host, timeout=PATIENCE
+            )
+        except oslo_messaging.MessagingException as error:
+            if is_refused and getattr(error, 'exc_type', None) == 'NoValidHost':
+                return []
             last = '\n'.join(self.daemon.text().splitlines()[-LAST_WORDS:])
-            raise Failed(f'{kind}: {error}\n{last}') from error
+            raise Failed(f'{error}\n{last}') from error
+        return [selections[0]['nova_object.data']['service_host'] for selections in found]
 
 
 @dataclass(frozen=True)
@@ -169,7 +186,8 @@ class Bench:
             starts = STARTS if 'start' in plan.parts else 1
             ours, start = self._started([], plan.config, starts, stack)
             if ALONE.issuperset(plan.parts):
-                yield from self._groups(hosts, ours, ours, plan)
+                for part in plan.parts:
+                    yield from self._parts()[part](hosts, ours, ours, plan)
                 return
             nova, late = self._started(
                 [self.cloud.nova.script('nova-scheduler')], plan.config, starts, stack
@@ -197,6 +215,7 @@ class Bench:
             'burst': self._burst,
             'queries': self._queries,
             'memory': self._memory,
+            'refused': self._refused,
             'groups': self._groups,
         }
 
@@ -270,7 +289,7 @@ class Bench:
             if number < max(1, BURSTS // size):
                 slow.append(nova.burst(size))
         pace, slow_pace = (median(each.pace for each in bursts) for bursts in (fast, slow))
-        refused, slow_refused = map(_refused, (fast, slow))
+        refused, slow_refused = map(_refused_share, (fast, slow))
         spread, slow_spread = (median(each.hosts for each in bursts) for bursts in (fast, slow))
         bounds = [
             Bound(pace / slow_pace, '≥', BURST_FASTER, 'x faster'),
@@ -315,6 +334,31 @@ class Bench:
         bound = Bound(small / large, '≤', FIFTH, 'of nova')
         yield row.bounded(bound) if hosts == LARGEST else row
 
+    def _refused(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        """Requests that fit no host, also right after all hosts have reported anew."""
+        self.tell('requests that are refused')
+        plain: list[float] = []
+        refused: dict[str, list[float]] = {kind: [] for kind in REFUSALS}
+        anew: dict[str, list[float]] = {kind: [] for kind in REFUSALS}
+        for _ in range(ROUNDS):
+            plain.append(ours.place('plain'))
+            for kind in REFUSALS:
+                refused[kind].append(ours.refuse(kind))
+            for kind in REFUSALS:
+                self._report_anew()
+                anew[kind].append(ours.refuse(kind))
+        for kind, times in refused.items():
+            bound = Bound(median(times) / median(plain), '≤', REFUSED_TO_PLAIN, 'x plain')
+            yield Row.of_times(hosts, f'{kind}, refused', times, ()).bounded(bound)
+            yield Row.of_times(hosts, f'{kind}, refused, hosts reported anew', anew[kind], ())
+
+    def _report_anew(self) -> None:
+        """Let every host's text of its NUMA cells become one that no scheduler has seen."""
+        for cell in self.cloud.cells.values():
+            text = cell.table('compute_nodes').c.numa_topology
+            with cell.engine.begin() as connection:
+                connection.execute(sa.update(text.table).values(numa_topology=text + ' '))
+
     def _groups(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
         """Requests that name instances, beside plain ones; then one that looks at all."""
         self.tell(f'requests with a group, {plan.instances} instances on each host')
@@ -348,6 +392,6 @@ class Bench:
             yield Row(hosts, 'all instances, memory', 'MiB', after / 2**20)
 
 
-def _refused(bursts: Sequence[Burst]) -> float:
+def _refused_share(bursts: Sequence[Burst]) -> float:
     """The share of claims that Placement refused."""
     return sum(each.claims(409) for each in bursts) / sum(each.claims() for each in bursts)

@@ -1,54 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks: a conductor over the message queue, and the bare client of Placement that the
-schedulers are compared with."""
+"""What stands beside the schedulers: computes that tell of their instances, Placement's log, and
+its bare client that the schedulers are compared with."""
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import oslo_messaging
-import requests
-
 from tests.lab.client import new_uuids
-from tests.lab.large_cloud_requests import Kind
-from tests.lab.placement_api import TOKEN
+from tests.lab.placement_api import PlacementApi
 from tests.lab.steady import Caller
 
 PATIENCE = 300  # seconds
-MICROVERSION = 'placement 1.36'
 QUERY = '/allocation_candidates'
 CLAIM = '/allocations'
 
 _LOGGED = re.compile(r'"(?P<method>[A-Z]+) (?P<path>\S+)" status: (?P<status>\d+) ')
-
-
-class NoAnswer(Exception):
-    """A scheduler refuses, fails or is silent."""
-
-
-def place(
-    caller: Caller, host: str, kind: Kind, start: Callable[[], object] = int
-) -> dict[str, str]:
-    """Ask a scheduler for servers; the host of each, by its UUID.
-
-    :param start: waits, when all is ready, for the moment to ask.
-    :raises NoAnswer: there is none.
-    """
-    uuids = new_uuids(kind.count)
-    arguments = kind.arguments(uuids)
-    start()
-    try:
-        found = caller.call('select_destinations', arguments, server=host, timeout=PATIENCE)
-    except oslo_messaging.MessagingException as error:
-        raise NoAnswer(str(error)) from error
-    chosen = [selections[0]['nova_object.data']['service_host'] for selections in found]
-    return dict(zip(uuids, chosen, strict=True))
 
 
 def sync(caller: Caller, host: str, computes: Mapping[str, Sequence[str]]) -> None:
@@ -97,42 +68,32 @@ class PlacementLog:
         ]
 
 
-class Bare:
+class Bare(PlacementApi):
     """Asks Placement what a scheduler asks, and nothing else: the queries, then the claim of
     the first candidate. One connection, kept open; answers are read and not decoded."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        self._session = requests.Session()
-        self._session.headers.update({'X-Auth-Token': TOKEN, 'OpenStack-API-Version': MICROVERSION})
-        self._session.trust_env = False
-        self._claims: dict[str, bytes] = {}
+        super().__init__(url)
+        self._claims: dict[str, dict[str, Any]] = {}
 
     def measure(self, queries: Sequence[str]) -> float:
         """Seconds for the queries and one claim, which is given back after that."""
         body, [server] = self._claim(queries[0]), new_uuids()
         start = time.perf_counter()
         for query in queries:
-            self._call('GET', query)
-        self._call('PUT', f'{CLAIM}/{server}', body)
+            self.send('GET', query)
+        self.send('PUT', f'{CLAIM}/{server}', body)
         taken = time.perf_counter() - start
-        self.give_back([server])
+        self.release(server)
         return taken
 
     def give_back(self, servers: Sequence[str]) -> None:
         for server in servers:
-            self._call('DELETE', f'{CLAIM}/{server}')
+            self.release(server)
 
-    def _claim(self, query: str) -> bytes:
+    def _claim(self, query: str) -> dict[str, Any]:
         if query not in self._claims:
-            first = self._call('GET', query).json()['allocation_requests'][0]
+            first = self.send('GET', query).json()['allocation_requests'][0]
             owner = {'project_id': 'project', 'user_id': 'user', 'consumer_generation': None}
-            self._claims[query] = json.dumps({**first, **owner}).encode()
+            self._claims[query] = {**first, **owner}
         return self._claims[query]
-
-    def _call(self, method: str, path: str, data: bytes | None = None) -> Any:
-        headers = {'Content-Type': 'application/json'} if data else {}
-        url = self._url + path
-        response = self._session.request(method, url, data=data, headers=headers, timeout=PATIENCE)
-        response.raise_for_status()
-        return response

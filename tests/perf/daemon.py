@@ -8,13 +8,10 @@ the virtualenv of ``NOVASCHED_NOVA_PYTHON``. Exits with 1 where a bound is misse
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Sequence
 
 import pytest
 
@@ -23,7 +20,7 @@ from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, large_cloud
 from tests.lab.processes import Failed
 from tests.lab.results import Row, missed, sheet
 from tests.lab.steady import Caller
-from tests.lab.tables import machine, rst, show
+from tests.lab.tables import add_outputs, among, numbers, publish
 from tests.perf.bench import (
     AT_ONCE,
     GROUP_REQUESTS,
@@ -57,11 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     try:
         tell('servers start')
-        with (
-            TemporaryDirectory(prefix='novasched-perf-') as directory,
-            cloud(Path(directory)) as made,
-            Caller(made.config('conductor')) as caller,
-        ):
+        with cloud() as made, Caller(made.config('conductor')) as caller:
             bench = Bench(made, caller, tell)
             for hosts in chosen.hosts:
                 computes = large_cloud(hosts, LIBVIRT_TRAITS if chosen.traits else ())
@@ -72,22 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     tell('done')
-    show([sheet(rows)])
-    if chosen.rst:
-        chosen.rst.write_text(rst([sheet(rows)]))
-    if chosen.json:
-        report = {'machine': machine(), 'rows': [row.report() for row in rows]}
-        chosen.json.write_text(json.dumps(report, indent=2) + '\n')
+    publish(chosen, [sheet(rows)], {'rows': [row.report() for row in rows]})
     return int(missed(rows) > 0)
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser('python -m tests.perf.daemon', description=__doc__)
-    parser.add_argument('--hosts', type=_sizes, default=SIZES, help='sizes, with commas')
-    parser.add_argument('--only', type=_among(PARTS), default=PARTS, help=', '.join(PARTS))
-    parser.add_argument('--kinds', type=_among(SINGLE), default=SINGLE, help=', '.join(SINGLE))
+    parser.add_argument('--hosts', type=numbers, default=SIZES, help='sizes, with commas')
+    parser.add_argument('--only', type=among(PARTS), default=PARTS, help=', '.join(PARTS))
+    parser.add_argument('--kinds', type=among(SINGLE), default=SINGLE, help=', '.join(SINGLE))
     parser.add_argument(
-        '--at-once', type=_sizes, default=AT_ONCE, help='requests of a burst, with commas'
+        '--at-once', type=numbers, default=AT_ONCE, help='requests of a burst, with commas'
     )
     parser.add_argument('--instances', type=int, default=INSTANCES, help='on each host')
     parser.add_argument(
@@ -96,23 +84,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument('--traits', action='store_true', help="hosts have all of libvirt's traits")
     parser.add_argument('--fallback', action='store_true', help='pinned CPUs may be VCPU, too')
     parser.add_argument('--statements', action='store_true', help='show the database queries')
-    parser.add_argument('--rst', type=Path, help='where to write the table')
-    parser.add_argument('--json', type=Path, help='where to write the figures')
+    add_outputs(parser)
     return parser.parse_args(arguments)
-
-
-def _sizes(text: str) -> list[int]:
-    return sorted(map(int, text.split(',')))
-
-
-def _among(known: Sequence[str]) -> Callable[[str], list[str]]:
-    def read(text: str) -> list[str]:
-        words = text.split(',')
-        if unknown := set(words) - set(known):
-            raise argparse.ArgumentTypeError(f'{", ".join(unknown)}: not in {", ".join(known)}')
-        return words
-
-    return read
 
 
 if __name__ == '__main__':

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -41,8 +40,8 @@ from tests.lab.compute_rows import Compute
 from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, METADATA, aggregates_of, large_cloud
 from tests.lab.large_cloud_requests import FILTERS, KINDS, UNLIMITED, Kind
 from tests.lab.ports import sources
-from tests.lab.tables import Sheet, machine, rst, show, verdict
-from tests.perf.sampling import Collecting, shares
+from tests.lab.tables import Sheet, add_outputs, among, numbers, publish, verdict
+from tests.perf.sampling import collecting, shares
 
 SIZES = (1_000, 2_000, 5_000, 10_000, 20_000)
 PER_HOST = 10.0  # microseconds, the bound for the largest cloud
@@ -130,17 +129,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         decide()
         profiles[kind] = shares(decide)
     sheets = [each for each in (_costs(costs), _lines(lines), *_profiles(profiles)) if each.rows]
-    show(sheets)
-    if chosen.rst:
-        chosen.rst.write_text(rst(sheets))
-    if chosen.json:
-        report = {
-            'machine': machine(),
-            'costs': [asdict(cost) for cost in costs],
-            'lines': {kind: asdict(line) for kind, line in lines.items()},
-            'profiles': profiles,
-        }
-        chosen.json.write_text(json.dumps(report, indent=2) + '\n')
+    figures = {
+        'costs': [asdict(cost) for cost in costs],
+        'lines': {kind: asdict(line) for kind, line in lines.items()},
+        'profiles': profiles,
+    }
+    publish(chosen, sheets, figures)
     return int(any(map(_too_dear, costs)) or any(map(_crooked, lines.values())))
 
 
@@ -150,12 +144,12 @@ def measure(kind: str, hosts: int) -> Cost:
     decide = _decision(kind, hosts)
     decide()
     taken: list[float] = []
-    with Collecting() as collected:
+    with collecting() as pauses:
         while len(taken) < ROUNDS or sum(taken) < ENOUGH:
             start = time.process_time()
             decide()
             taken.append(time.process_time() - start)
-    return Cost(kind, hosts, median(taken), collected.seconds / len(taken))
+    return Cost(kind, hosts, median(taken), sum(pauses) / len(taken))
 
 
 def _decision(kind: str, hosts: int) -> Callable[[], object]:
@@ -306,23 +300,11 @@ def _profiles(profiles: Mapping[str, Mapping[str, float]]) -> list[Sheet]:
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser('python -m tests.perf.decision', description=__doc__)
-    parser.add_argument('--hosts', type=_numbers, default=SIZES, help='sizes, with commas')
-    parser.add_argument('--only', type=_kinds, default=tuple(KINDS), help=', '.join(KINDS))
+    parser.add_argument('--hosts', type=numbers, default=SIZES, help='sizes, with commas')
+    parser.add_argument('--only', type=among(KINDS), default=list(KINDS), help=', '.join(KINDS))
     parser.add_argument('--no-profile', dest='profile', action='store_false')
-    parser.add_argument('--rst', type=Path, help='where to write the tables')
-    parser.add_argument('--json', type=Path, help='where to write the figures')
+    add_outputs(parser)
     return parser.parse_args(arguments)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(',')))
-
-
-def _kinds(text: str) -> tuple[str, ...]:
-    kinds = tuple(text.split(','))
-    if unknown := set(kinds) - set(KINDS):
-        raise argparse.ArgumentTypeError(f'{", ".join(unknown)} is none of {", ".join(KINDS)}')
-    return kinds
 
 
 if __name__ == '__main__':

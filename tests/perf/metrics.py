@@ -12,19 +12,17 @@ requests, and how often something was sent.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import novasched.concurrency  # noqa: F401  (oslo.messaging must find the choice made)
 from tests.lab.daemon import Daemon
 from tests.lab.large_cloud import cloud, config
+from tests.lab.large_cloud_hosts import large_cloud
 from tests.lab.processes import free_port
 from tests.lab.steady import Caller
 from tests.lab.tables import Sheet, show
@@ -41,10 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--requests', type=int, default=200, help='of each kind')
     chosen = parser.parse_args(arguments)
     bind = f'127.0.0.1:{free_port()}'
-    with tempfile.TemporaryDirectory() as folder, cloud(Path(folder)) as made:
-        made.reset()
-        for number in range(chosen.hosts):
-            made.add_host(f'host-{number}', vcpus=10_000, ram_mb=10_000_000, disk_gb=100_000)
+    with cloud() as made:
+        made.grow(large_cloud(chosen.hosts))
         quiet = config(fallback=False)
         loud = {**quiet, 'novasched': {'metrics_bind': bind}}
         with (
@@ -90,7 +86,7 @@ def flooding(bind: str) -> Iterator[list[int]]:
     command = ['nice', '-n', '19', sys.executable, '-m', 'tests.lab.http_flood', bind]
     sent: list[int] = []
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == 'begun\n'

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from novasched.observe.records.store import RecordWriter
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.request import Request
 from novasched.service.runtime import tune_gc
-from tests.lab.large_cloud_requests import KINDS
+from tests.lab.large_cloud_requests import KINDS, REFUSALS
 from tests.lab.tables import Sheet, show, verdict
 from tests.perf.decision import SETTINGS, large_driver, large_request
 
@@ -66,11 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(kind: str, hosts: int) -> dict[str, float]:
     """Seconds a request without records and with: the least of some batches, since whatever
     else the machine does only adds to them."""
-    what = KINDS['plain' if kind == REFUSED else kind]
+    what = REFUSALS['capability'] if kind == REFUSED else KINDS[kind]
     request = large_request(what)
-    if kind == REFUSED:
-        specs = {'capabilities:hypervisor_type': 'none such'}
-        request = replace(request, flavor=replace(request.flavor, extra_specs=specs))
     taken: dict[str, list[float]] = {NONE: [], MEMORY: [], FILE: []}
     driver: Any = large_driver(hosts, what)
     with tempfile.TemporaryDirectory() as folder:

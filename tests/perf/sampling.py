@@ -7,7 +7,8 @@ import gc
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -55,22 +56,20 @@ def place(frame: FrameType | None) -> str:
     return inmost or 'elsewhere'
 
 
-class Collecting:
-    """Counts the seconds of garbage collection, from ``with`` to its end."""
+@contextmanager
+def collecting() -> Iterator[list[float]]:
+    """A list of the processor's seconds that each garbage collection takes, in the block."""
+    pauses: list[float] = []
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._since = 0.0
-
-    def __enter__(self) -> Collecting:
-        gc.callbacks.append(self._called)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        gc.callbacks.remove(self._called)
-
-    def _called(self, phase: str, _: object) -> None:
+    def called(phase: str, _: object) -> None:
+        now = time.process_time()
         if phase == 'start':
-            self._since = time.process_time()
+            pauses.append(-now)
         else:
-            self.seconds += time.process_time() - self._since
+            pauses[-1] += now
+
+    gc.callbacks.append(called)
+    try:
+        yield pauses
+    finally:
+        gc.callbacks.remove(called)

@@ -20,14 +20,12 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import os_traits
 import sqlalchemy as sa
 from oslo_utils import timeutils
 
@@ -38,6 +36,9 @@ from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox import databases as tables
 from novasched.tools.sandbox.cloud import Sandbox
 from novasched.tools.sandbox.computes import CELLS, SandboxHost, _used, stable_uuid
+from tests.lab.compute_rows import Compute
+from tests.lab.large_cloud import Providers
+from tests.lab.nova_cloud import Database
 
 HOSTS, CROWD = 5000, 2000
 LARGE = Flavor('m1.large', 'm1.large', 1, 4, 8192, 80)
@@ -45,6 +46,10 @@ TINY = Flavor('m1.tiny', 'm1.tiny', 2, 1, 128, 1)
 ROOM, EVERY, DISABLED = 3, 25, 60
 """Every so manieth host has room for up to so many servers; every so manieth is disabled."""
 LONG = 86_400  # seconds
+OWNERS = (
+    'resource_providers', 'resource_classes', 'projects', 'users', 'consumers', 'allocations',
+)  # fmt: skip
+"""Tables of Placement that allocations refer to."""
 
 
 def options(decisions: Path) -> dict[str, dict[str, object]]:
@@ -72,59 +77,31 @@ class FullSandbox(Sandbox):
                     connection.execute(statement.values(updated_at=timeutils.utcnow(), **used))
 
     def _tell_placement(self) -> None:
-        engine = sa.create_engine(self.databases.url('placement'))
-        schema = sa.MetaData()
-        schema.reflect(engine)
-        with engine.begin() as connection:
-            names = connection.execute(sa.select(schema.tables['resource_classes'])).mappings()
-            classes = {row['name']: row['id'] for row in names}
-            names = connection.execute(sa.select(schema.tables['traits'])).mappings()
-            owner = next(row['id'] for row in names if row['name'] == os_traits.OWNER_NOVA)
-            who = {'external_id': 'tenants', 'id': 1}
-            connection.execute(sa.insert(schema.tables['projects']), [who])
-            connection.execute(sa.insert(schema.tables['users']), [who])
-            for name, rows in provider_rows(self.machines, classes, owner).items():
-                connection.execute(sa.insert(schema.tables[name]), list(rows))
-        engine.dispose()
-
-
-def provider_rows(
-    machines: Sequence[SandboxHost], classes: dict[str, int], owner: int
-) -> dict[str, Iterable[dict[str, Any]]]:
-    """What Placement's tables hold of the machines and their tenants."""
-    numbered = list(enumerate(machines, 1))
-
-    def allocations() -> Iterator[dict[str, Any]]:
-        for i, each in numbered:
-            amounts = zip(('VCPU', 'MEMORY_MB', 'DISK_GB'), in_use(i - 1, each), strict=True)
-            for name, used in amounts:
-                yield {
-                    'resource_provider_id': i, 'consumer_id': tenant(each),
+        url = self.databases.url('placement')
+        computes = [
+            Compute(each.name, each.cell, each.vcpus, each.memory_mb, each.disk_gb, uuid=each.uuid)
+            for each in self.machines
+        ]
+        Providers(url).add(computes, [()] * len(computes))
+        placement = Database(url, OWNERS)
+        classes = {row['name']: row['id'] for row in placement.rows('resource_classes')}
+        numbers = {row['uuid']: row['id'] for row in placement.rows('resource_providers')}
+        for table in ('projects', 'users'):
+            placement.insert(table, [{'external_id': 'tenants', 'id': 1}])
+        who = {'project_id': 1, 'user_id': 1, 'generation': 1}
+        placement.insert('consumers', [{'uuid': tenant(x), **who} for x in self.machines])
+        placement.insert(
+            'allocations',
+            [
+                {
+                    'resource_provider_id': numbers[each.uuid], 'consumer_id': tenant(each),
                     'resource_class_id': classes[name], 'used': used,
-                }  # fmt: skip
-
-    return {
-        'resource_providers': (
-            {'id': i, 'uuid': each.uuid, 'name': each.name, 'generation': 1, 'root_provider_id': i}
-            for i, each in numbered
-        ),
-        'inventories': (
-            {
-                'resource_provider_id': i, 'resource_class_id': classes[name], 'min_unit': 1,
-                'max_unit': has['total'], 'step_size': 1, **has,
-            }
-            for i, each in numbered
-            for name, has in each.inventories.items()
-        ),
-        'resource_provider_traits': (
-            {'resource_provider_id': i, 'trait_id': owner} for i, _ in numbered
-        ),
-        'consumers': (
-            {'uuid': tenant(each), 'project_id': 1, 'user_id': 1, 'generation': 1}
-            for _, each in numbered
-        ),
-        'allocations': allocations(),
-    }  # fmt: skip
+                }
+                for number, each in enumerate(self.machines)
+                for name, used in zip(computes[0].inventories(), in_use(number, each), strict=True)
+            ],
+        )  # fmt: skip
+        placement.engine.dispose()
 
 
 def server_row(number: int, machine: SandboxHost) -> dict[str, Any]:
@@ -142,7 +119,7 @@ def in_use(number: int, machine: SandboxHost) -> tuple[int, int, int]:
     free = 512 + number * 37 % (LARGE.memory_mb - 1024)
     if number % EVERY == 0:
         free += LARGE.memory_mb * (1 + number // EVERY % ROOM)
-    return 12, machine.memory_mb - machine.reserved_memory_mb - free, 100
+    return 12, machine.memory_mb - free, 100
 
 
 def tenant(machine: SandboxHost) -> str:
@@ -151,7 +128,10 @@ def tenant(machine: SandboxHost) -> str:
 
 
 def machines(count: int) -> list[SandboxHost]:
-    return [SandboxHost(f'host-{n:05}', cell=CELLS[n % 2], disk_gb=1200) for n in range(count)]
+    return [
+        SandboxHost(f'host-{n:05}', cell=CELLS[n % 2], disk_gb=1200, reserved_memory_mb=0)
+        for n in range(count)
+    ]
 
 
 def printed(cloud: Sandbox, command: str, *arguments: str) -> tuple[str, float]:
