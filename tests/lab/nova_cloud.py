@@ -274,17 +274,17 @@ class NovaCloud:
         self._servers += 1
         row = instance_row(server, compute, flavor, project, USER, self._servers)
         database.insert('instances', [row])
-        mapping = {
-            'created_at': now(),
-            'instance_uuid': server,
-            'cell_id': self._cell_ids[compute.cell],
-            'project_id': project,
-            'user_id': USER,
-            'queued_for_delete': False,
-        }
-        self.api.insert('instance_mappings', [mapping])
+        self.map_server(server, compute.cell, project)
         node = database.rows('compute_nodes', uuid=compute.uuid)[0]
         database.update('compute_nodes', used_by(flavor, node), uuid=compute.uuid)
+
+    def map_server(self, server: str, cell: str, project: str = PROJECT) -> None:
+        """Tell the API database in which cell a server is."""
+        mapping = {
+            'created_at': now(), 'instance_uuid': server, 'cell_id': self._cell_ids[cell],
+            'project_id': project, 'user_id': USER, 'queued_for_delete': False,
+        }  # fmt: skip
+        self.api.insert('instance_mappings', [mapping])
 
     def allocations(self, consumer: str) -> dict[str, dict[str, int]]:
         """What a server holds in Placement: {host name: {resource class: amount}}."""

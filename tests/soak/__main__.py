@@ -13,7 +13,6 @@ with 1 where Placement has anything else than what was answered, once what was i
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import re
 import secrets
@@ -21,26 +20,24 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.lab.daemon import Daemon
 from tests.lab.large_cloud import cloud
 from tests.lab.large_cloud_requests import FILTERS
 from tests.lab.nova_release import Config
 from tests.lab.processes import Failed
 from tests.lab.steady import Caller
-from tests.lab.tables import machine, rst, show
-from tests.soak.books import Books, BooksVerdict
-from tests.soak.conductor import Conductor
+from tests.lab.tables import add_outputs, publish
+from tests.soak.books import CHANGED_MEANWHILE, DOUBTFUL, UNDO_S, Books
+from tests.soak.conductor import SHARES, SHARES_BESIDE, Conductor
 from tests.soak.tenants import Tenant
-from tests.soak.twins import NOVA, NOVASCHED, Journal, two_schedulers
+from tests.soak.twins import NOVA, NOVASCHED, Journal, schedulers
 from tests.soak.verdict import WARM_UP, Verdict
 from tests.soak.watch import Watch
 from tests.soak.weather import Weather
@@ -62,18 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger('oslo_messaging').addHandler(logging.NullHandler())
     print(f'seed {chosen.seed}', file=sys.stderr)
     try:
-        with redirect_stdout(sys.stderr), _directory(chosen.directory) as directory:
-            run = _run_beside if chosen.beside else _run
-            verdict = run(chosen, directory)
+        with redirect_stdout(sys.stderr):
+            verdict = _run(chosen, chosen.directory and chosen.directory.absolute())
     except (pytest.exit.Exception, Failed) as error:
         print(error, file=sys.stderr)
         return 2
-    show(verdict.sheets())
-    if chosen.rst:
-        chosen.rst.write_text(rst(verdict.sheets()))
-    if chosen.json:
-        report = {'machine': machine(), 'seed': chosen.seed, **verdict.report()}
-        chosen.json.write_text(json.dumps(report, indent=2) + '\n')
+    publish(chosen, verdict.sheets(), {'seed': chosen.seed, **verdict.report()})
     return int(not verdict.met)
 
 
@@ -86,67 +77,27 @@ def _teller() -> Callable[[str], None]:
     return tell
 
 
-def _run(chosen: argparse.Namespace, directory: Path) -> Verdict:
-    """A cloud, the daemon, and all who act, for so long as was chosen."""
+def _run(chosen: argparse.Namespace, directory: Path | None) -> Verdict:
+    """A cloud, its schedulers, and all who act, for so long as was chosen."""
     tell = _teller()
     with ExitStack() as stack:
         tell('servers start')
         made = stack.enter_context(cloud(directory))
         world = World(made)
         world.fill(chosen.hosts)
-        tell('novasched starts')
-        daemon = stack.enter_context(Daemon(made, _config(chosen.workers)))
-        caller = stack.enter_context(Caller(made.config('conductor')))
-
-        def tenant(who: str) -> Tenant:
-            return Tenant(world, caller, Random(f'{chosen.seed} {who}'))
-
-        weather = Weather(
-            world, [daemon], tenant('weather'), Random(f'{chosen.seed} winds'), chosen.hosts
-        )
-        # Pools are fuller while the daemon warms up than they will ever be again.
-        tenants = [tenant(str(number)) for number in range(4 * chosen.callers)]
-        warm = chosen.seconds * WARM_UP
-        with Watch(daemon.pid, made) as watch:
-            start = time.monotonic()
-            while (passed := time.monotonic() - start) < chosen.seconds:
-                if passed > warm:
-                    del tenants[chosen.callers :]
-                _act(tenants, weather, min(PHASE, chosen.seconds - passed))
-                world.compare()
-                if not daemon.alive():
-                    raise Failed(f'the daemon has ended:\n{daemon.text()[-5000:]}')
-                tell(world.story())
-            seconds = time.monotonic() - start
-        zeros = {
-            'errors in the log': len(_ERROR.findall(daemon.text())),
-            'workers that ended': len(watch.workers) - chosen.workers,
-        }
-        if chosen.workers == 1:
-            # Another worker does not know of what is in flight, and nova-compute settles it.
-            zeros[TURNED_AWAY] = world.counts[TURNED_AWAY]
-        return Verdict.of(seconds, world.counts, world.events, watch.samples, zeros)
-
-
-def _run_beside(chosen: argparse.Namespace, directory: Path) -> BooksVerdict:
-    """A cloud, two schedulers, and all who act, for so long as was chosen."""
-    tell = _teller()
-    with ExitStack() as stack:
-        tell('servers start')
-        made = stack.enter_context(cloud(directory))
-        world = World(made)
-        world.fill(chosen.hosts)
-        tell(f'novasched starts, and {chosen.beside} beside it')
+        tell('novasched starts' + (f', and {chosen.beside} beside it' if chosen.beside else ''))
         random, journal = Random(f'{chosen.seed} faults'), Journal(world.host_of)
-        schedulers = stack.enter_context(
-            two_schedulers(made, chosen.beside, _config(chosen.workers), journal, random)
+        running = stack.enter_context(
+            schedulers(made, chosen.beside, _config(chosen.workers), journal, random)
         )
-        ours = [each.daemon for each in schedulers if not each.is_novas]
-        books = Books(world, journal, schedulers)
+        ours = [each.daemon for each in running if not each.is_novas]
+        # Alone, nothing is done to its requests to Placement: there is nothing to undo.
+        books = Books(world, journal, running, UNDO_S if chosen.beside else 0.0)
         caller = stack.enter_context(Caller(made.config('conductor')))
 
         def conductor(who: str) -> Conductor:
-            return Conductor(world, caller, Random(f'{chosen.seed} {who}'), books, journal)
+            shares = SHARES_BESIDE if chosen.beside else SHARES
+            return Conductor(caller, Random(f'{chosen.seed} {who}'), books, shares)
 
         weather = Weather(
             world,
@@ -156,21 +107,40 @@ def _run_beside(chosen: argparse.Namespace, directory: Path) -> BooksVerdict:
             chosen.hosts,
             is_calm=chosen.beside == NOVA,
         )
-        conductors = [conductor(str(number)) for number in range(chosen.callers)]
+        # Pools are fuller while a daemon alone warms up than they will ever be again.
+        crowd = chosen.callers * (1 if chosen.beside else 4)
+        conductors = [conductor(str(number)) for number in range(crowd)]
+        watch = stack.enter_context(Watch(ours[0].pid, made))
         start = time.monotonic()
         while (passed := time.monotonic() - start) < chosen.seconds:
+            if passed > chosen.seconds * WARM_UP:
+                del conductors[chosen.callers :]
             _act(conductors, weather, min(PHASE, chosen.seconds - passed))
             books.compare()
-            for each in schedulers:
+            for each in running:
                 if not each.daemon.alive():
                     raise Failed(f'{each.name} has ended:\n{each.daemon.text()[-5000:]}')
             tell(books.story())
         seconds = time.monotonic() - start
-        tell('the schedulers undo what they can')
+        samples = [*watch.samples]
+        tell('schedulers undo what they can')
         books.settle()
-        crashes = sum(len(_CRASH.findall(each.text())) for each in ours)
-        zeros = {"crashes in novasched's log": crashes}
-        return BooksVerdict.of(chosen.beside, chosen.callers, seconds, world, journal, zeros)
+        log = '\n'.join(each.text() for each in ours)
+        more = {'events': world.events, 'claims': journal.claims, 'faults': journal.faults}
+        if chosen.beside:
+            title = f'novasched beside {chosen.beside}, {chosen.callers} clients'
+            zeros = {"crashes in novasched's log": len(_CRASH.findall(log))}
+            return Verdict.of(title, seconds, world.counts, zeros, **more)
+        zeros = {
+            DOUBTFUL: world.counts[DOUBTFUL],
+            CHANGED_MEANWHILE: world.counts[CHANGED_MEANWHILE],
+            'errors in the log': len(_ERROR.findall(log)),
+            'workers that ended': len(watch.workers) - chosen.workers,
+        }
+        if chosen.workers == 1:
+            # Another worker does not know of what is in flight, and nova-compute settles it.
+            zeros[TURNED_AWAY] = world.counts[TURNED_AWAY]
+        return Verdict.of('Requests and answers', seconds, world.counts, zeros, samples, **more)
 
 
 def _act(tenants: Sequence[Tenant], weather: Weather, seconds: float) -> None:
@@ -206,17 +176,6 @@ def _config(workers: int) -> Config:
     }
 
 
-@contextmanager
-def _directory(chosen: Path | None) -> Iterator[Path]:
-    """Where logs and configuration go; those that nobody wants to see are removed."""
-    if chosen:
-        chosen.mkdir(parents=True, exist_ok=True)
-        yield chosen.absolute()
-    else:
-        with TemporaryDirectory(prefix='novasched-soak-') as made:
-            yield Path(made)
-
-
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser('python -m tests.soak', description=__doc__)
     parser.add_argument('--seconds', type=float, default=600, help='for how long')
@@ -232,8 +191,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument('--workers', type=int, default=1, help='of the daemon')
     parser.add_argument('--directory', type=Path, help='where logs go that shall be kept')
-    parser.add_argument('--rst', type=Path, help='where to write the tables')
-    parser.add_argument('--json', type=Path, help='where to write the figures')
+    add_outputs(parser)
     chosen = parser.parse_args(arguments)
     if chosen.seconds < LEAST:
         parser.error(f'in less than {LEAST} seconds there is nothing to compare')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement has, compared with what two schedulers answered.
+"""What Placement has, compared with what schedulers answered.
 
 A scheduler that does not know what became of a claim may leave more than was answered for a
 while, in which it undoes it; less than was answered is wrong at any moment.
@@ -10,14 +10,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
-from tests.lab.results import Bound
-from tests.lab.tables import Sheet
 from tests.soak.machines import Server
 from tests.soak.twins import Journal, Scheduler
-from tests.soak.world import FAILED, MISMATCHES, TURNED_AWAY, WRONG, World
+from tests.soak.world import FAILED, MISMATCHES, WRONG, World
 
 UNDO_S = 150.0
 """Seconds in which a scheduler has undone what it can: two minutes and some tries."""
@@ -35,27 +31,6 @@ REPEATED, UNFIT, COLLIDED = 'repeated', 'unfit destinations', 'collided'
 CHANGED_MEANWHILE, DOUBTFUL = 'changed meanwhile', 'doubtful'
 ZEROS = (MISSING, LOST, LEFT_OVER, STUCK, WRONG, FAILED, MISMATCHES)
 
-TOLD = {
-    'requests': 'requests',
-    'answered': 'answered with hosts',
-    'refused': 'refused',
-    CHANGED_MEANWHILE: 'refused, since the allocations changed meanwhile',
-    'placed': 'instances placed',
-    'moved': 'of them, moved',
-    REPEATED: 'moves asked for again at once',
-    UNFIT: 'destinations that a check or a compute refused',
-    'reverted': 'moves reverted',
-    'failed builds': 'builds that failed',
-    TURNED_AWAY: 'turned away by computes',
-    'deleted': 'instances deleted',
-    COLLIDED: "changes of conductors that met a scheduler's",
-    DOUBTFUL: 'allocations that were too much for a while',
-    'allocations compared': 'allocations compared',
-    WARNINGS: WARNINGS,
-    LEFT_WITH_WARNING: LEFT_WITH_WARNING,
-}
-"""What is counted, and what it is called."""
-
 _WARNING = re.compile(r' (?:WARNING|ERROR) .*allocation.*\b(?:is left|are left|given up)\b')
 """Lines of novasched that leave an allocation to the operator."""
 
@@ -70,12 +45,24 @@ def is_within(due: Held, there: Held) -> bool:
 class Books:
     """Compares, and tells of differences what everybody did about them."""
 
-    def __init__(self, world: World, journal: Journal, schedulers: Sequence[Scheduler]) -> None:
+    def __init__(
+        self,
+        world: World,
+        journal: Journal,
+        schedulers: Sequence[Scheduler],
+        undo_s: float = UNDO_S,
+    ) -> None:
+        """:param undo_s: seconds in which a scheduler may undo what is too much."""
         self.world = world
+        self.undo_s = undo_s
         self.journal = journal
         self.schedulers = schedulers
         self._since: dict[str, float] = {}
         self._withheld: dict[str, Server] = {}
+
+    @property
+    def is_beside_nova(self) -> bool:
+        return any(each.is_novas for each in self.schedulers)
 
     def is_right(self, consumer: str, due: Held) -> bool:
         """Whether a consumer holds what is due to it and no more; less is wrong."""
@@ -103,13 +90,13 @@ class Books:
                 world.count(DOUBTFUL)
                 if server := world.withhold(consumer):
                     self._withheld[consumer] = server
-            elif now - self._since[consumer] > UNDO_S:
+            elif now - self._since[consumer] > self.undo_s:
                 self._left_over(consumer, there, due)
                 self._settled(consumer)
 
     def settle(self) -> None:
         """Compare until nothing is too much, or nobody undoes it any more."""
-        until = time.monotonic() + UNDO_S + 2 * POLL_S
+        until = time.monotonic() + self.undo_s + 2 * POLL_S
         self.compare()
         while self._since and time.monotonic() < until:
             time.sleep(POLL_S)
@@ -172,58 +159,3 @@ class Books:
         """Allocations with the names of hosts."""
         named = {self.world.host_of(provider): dict(amounts) for provider, amounts in held.items()}
         return str(named or 'nothing')
-
-
-@dataclass(frozen=True)
-class BooksVerdict:
-    """What came of two schedulers side by side; of ``zeros`` there must be none."""
-
-    beside: str
-    clients: int
-    seconds: float
-    counts: Mapping[str, int]
-    events: Mapping[str, int]
-    claims: Mapping[str, int]
-    faults: Mapping[str, int]
-    zeros: Mapping[str, int]
-
-    @classmethod
-    def of(
-        cls,
-        beside: str,
-        clients: int,
-        seconds: float,
-        world: World,
-        journal: Journal,
-        zeros: Mapping[str, int],
-    ) -> BooksVerdict:
-        """:param zeros: what there must be none of, beside what is counted."""
-        every = {**{name: world.counts[name] for name in ZEROS}, **zeros}
-        claims = {who: journal.claims[who] for who in sorted(journal.claims)}
-        return cls(
-            beside, clients, seconds, dict(world.counts), dict(world.events), claims,
-            dict(journal.faults), every,
-        )  # fmt: skip
-
-    @property
-    def met(self) -> bool:
-        return not any(self.zeros.values())
-
-    def sheets(self) -> list[Sheet]:
-        novas = {name: n for name, n in self.counts.items() if name.endswith(BY_NOVA)}
-        counts = [
-            *((what, self.counts.get(name, 0)) for name, what in TOLD.items()),
-            *((f'claims of {who}', n) for who, n in self.claims.items()),
-            ("novasched's requests to Placement that failed", sum(self.faults.values())),
-            *sorted(novas.items()),
-        ]
-        rows = [[what, f'{n:,}', ''] for what, n in counts]
-        rows += [[name, f'{n:,}', str(Bound(n, '≤', 0))] for name, n in self.zeros.items()]
-        title = (
-            f'novasched beside {self.beside}, {self.clients} clients, '
-            f'{self.seconds / 60:.3g} minutes'
-        )
-        return [Sheet(title, ('', 'number', 'bound'), rows)]
-
-    def report(self) -> dict[str, Any]:
-        return {**asdict(self), 'met': self.met}

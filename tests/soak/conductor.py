@@ -8,72 +8,51 @@ Whoever gets no destination asks again at once, so that it may be another schedu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
 
-import oslo_messaging
 import tenacity
 
 from tests.lab.client import new_uuids
-from tests.lab.compute_rows import now
 from tests.lab.descriptions import Case
-from tests.lab.large_cloud_requests import Kind
 from tests.lab.placement_api import Conflict
 from tests.lab.steady import Caller
-from tests.soak.books import (
-    BY_NOVA,
-    CHANGED_MEANWHILE,
-    COLLIDED,
-    LOST,
-    MISSING,
-    REPEATED,
-    STUCK,
-    UNFIT,
-    Books,
-)
+from tests.soak.books import COLLIDED, MISSING, REPEATED, STUCK, UNFIT, Books
 from tests.soak.machines import Machine, Server
 from tests.soak.tenants import Held, Tenant
-from tests.soak.twins import CONDUCTOR, Journal
 from tests.soak.wishes import FLAVORS, Wish
-from tests.soak.world import FAILED, TURNED_AWAY, WRONG, World, persistently
+from tests.soak.world import TURNED_AWAY, persistently
 
 CELL_MAPPING = ('id', 'uuid', 'name', 'disabled', 'transport_url', 'database_connection')
 """What a conductor tells of a cell, all of which nova-scheduler needs."""
-CROWD = 4  # instances of a host, from which on there may be no room
 ATTEMPTS = 4  # to move an instance
 UNFIT_SHARE, ABORTED_SHARE = 0.15, 0.15
 """The shares of destinations that fail a check, and of moves that computes give up."""
 AIMED_SHARE = 0.6
 """The share of moves that are to a host that somebody has named, unless the last attempt fails."""
+SHARES = {'boot': 80, 'delete': 8, 'rebuild': 3, 'move': 9}
+SHARES_BESIDE = {
+    'boot': 50, 'delete': 8, 'rebuild': 2, 'live_migrate': 12, 'resize': 12,
+    'shelve_and_unshelve': 10, 'move': 10,
+}  # fmt: skip
+"""How often somebody does what, with one scheduler and with another beside it."""
 MOVING_S = (0.0, 1.0)
 """Seconds from the answer to the arrival."""
 
 
 class Conductor(Tenant):
-    """One of several who act at the same time on what two schedulers answer."""
+    """One of several who act at the same time on what schedulers answer."""
 
     def __init__(
-        self, world: World, caller: Caller, random: Random, books: Books, journal: Journal
+        self, caller: Caller, random: Random, books: Books, shares: Mapping[str, int]
     ) -> None:
-        super().__init__(world, caller, random)
-        self.books = books
-        self.journal = journal
+        super().__init__(caller, random, books, shares)
         self._cells = {
             row['name']: {name: row[name] for name in CELL_MAPPING}
-            for row in world.cloud.api.rows('cell_mappings')
+            for row in self.world.cloud.api.rows('cell_mappings')
         }
-
-    def acts(self) -> dict[Callable[[], None], int]:
-        return {
-            self.boot: 50, self.delete: 8, self.rebuild: 2, self.live_migrate: 12,
-            self.resize: 12, self.shelve_and_unshelve: 10, self.move: 10,
-        }  # fmt: skip
-
-    def delete(self) -> None:
-        if server := self._take():
-            self.delete_it(server)
 
     def live_migrate(self) -> None:
         """Move an instance that runs; until it has arrived the migration holds the source."""
@@ -244,20 +223,6 @@ class Conductor(Tenant):
         self._note(arriving, f'runs on {machine.name}')
         return True
 
-    def _take(
-        self, suits: Callable[[Server], bool] = lambda _: True, is_alone: bool = False
-    ) -> Server | None:
-        """An instance that nobody works at, and whose allocations are right."""
-        server = self.world.take(
-            self.random, lambda each: suits(each) and not (is_alone and each.wish.group)
-        )
-        if server and not self.books.is_right(
-            server.uuid, self.world.expected.get(server.uuid, {})
-        ):
-            self.world.give(server)
-            return None
-        return server
-
     def _hand_over(self, consumer: str, other: str) -> bool:
         """Let another consumer hold what one holds; False where there is nothing."""
         try:
@@ -285,14 +250,6 @@ class Conductor(Tenant):
         if left:
             self.world.expected[server.uuid] = left
 
-    def _release(self, uuid: str) -> None:
-        self._note(uuid, 'releases everything')
-        if self.world.expected.pop(uuid, None):
-            try:
-                self.placement.release(uuid)
-            except AssertionError as error:
-                self.books.told(MISSING, uuid, f'has nothing to release: {error}')
-
     def _change(self, change: Callable[..., Any], *arguments: Any) -> Any:
         """Change allocations, however often somebody else comes between. nova would give up
         where that is a change of the same consumer."""
@@ -308,57 +265,6 @@ class Conductor(Tenant):
 
         return persistently(once)
 
-    def _set(self, machine: Machine, server: Server, **columns: Any) -> None:
-        machine.database.update('instances', {'updated_at': now(), **columns}, uuid=server.uuid)
-
-    def _leaves(self, machine: Machine, server: Server) -> None:
-        """A compute tells schedulers that an instance is no longer there."""
-        told = {'host_name': machine.name, 'instance_uuid': server.uuid}
-        self.caller.cast('delete_instance_info', told)
-
-    def _gone(self, machine: Machine, server: Server) -> None:
-        """An instance without a host is deleted."""
-        self._note(server, 'deleted')
-        self._set(machine, server, deleted=machine.database.table('instances').c.id)
-        self.world.cloud.api.delete('instance_mappings', instance_uuid=server.uuid)
-        self.world.count('deleted')
-
     def _repeats(self, attempt: int) -> None:
         if attempt:
             self.world.count(REPEATED)
-
-    def _machine(self, server: Server) -> Machine:
-        return self.world.machines[str(server.host)]
-
-    def _note(self, server: Server | str, what: str) -> None:
-        consumer = server if isinstance(server, str) else server.uuid
-        self.journal.note(consumer, CONDUCTOR, what)
-
-    def _ask(
-        self, kind: Kind, uuids: Sequence[str], **more: Any
-    ) -> list[tuple[Machine, Held]] | None:
-        for uuid in uuids:
-            self._note(uuid, 'asks')
-        found = super()._ask(kind, uuids, **more)
-        for at, uuid in enumerate(uuids):
-            self._note(uuid, f'gets {found[at][0].name}' if found else 'gets no host')
-        return found
-
-    def _full(self) -> None:
-        # Most refusals are not for want of room, but of Placement's answers.
-        if len(self.world.expected) > CROWD * len(self.world.machines):
-            super()._full()
-
-    def _failed(self, uuids: Sequence[str], error: Exception) -> None:
-        for uuid in uuids:
-            self._note(uuid, f'is told {error!r:.300}')
-        if isinstance(error, oslo_messaging.MessagingTimeout):
-            self.books.told(LOST, uuids[0], repr(error))
-        elif getattr(error, 'exc_type', None) == 'AllocationUpdateFailed':
-            self.world.count(CHANGED_MEANWHILE)
-        else:
-            is_ours = 'novasched' in str(getattr(error, 'traceback', ''))
-            self.world.wrong(FAILED if is_ours else FAILED + BY_NOVA, repr(error))
-
-    def _unfit(self, uuids: Sequence[str], why: str) -> None:
-        self.books.told(WRONG, uuids[0], why)

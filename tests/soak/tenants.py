@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Those who ask: API and conductor, for tenants who boot, move and delete servers."""
+"""Those who ask: API and conductor, for tenants who boot, rebuild and delete servers."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -18,11 +18,15 @@ from tests.lab.large_cloud_requests import Kind
 from tests.lab.nova_cloud import PROJECT, USER
 from tests.lab.placement_api import PlacementApi
 from tests.lab.steady import Caller
+from tests.soak.books import BY_NOVA, CHANGED_MEANWHILE, LOST, MISSING, Books
 from tests.soak.machines import Machine, Server
+from tests.soak.twins import CONDUCTOR
 from tests.soak.wishes import Wish, draw
-from tests.soak.world import FAILED, MISMATCHES, TURNED_AWAY, WRONG, World, persistently
+from tests.soak.world import FAILED, TURNED_AWAY, WRONG
 
 PATIENCE, HEARTBEAT = 120, 30  # seconds
+EBBING = {'delete': 9, 'boot': 1}
+"""Shares of what everybody does while there are too many servers."""
 FAILS = 0.02
 """The share of servers that their computes cannot start."""
 
@@ -33,21 +37,22 @@ Held = dict[str, dict[str, int]]
 class Tenant:
     """One of several who act at the same time."""
 
-    def __init__(self, world: World, caller: Caller, random: Random) -> None:
-        self.world = world
+    def __init__(
+        self, caller: Caller, random: Random, books: Books, shares: Mapping[str, int]
+    ) -> None:
+        """:param shares: how often it does what, by the names of its methods."""
         self.caller = caller
         self.random = random
-        self.placement = PlacementApi(world.cloud.placement_url)
+        self.books = books
+        self.shares = shares
+        self.world = books.world
+        self.journal = books.journal
+        self.placement = PlacementApi(self.world.cloud.placement_url)
 
     def act(self) -> None:
-        if self.world.ebbing:
-            self.random.choices([self.delete, self.boot], [9, 1])[0]()
-        else:
-            acts = self.acts()
-            self.random.choices(list(acts), list(acts.values()))[0]()
-
-    def acts(self) -> dict[Callable[[], None], int]:
-        return {self.boot: 80, self.delete: 8, self.move: 9, self.rebuild: 3}
+        shares = EBBING if self.world.ebbing else self.shares
+        [name] = self.random.choices(list(shares), list(shares.values()))
+        getattr(self, name)()
 
     def boot(self) -> None:
         world = self.world
@@ -64,7 +69,7 @@ class Tenant:
         found = self._ask(kind, uuids)
         if found is None:
             if wish.name == 'plain':
-                self._full()
+                self.world.full()
             return
         for uuid, (_, held) in zip(uuids, found, strict=True):
             self.world.expected[uuid] = held
@@ -75,46 +80,12 @@ class Tenant:
             if self.random.random() < FAILS:
                 self._fail(server, machine)
             elif machine.land(server):
-                self._map(server, machine)
+                self.world.cloud.map_server(server.uuid, machine.compute.cell)
                 self.world.joined(server)
                 self.world.give(server)
             else:
                 self.world.count(TURNED_AWAY)
                 self._release(uuid)
-
-    def move(self) -> None:
-        """Evacuate a server: it is claimed for while it holds something."""
-        world, machines = self.world, self.world.machines
-
-        def alone(server: Server) -> bool:
-            return server.wish.group is None
-
-        server = world.take(
-            self.random, lambda each: alone(each) and machines[str(each.host)].silent
-        )
-        server = server or world.take(self.random, alone)
-        if server is None:
-            return
-        source = machines[str(server.host)]
-        cell = {'uuid': world.cloud.cell_uuids[source.compute.cell]}
-        wish = replace(server.wish, count=1, avoided=())
-        kind = wish.kind(ignore_hosts=[source.name], requested_destination={'cell': cell})
-        asked, before = time.monotonic(), world.expected[server.uuid]
-        if found := self._ask(kind, [server.uuid]):
-            [(machine, new)] = found
-            both = {**new, **before}
-            if (held := self.placement.allocations(server.uuid)) != both:
-                world.wrong(MISMATCHES, f'{server.uuid} moves with {held} instead of {both}')
-            self._check([server.uuid], wish, kind, [machine], asked)
-            stays = not machine.land(server)
-            if stays:
-                world.count(TURNED_AWAY)
-            else:
-                source.leave(server)
-                world.count('moved')
-            world.expected[server.uuid] = before if stays else new
-            persistently(self.placement.keep, server.uuid, before if stays else new)
-        world.give(server)
 
     def rebuild(self) -> None:
         """Have it said that a server can be built anew where it is: nothing is claimed."""
@@ -133,22 +104,31 @@ class Tenant:
         self.world.give(server)
 
     def delete(self) -> None:
-        if server := self.world.take(self.random):
+        if server := self._take():
             self.delete_it(server)
 
     def delete_it(self, server: Server) -> None:
         """Delete a server that was taken."""
-        machine = self.world.machines[str(server.host)]
+        machine = self._machine(server)
         self.world.left(server)
         machine.leave(server)
         self._release(server.uuid)
-        instances = machine.database.table('instances')
-        gone = {'deleted': instances.c.id, 'deleted_at': now(), 'vm_state': 'deleted'}
-        machine.database.update('instances', gone, uuid=server.uuid)
-        self.world.cloud.api.delete('instance_mappings', instance_uuid=server.uuid)
-        told = {'host_name': machine.name, 'instance_uuid': server.uuid}
-        self.caller.cast('delete_instance_info', told)
-        self.world.count('deleted')
+        self._gone(machine, server)
+        self._leaves(machine, server)
+
+    def _take(
+        self, suits: Callable[[Server], bool] = lambda _: True, is_alone: bool = False
+    ) -> Server | None:
+        """A server that nobody works at, and whose allocations are right."""
+        server = self.world.take(
+            self.random, lambda each: suits(each) and not (is_alone and each.wish.group)
+        )
+        if server and not self.books.is_right(
+            server.uuid, self.world.expected.get(server.uuid, {})
+        ):
+            self.world.give(server)
+            return None
+        return server
 
     def _ask(
         self, kind: Kind, uuids: Sequence[str], **more: Any
@@ -159,6 +139,8 @@ class Tenant:
         """
         world = self.world
         world.count('requests')
+        for uuid in uuids:
+            self._note(uuid, 'asks')
         try:
             found = self.caller.call(
                 'select_destinations',
@@ -171,22 +153,31 @@ class Tenant:
                 world.count('refused')
             else:
                 self._failed(uuids, error)
+            for uuid in uuids:
+                self._note(uuid, 'gets no host')
             return None
         world.count('answered')
         world.count('placed', len(found))
         chosen = [selections[0]['nova_object.data'] for selections in found]
+        for uuid, each in zip(uuids, chosen, strict=False):
+            self._note(uuid, f'gets {each["service_host"]}')
         return [
             (world.machines[each['service_host']], _held(each['allocation_request']))
             for each in chosen
         ]
 
-    def _full(self) -> None:
-        """Note that there was no room for what fits almost anywhere."""
-        self.world.full()
-
     def _failed(self, uuids: Sequence[str], error: Exception) -> None:
         """Note that there is neither a host nor the refusal that a conductor understands."""
-        self.world.wrong(FAILED, repr(error))
+        for uuid in uuids:
+            self._note(uuid, f'is told {error!r:.300}')
+        if isinstance(error, oslo_messaging.MessagingTimeout):
+            self.books.told(LOST, uuids[0], repr(error))
+        elif getattr(error, 'exc_type', None) == 'AllocationUpdateFailed':
+            self.world.count(CHANGED_MEANWHILE)
+        else:
+            is_ours = 'novasched' in str(getattr(error, 'traceback', ''))
+            is_novas = not is_ours and self.books.is_beside_nova
+            self.world.wrong(FAILED + BY_NOVA if is_novas else FAILED, repr(error))
 
     def _check(
         self,
@@ -221,7 +212,7 @@ class Tenant:
 
     def _unfit(self, uuids: Sequence[str], why: str) -> None:
         """Note that servers were given a host that must not have been chosen."""
-        self.world.wrong(WRONG, why)
+        self.books.told(WRONG, uuids[0], why)
 
     def _fail(self, server: Server, machine: Machine) -> None:
         """A compute cannot start a server: it remains without a host, until it is deleted."""
@@ -233,17 +224,36 @@ class Tenant:
         machine.database.insert('instances', [row])
         self._release(server.uuid)
 
-    def _map(self, server: Server, machine: Machine) -> None:
-        mapping = {
-            'created_at': now(), 'instance_uuid': server.uuid, 'project_id': PROJECT,
-            'user_id': USER, 'queued_for_delete': False,
-            'cell_id': self.world.cell_ids[machine.compute.cell],
-        }  # fmt: skip
-        self.world.cloud.api.insert('instance_mappings', [mapping])
-
     def _release(self, uuid: str) -> None:
-        self.placement.release(uuid)
-        del self.world.expected[uuid]
+        self._note(uuid, 'releases everything')
+        if self.world.expected.pop(uuid, None):
+            try:
+                self.placement.release(uuid)
+            except AssertionError as error:
+                self.books.told(MISSING, uuid, f'has nothing to release: {error}')
+
+    def _gone(self, machine: Machine, server: Server) -> None:
+        """Let a server without a host be deleted."""
+        self._note(server, 'deleted')
+        instances = machine.database.table('instances')
+        self._set(machine, server, deleted=instances.c.id, deleted_at=now(), vm_state='deleted')
+        self.world.cloud.api.delete('instance_mappings', instance_uuid=server.uuid)
+        self.world.count('deleted')
+
+    def _set(self, machine: Machine, server: Server, **columns: Any) -> None:
+        machine.database.update('instances', {'updated_at': now(), **columns}, uuid=server.uuid)
+
+    def _leaves(self, machine: Machine, server: Server) -> None:
+        """A compute tells schedulers that a server is no longer there."""
+        told = {'host_name': machine.name, 'instance_uuid': server.uuid}
+        self.caller.cast('delete_instance_info', told)
+
+    def _machine(self, server: Server) -> Machine:
+        return self.world.machines[str(server.host)]
+
+    def _note(self, server: Server | str, what: str) -> None:
+        consumer = server if isinstance(server, str) else server.uuid
+        self.journal.note(consumer, CONDUCTOR, what)
 
 
 def _held(allocation_request: str) -> Held:

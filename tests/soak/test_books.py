@@ -28,7 +28,7 @@ def verdict(at: Callable[[float], dict[str, float]], **counts: int) -> Verdict:
     """What is said of a run whose samples are so at each minute of it."""
     moments = [second / 60 for second in range(0, MINUTES * 60 + 1, 2)]
     samples = [replace(FLAT, seconds=60 * m, **at(m)) for m in moments]
-    return Verdict.of(MINUTES * 60, counts, {}, samples, {})
+    return Verdict.of('', MINUTES * 60, counts, {}, samples)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def books(held: Allocations, expected: Allocations) -> Books:
         placement=Placement(held), expected=expected, machines={}, counts=Counter(),
         _idle={}, _names={}, _lock=threading.Lock(),
     )  # fmt: skip
-    return Books(world, Journal(str), [])
+    return Books(world, Journal(str), [], undo_s=-1.0)
 
 
 HERE, THERE = {'here': {'VCPU': 1}}, {'there': {'VCPU': 1}}
@@ -133,11 +133,8 @@ HERE, THERE = {'here': {'VCPU': 1}}, {'there': {'VCPU': 1}}
         pytest.param({'a': HERE, 'b': THERE}, {DOUBTFUL: 1, LEFT_OVER: 1}, id="nobody's"),
     ],
 )
-def test_comparison(
-    held: Allocations, counted: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_comparison(held: Allocations, counted: dict[str, int]) -> None:
     """Each difference counts once, what is too much after the time to undo it."""
-    monkeypatch.setattr('tests.soak.books.UNDO_S', -1.0)
     compared = books(held, {'a': HERE})
     for _ in range(3):
         compared.compare()

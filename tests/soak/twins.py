@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two schedulers that take requests from the same queue, each with a proxy of its own between
-itself and Placement, so that it is known which of them wrote what, and one of them can be failed
-while the other is not."""
+"""One scheduler; or two that take requests from the same queue, each with a proxy of its own
+between itself and Placement, so that it is known which of them wrote what, and one of them can be
+failed while the other is not."""
 
 from __future__ import annotations
 
@@ -151,7 +151,6 @@ class Faults:
 class Scheduler:
     name: str
     daemon: Daemon
-    proxy: Proxy
 
     @property
     def is_novas(self) -> bool:
@@ -163,10 +162,14 @@ class Scheduler:
 
 
 @contextmanager
-def two_schedulers(
-    cloud: LargeCloud, beside: str, config: Config, journal: Journal, random: Random
+def schedulers(
+    cloud: LargeCloud, beside: str | None, config: Config, journal: Journal, random: Random
 ) -> Iterator[Sequence[Scheduler]]:
-    """novasched beside another novasched, or beside nova-scheduler, which no fault meets."""
+    """novasched alone, beside another novasched, or beside nova-scheduler, which no fault meets."""
+    if beside is None:
+        with Daemon(cloud, config) as daemon:
+            yield [Scheduler(NOVASCHED, daemon)]
+        return
     with ExitStack() as stack:
 
         def scheduler(name: str, is_failing: bool, timeout: int, *command: str) -> Scheduler:
@@ -176,7 +179,7 @@ def two_schedulers(
                 proxy.faults = Faults(name, journal, Random(random.random()))
             placement = {'endpoint': proxy.url, 'timeout': timeout}
             daemon = Daemon(cloud, {**config, 'placement': placement}, command)
-            return Scheduler(name, stack.enter_context(daemon), proxy)
+            return Scheduler(name, stack.enter_context(daemon))
 
         first = scheduler(f'{NOVASCHED} 1', True, PLACEMENT_TIMEOUT_S)
         if beside == NOVA:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the daemon has grown, and whether its answers were right."""
+"""Whether a daemon has grown, and whether answers were right."""
 
 from __future__ import annotations
 
@@ -10,8 +10,19 @@ from typing import Any
 
 from tests.lab.results import Bound
 from tests.lab.tables import Sheet
+from tests.soak.books import (
+    BY_NOVA,
+    CHANGED_MEANWHILE,
+    COLLIDED,
+    DOUBTFUL,
+    LEFT_WITH_WARNING,
+    REPEATED,
+    UNFIT,
+    WARNINGS,
+    ZEROS,
+)
 from tests.soak.watch import Sample
-from tests.soak.world import FAILED, MISMATCHES, TURNED_AWAY, WRONG
+from tests.soak.world import TURNED_AWAY
 
 PARTS, WARM, SETTLED = 6, 2, 3
 """The time is cut into so many parts. After so many of them the pools of the daemon are warm;
@@ -43,13 +54,21 @@ TOLD = {
     'requests': 'requests',
     'answered': 'answered with hosts',
     'refused': 'refused',
-    'placed': 'servers placed',
+    CHANGED_MEANWHILE: 'refused, since the allocations changed meanwhile',
+    'placed': 'instances placed',
     'moved': 'of them, moved',
     'failed builds': 'of them, not started by computes',
+    REPEATED: 'moves asked for again at once',
+    UNFIT: 'destinations that a check or a compute refused',
+    'reverted': 'moves reverted',
     TURNED_AWAY: TURNED_AWAY,
-    'deleted': 'servers deleted',
+    'deleted': 'instances deleted',
     'times full': 'times that there was no room',
+    COLLIDED: "changes of conductors that met a scheduler's",
+    DOUBTFUL: 'allocations that were too much for a while',
     'allocations compared': 'allocations compared',
+    WARNINGS: WARNINGS,
+    LEFT_WITH_WARNING: LEFT_WITH_WARNING,
 }
 """What is counted, and what it is called."""
 
@@ -107,11 +126,15 @@ def _parts(
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a run; of ``zeros`` there must be none."""
+    """What came of a run; of ``zeros`` there must be none. What a daemon takes of the machine is
+    looked at where it runs alone."""
 
+    title: str
     seconds: float
     counts: Mapping[str, int]
     events: Mapping[str, int]
+    claims: Mapping[str, int]
+    faults: Mapping[str, int]
     samples: Sequence[Sample]
     figures: Sequence[Figure]
     zeros: Mapping[str, int]
@@ -119,17 +142,22 @@ class Verdict:
     @classmethod
     def of(
         cls,
+        title: str,
         seconds: float,
         counts: Mapping[str, int],
-        events: Mapping[str, int],
-        samples: Sequence[Sample],
         zeros: Mapping[str, int],
+        samples: Sequence[Sample] = (),
+        **more: Mapping[str, int],
     ) -> Verdict:
         """:param zeros: what there must be none of, beside what is counted."""
-        figures = [memory(samples), *(counted(*each, samples) for each in COUNTED.items())]
-        names = (MISMATCHES, WRONG, FAILED)
-        every = {**{name: counts.get(name, 0) for name in names}, **zeros}
-        return cls(seconds, dict(counts), dict(events), samples, figures, every)
+        figures = []
+        if samples:
+            figures = [memory(samples), *(counted(*each, samples) for each in COUNTED.items())]
+        every = {**{name: counts.get(name, 0) for name in ZEROS}, **zeros}
+        made = {name: dict(more.get(name, {})) for name in ('events', 'claims', 'faults')}
+        return cls(
+            title, seconds, dict(counts), **made, samples=samples, figures=figures, zeros=every
+        )
 
     @property
     def met(self) -> bool:
@@ -138,20 +166,23 @@ class Verdict:
 
     def sheets(self) -> list[Sheet]:
         minutes = f'{self.seconds / 60:.3g} minutes'
-        wrong = [[name, f'{n:,}', str(Bound(n, '≤', 0))] for name, n in self.zeros.items()]
+        novas = {name: n for name, n in self.counts.items() if name.endswith(BY_NOVA)}
         counts = [
-            [what, f'{self.counts.get(name, 0):,}', '']
-            for name, what in TOLD.items()
-            if name not in self.zeros
+            *((what, self.counts[name]) for name, what in TOLD.items() if name in self.counts),
+            *((f'claims of {who}', n) for who, n in sorted(self.claims.items())),
+            *sorted(novas.items()),
         ]
-        return [
-            Sheet(
-                f'The daemon during {minutes}',
-                ('', 'at the start', 'after warm-up', 'at the end', 'bound'),
-                [figure.texts() for figure in self.figures],
-            ),
-            Sheet(f'Requests and answers of {minutes}', ('', 'number', 'bound'), [*counts, *wrong]),
-        ]
+        if self.faults:
+            failed = sum(self.faults.values())
+            counts.append(("novasched's requests to Placement that failed", failed))
+        rows = [[what, f'{n:,}', ''] for what, n in counts]
+        rows += [[name, f'{n:,}', str(Bound(n, '≤', 0))] for name, n in self.zeros.items()]
+        sheets = [Sheet(f'{self.title}, {minutes}', ('', 'number', 'bound'), rows)]
+        if self.figures:
+            columns = ('', 'at the start', 'after warm-up', 'at the end', 'bound')
+            texts = [figure.texts() for figure in self.figures]
+            sheets.insert(0, Sheet(f'The daemon during {minutes}', columns, texts))
+        return sheets
 
     def report(self) -> dict[str, Any]:
         return {**asdict(self), 'met': self.met}
