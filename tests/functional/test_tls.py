@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pytest
 import sqlalchemy as sa
 
-from tests.lab.certificates import RIGHT, WRONG, Certificates, Front
+from tests.lab.certificates import RIGHT, WRONG, Certificates
 from tests.lab.client import NovaClient, Refused, new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, checked, is_reference
@@ -20,6 +20,7 @@ from tests.lab.http_stub import JSON, HttpStub, Reply
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import Config, NovaRelease
 from tests.lab.placement_api import TOKEN, PlacementProcess
+from tests.lab.proxy import Proxy
 from tests.lab.servers import MariaDB, RabbitMQ
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='tells it in other words')
@@ -53,8 +54,9 @@ class Site:
     database: MariaDB
     neutron: str
     password: str = ''
-    placement: Front | None = None
-    routed: Front | None = None
+    placement: Proxy | None = None
+    routed: Proxy | None = None
+    opened: ExitStack = field(default_factory=ExitStack)
 
     def show(self, kind: str) -> None:
         """Start the servers anew with a certificate of that kind."""
@@ -65,9 +67,9 @@ class Site:
             server.start()
         for base in (self.cloud.api, self.cloud.cell0, *self.cloud.cells.values()):
             base.engine.dispose()  # its connections went with the server
-        self.hide()
-        self.placement = Front(identity, self.cloud.placement_url)
-        self.routed = Front(identity, self.neutron)
+        self.opened.close()
+        self.placement = self.opened.enter_context(Proxy(self.cloud.placement_url, identity))
+        self.routed = self.opened.enter_context(Proxy(self.neutron, identity))
         self.password = a_secret()
         engine = sa.create_engine(self.database.url)
         with engine.begin() as connection:
@@ -76,12 +78,6 @@ class Site:
                 f"IDENTIFIED BY '{self.password}' REQUIRE X509"
             )
         engine.dispose()
-
-    def hide(self) -> None:
-        """Close what show() has opened."""
-        for front in (self.placement, self.routed):
-            if front:
-                front.close()
 
     def url(self, base: str, query: str = f'{AUTHORITY}&{PAIR}') -> str:
         """A database's URL for who may only come with TLS and a certificate."""
@@ -102,7 +98,7 @@ class Site:
             },
         }
 
-    def http(self, group: str, front: Front | None) -> Config:
+    def http(self, group: str, front: Proxy | None) -> Config:
         """Options for Placement or Neutron."""
         assert front is not None
         ours = self.certificates.client
@@ -167,7 +163,7 @@ def site(
         cloud.add_host('host-2', 'cell2')
         url = f'http://{neutron.address}'
         made = Site(cloud, certificates, broker, database, url)
-        stack.callback(made.hide)
+        stack.callback(made.opened.close)
         yield made
 
 

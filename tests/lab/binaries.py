@@ -10,8 +10,11 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from .processes import Failed
 
 # Debian keeps servers out of an ordinary user's PATH.
 SEARCH = os.pathsep.join(
@@ -34,6 +37,20 @@ def program(package: str, *names: str) -> str:
     if found is None:
         pytest.exit(f'functional tests need {" or ".join(names)}: install {package}', 3)
     return found
+
+
+def run(command: list[str], **how: Any) -> str:
+    """What a program prints.
+
+    :param how: what subprocess.run() takes beside.
+    :raises Failed: it does not end well; the text has all that it printed.
+    """
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, **how
+    )
+    if done.returncode:
+        raise Failed(f'{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}')
+    return done.stdout
 
 
 def find(*names: str) -> str | None:

@@ -20,32 +20,34 @@ TOPIC = 'scheduler'
 
 def consumers(amqp_url: str, queue: str) -> int:
     """How many consume from a queue; none when there is no such queue."""
-    with connect(amqp_url) as connection:
-        try:
-            return int(connection.channel().queue_declare(queue, passive=True).consumer_count)
-        except NotFound:
-            return 0
+    found = _declared(amqp_url, queue)
+    return found.consumer_count if found else 0
 
 
 def depth(amqp_url: str, queue: str = TOPIC) -> int:
     """How many messages nobody has been sent, or somebody has given back."""
+    found = _declared(amqp_url, queue)
+    assert found, f'no queue {queue}'
+    return found.message_count
+
+
+def exists(amqp_url: str, queue: str) -> bool:
+    return _declared(amqp_url, queue) is not None
+
+
+def _declared(amqp_url: str, queue: str) -> Any:
+    """What the broker says of a queue; None where it has none."""
     with connect(amqp_url) as connection:
-        return int(connection.channel().queue_declare(queue, passive=True).message_count)
+        try:
+            return connection.channel().queue_declare(queue, passive=True)
+        except NotFound:
+            return None
 
 
 def purge(amqp_url: str, queue: str = TOPIC) -> None:
     """Throw away what nobody has been sent."""
     with connect(amqp_url) as connection:
         connection.channel().queue_purge(queue)
-
-
-def exists(amqp_url: str, queue: str) -> bool:
-    with connect(amqp_url) as connection:
-        try:
-            connection.channel().queue_declare(queue, passive=True)
-        except NotFound:
-            return False
-        return True
 
 
 def publish(amqp_url: str, body: bytes, routing_key: str = TOPIC) -> None:

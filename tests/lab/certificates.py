@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS for servers on the loopback: certificates good and bad, and a port that ends TLS."""
+"""TLS for servers on the loopback: certificates good and bad."""
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import trustme
 
@@ -73,44 +70,3 @@ def _written(issued: trustme.LeafCert, authority: Path, base: Path) -> Identity:
     key.touch(0o600)
     issued.private_key_pem.write_to_path(key)
     return Identity(authority, certificate, key)
-
-
-class Front:
-    """A port where TLS ends, before a server that speaks none: as a load balancer does it."""
-
-    def __init__(self, identity: Identity, url: str) -> None:
-        at = urlsplit(url)
-        self._inside = (at.hostname, at.port)
-        self._loop = asyncio.new_event_loop()
-        self._server = self._loop.run_until_complete(
-            asyncio.start_server(self._forward, ADDRESS, 0, ssl=identity.accepting())
-        )
-        port = self._server.sockets[0].getsockname()[1]
-        self.url = f'https://{ADDRESS}:{port}'
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop listening, and cut the connections off."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
-        self._loop.close()
-
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inside = await asyncio.open_connection(*self._inside)
-        await asyncio.gather(_pump(reader, inside[1]), _pump(inside[0], writer))
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(2**16):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        pass  # one of both sides is gone
-    finally:
-        writer.close()

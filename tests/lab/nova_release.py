@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from .processes import Failed
+from . import binaries
 from .servers import is_postgresql
 
 PYTHON_VARIABLE = 'NOVASCHED_NOVA_PYTHON'
@@ -76,12 +75,7 @@ class NovaRelease:
 
 
 def run(command: list[str]) -> str:
-    done = subprocess.run(
-        command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=300
-    )
-    if done.returncode:
-        raise Failed(f'{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}')
-    return done.stdout
+    return binaries.run(command, env={**os.environ, **ENVIRONMENT})
 
 
 class Schemas:

@@ -6,23 +6,22 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import psutil
 import psycopg2
 import sqlalchemy as sa
 
-from .binaries import SEARCH, install
+from .binaries import SEARCH, install, run
 from .hidden import a_secret
-from .processes import Failed, Process
-from .servers import START, _Private
+from .processes import Process
+from .servers import START, Server
 
 USER = 'postgres'
 """The user whom Debian's package makes; the server refuses to run as root."""
 
 
-class PostgreSQL(_Private):
+class PostgreSQL(Server):
     """A database server with one user, nova, who may do everything."""
 
     name = 'postgresql'
@@ -96,11 +95,7 @@ class PostgreSQL(_Private):
             *('-D', str(self.directory / 'data'), '-U', 'nova', '-A', 'scram-sha-256'),
             *(f'--pwfile={secret}', '--encoding=UTF8', '--locale=C', '--no-sync'),
         ]
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=self.directory
-        )
-        if done.returncode:
-            raise Failed(f'{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}')
+        run(command, cwd=self.directory)
 
     def _accepts(self) -> bool:
         try:
@@ -116,11 +111,9 @@ class PostgreSQL(_Private):
 def dump(url: str) -> list[str]:
     """What makes the tables of a database, as it is."""
     command = [str(_programs() / 'pg_dump'), '--no-owner', '--inserts']
-    done = subprocess.run(command, env=_environment(url), capture_output=True, text=True)
-    if done.returncode:
-        raise Failed(f'{command} ended with {done.returncode}:\n{done.stderr}')
+    printed = run(command, env=_environment(url))
     # What begins with a backslash is for psql.
-    lines = [each for each in done.stdout.splitlines() if not each.startswith(('--', '\\'))]
+    lines = [each for each in printed.splitlines() if not each.startswith(('--', '\\'))]
     return ['\n'.join(lines)]
 
 

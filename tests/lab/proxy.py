@@ -8,7 +8,8 @@
 
 The rule is called once for each request, in the thread that serves it. A request that hangs
 does so until ``release()`` or the end of the proxy, and ``wait_for_hanging()`` returns when
-one more does. Within ``with proxy.down():`` connections are refused.
+one more does. Within ``with proxy.down():`` connections are refused. With an identity it speaks
+TLS, as a load balancer does before a server that speaks none.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+from .certificates import Identity
 
 HANG = math.inf
 WAIT = 60.0
@@ -102,10 +105,11 @@ def every(method: str, path: str, fault: Fault) -> Rule:
 class Proxy:
     """See the module. One thread for each connection, each on its own."""
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, identity: Identity | None = None) -> None:
         split = urlsplit(upstream)
         assert split.hostname
         self.upstream = (split.hostname, split.port or 80)
+        self._identity = identity
         self.prefix = split.path.rstrip('/')
         self.faults: Rule | None = None
         self.asked: list[str] = []
@@ -119,7 +123,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        return f'http://127.0.0.1:{self._port}'
+        return f'{"https" if self._identity else "http"}://127.0.0.1:{self._port}'
 
     def __enter__(self) -> Proxy:
         self._start()
@@ -191,6 +195,10 @@ class Proxy:
 
         self._server = Server(('127.0.0.1', self._port), Handler)
         self._port = self._server.server_address[1]
+        if self._identity:
+            self._server.socket = self._identity.accepting().wrap_socket(
+                self._server.socket, server_side=True
+            )
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def _stop(self) -> None:

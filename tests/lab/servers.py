@@ -10,20 +10,18 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import tempfile
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 import pymysql
 import pytest
 import sqlalchemy as sa
 
-from .binaries import program
+from .binaries import program, run
 from .certificates import Identity
 from .hidden import a_secret
-from .processes import Failed, Process, free_port, wait_until
+from .processes import Process, free_port, wait_until
 
 AMQP_VARIABLE = 'NOVASCHED_TEST_AMQP_URL'
 DATABASE_VARIABLE = 'NOVASCHED_TEST_DB_URL'
@@ -31,29 +29,11 @@ DATABASE_VARIABLE = 'NOVASCHED_TEST_DB_URL'
 START = 60.0
 
 
-class Server(Protocol):
-    """What a test may do to a server: start, stop, kill and start it again."""
-
-    @property
-    def url(self) -> str:
-        """How clients find it."""
-
-    def start(self) -> None:
-        """Start it, on the port that it had; returns when it serves."""
-
-    def stop(self) -> None:
-        """End it in an orderly way; its data stays."""
-
-    def kill(self) -> None:
-        """End it as a crash would; its data stays."""
-
-    def close(self) -> None:
-        """End it and forget its data."""
-
-
-class _Private:
+class Server:
     """A server of our own: one process, one port, one directory."""
 
+    url: str
+    """How clients find it."""
     name = ''
 
     def __init__(self) -> None:
@@ -63,12 +43,17 @@ class _Private:
         self.port = free_port()
         self._process: Process | None = None
 
+    def start(self) -> None:
+        """Start it, on the port that it had; returns when it serves."""
+        raise NotImplementedError
+
     def stop(self) -> None:
         """End it in an orderly way; its data stays."""
         if self._process is not None:
             self._process.stop(START)
 
     def kill(self) -> None:
+        """End it as a crash would; its data stays."""
         if self._process is not None:
             self._process.kill()
 
@@ -87,7 +72,7 @@ class _Private:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-class RabbitMQ(_Private):
+class RabbitMQ(Server):
     """A broker with one user, and an epmd that ends with it.
 
     With an identity, which may be another one at the next start, it also speaks TLS on a
@@ -110,7 +95,6 @@ class RabbitMQ(_Private):
         (self.directory / 'plugins').write_text('[].\n')
 
     def start(self) -> None:
-        """Start epmd and the broker; returns when AMQP is spoken."""
         self._configure()
         env = self._environment()
         # Ours, in the foreground: the one that Erlang starts would outlive the tests.
@@ -124,7 +108,6 @@ class RabbitMQ(_Private):
         self._process.ready(lambda: _speaks_amqp(self.port), START, 'RabbitMQ')
 
     def stop(self) -> None:
-        """End the broker in an orderly way; its data stays."""
         super().stop()
         self._end_epmd()
 
@@ -134,10 +117,7 @@ class RabbitMQ(_Private):
 
     def control(self, *arguments: str) -> None:
         """rabbitmqctl."""
-        command = [program('rabbitmq-server', 'rabbitmqctl'), *arguments]
-        done = subprocess.run(command, env=self._environment(), capture_output=True, text=True)
-        if done.returncode:
-            raise Failed(f'{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}')
+        run([program('rabbitmq-server', 'rabbitmqctl'), *arguments], env=self._environment())
 
     def _end_epmd(self) -> None:
         if self._epmd is not None:
@@ -197,7 +177,7 @@ class RabbitMQ(_Private):
         }
 
 
-class MariaDB(_Private):
+class MariaDB(Server):
     """A database server with one user, nova, who may do everything.
 
     With an identity, which may be another one at the next start, it also speaks TLS.
@@ -218,7 +198,6 @@ class MariaDB(_Private):
         self._install(install)
 
     def start(self) -> None:
-        """Start the server; returns when a connection is accepted."""
         command = [
             self._command,
             '--no-defaults',
@@ -262,7 +241,7 @@ class MariaDB(_Private):
             "DELETE FROM mysql.global_priv WHERE User NOT IN ('nova', 'mariadb.sys');\n"
             'FLUSH PRIVILEGES;\n'
         )
-        done = subprocess.run(
+        run(
             [
                 command,
                 '--no-defaults',
@@ -271,13 +250,8 @@ class MariaDB(_Private):
                 f'--tmpdir={self._temporary}',
                 '--auth-root-authentication-method=normal',
                 '--skip-test-db',
-            ],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
+            ]
         )
-        if done.returncode:
-            raise Failed(f'{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}')
 
     def _accepts(self) -> bool:
         try:
@@ -294,7 +268,7 @@ class MariaDB(_Private):
         return ['--user=root'] if os.geteuid() == 0 else []
 
 
-class Memcached(_Private):
+class Memcached(Server):
     """A memcached, whose data does not outlive it."""
 
     name = 'memcached'
@@ -305,7 +279,6 @@ class Memcached(_Private):
         self.url = f'127.0.0.1:{self.port}'
 
     def start(self) -> None:
-        """Start the server; returns when a connection is accepted."""
         # As root the server wants to be told that this is meant.
         user = ['-u', 'root'] if os.geteuid() == 0 else []
         command = [self._command, *user, '-l', '127.0.0.1', '-p', str(self.port), '-m', '16']
@@ -313,7 +286,7 @@ class Memcached(_Private):
         self._process.ready(lambda: _listens(self.port), START, 'memcached')
 
 
-class Named:
+class Named(Server):
     """A server that the caller runs and names by URL: used, never stopped."""
 
     def __init__(self, url: str, scheme: str, default_port: int) -> None:
