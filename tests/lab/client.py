@@ -54,51 +54,26 @@ def new_uuids(count: int = 1) -> list[str]:
     return [str(uuid.uuid4()) for _ in range(count)]
 
 
-def a_call(
-    instance_uuids: Sequence[str] | None,
-    flavor: Flavor,
-    *,
-    version: str = '4.5',
-    num_instances: int | None = None,
-    zone: str | None = None,
-    hints: Mapping[str, Sequence[str]] | None = None,
-    group: Group | None = None,
-    image: Mapping[str, Any] | None = None,
-    devices: Sequence[Mapping[str, Any]] = (),
-    destination: Mapping[str, Any] | None = None,
-    force_hosts: Sequence[str] = (),
-    force_nodes: Sequence[str] = (),
-    ignore_hosts: Sequence[str] = (),
-    is_bfv: bool = False,
-    return_objects: bool = True,
-    return_alternates: bool = False,
-    project: str = PROJECT,
-) -> Row:
-    """A call of select_destinations; ``devices`` are fields of InstancePCIRequest."""
-    asked = {name: list(value) for name, value in (hints or {}).items()}
-    if group is not None:
+CALL: Row = {
+    'version': '4.5', 'num_instances': None, 'zone': None, 'hints': {}, 'group': None,
+    'image': {}, 'devices': (), 'destination': {}, 'force_hosts': (), 'force_nodes': (),
+    'ignore_hosts': (), 'is_bfv': False, 'return_objects': True, 'return_alternates': False,
+    'project_id': PROJECT, 'user_id': USER,
+}  # fmt: skip
+"""A call of select_destinations. ``hints`` have lists; ``group`` is a :class:`Group`, ``devices``
+are fields of InstancePCIRequest, and ``destination`` those of Destination."""
+
+
+def a_call(instance_uuids: Sequence[str] | None, flavor: Flavor, **asked: Any) -> Row:
+    """A call of select_destinations, and what it has otherwise than :data:`CALL`."""
+    assert asked.keys() <= CALL.keys(), asked
+    said = {name: value for name, value in asked.items() if value is not None}
+    call = {**CALL, 'instance_uuids': instance_uuids, 'flavor': _flavor(flavor), **said}
+    if group := call['group']:
         # The user names the group by a hint; the API resolves it and leaves it there.
-        asked.setdefault('group', [group.uuid])
-    return {
-        'version': version,
-        'instance_uuids': None if instance_uuids is None else list(instance_uuids),
-        'num_instances': num_instances,
-        'flavor': _flavor(flavor),
-        'image': dict(image or {}),
-        'availability_zone': zone,
-        'scheduler_hints': asked,
-        'group': vars(group) if group else None,
-        'devices': [dict(each) for each in devices],
-        'destination': dict(destination or {}),
-        'force_hosts': list(force_hosts),
-        'force_nodes': list(force_nodes),
-        'ignore_hosts': list(ignore_hosts),
-        'is_bfv': is_bfv,
-        'return_objects': return_objects,
-        'return_alternates': return_alternates,
-        'project_id': project,
-        'user_id': USER,
-    }
+        call['hints'] = {'group': [group.uuid], **call['hints']}
+        call['group'] = vars(group)
+    return call
 
 
 class NovaClient:
@@ -159,27 +134,12 @@ class NovaClient:
         return pins, left
 
     def raw_call(
-        self,
-        method: str,
-        arguments: Mapping[str, Any],
-        *,
-        version: str = '4.5',
-        namespace: str | None = None,
-        server: str | None = None,
-        timeout: float = 60,
+        self, method: str, arguments: Mapping[str, Any], *, version: str = '4.5', **how: Any
     ) -> Any:
-        """Call any method with arguments that are sent as they are."""
-        return self(
-            'raw_call',
-            method=method,
-            arguments=dict(arguments),
-            version=version,
-            namespace=namespace,
-            server=server,
-            timeout=timeout,
-            user_id=USER,
-            project_id=PROJECT,
-        )
+        """Call any method with arguments that are sent as they are; ``how`` are the namespace and
+        the server of the target, and the seconds of the timeout."""
+        how = {'namespace': None, 'server': None, 'timeout': 60, **how}
+        return self('raw_call', method=method, arguments=arguments, version=version, **how)
 
     def reached(self) -> set[str]:
         """Every host that a small server may go to now."""
@@ -231,18 +191,8 @@ class NovaClient:
 
 def _flavor(flavor: Flavor) -> dict[str, Any]:
     return {
-        'id': 1,
-        'flavorid': 'functional',
-        'name': 'functional',
-        'vcpus': flavor.vcpus,
-        'memory_mb': flavor.ram_mb,
-        'root_gb': flavor.disk_gb,
-        'ephemeral_gb': flavor.ephemeral_gb,
-        'swap': flavor.swap_mb,
-        'rxtx_factor': 1.0,
-        'vcpu_weight': 0,
-        'disabled': False,
-        'is_public': True,
-        'extra_specs': dict(flavor.extra_specs),
-        'description': None,
-    }
+        'id': 1, 'flavorid': 'functional', 'name': 'functional', 'vcpus': flavor.vcpus,
+        'memory_mb': flavor.ram_mb, 'root_gb': flavor.disk_gb, 'ephemeral_gb': flavor.ephemeral_gb,
+        'swap': flavor.swap_mb, 'rxtx_factor': 1.0, 'vcpu_weight': 0, 'disabled': False,
+        'is_public': True, 'extra_specs': flavor.extra_specs, 'description': None,
+    }  # fmt: skip

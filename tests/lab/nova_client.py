@@ -17,6 +17,7 @@ from nova_child import answer, serve
 from oslo_utils import uuidutils
 
 Parameters = dict[str, Any]
+USER, PROJECT = 'functional-user', 'functional-project'
 
 
 class Client:
@@ -83,23 +84,15 @@ class Client:
         self._api().delete_aggregate(admin(), objects.Aggregate(**fields))
 
     def raw_call(
-        self,
-        method: str,
-        arguments: Parameters,
-        version: str,
-        namespace: str | None,
-        server: str | None,
-        timeout: float,
-        user_id: str,
-        project_id: str,
+        self, method: str, arguments: Parameters, version: str, namespace: str | None, **how: Any
     ) -> Any:
         """Call any method with arguments that go out as they are."""
         target = messaging.Target(topic=rpcapi.RPC_TOPIC, version=version, namespace=namespace)
         client = messaging.get_rpc_client(
             rpc.TRANSPORT, target, serializer=rpc.RequestContextSerializer(None)
         )
-        prepared = client.prepare(server=server, timeout=timeout, version=version)
-        return prepared.call(context.RequestContext(user_id, project_id), method, **arguments)
+        prepared = client.prepare(version=version, **how)
+        return prepared.call(context.RequestContext(USER, PROJECT), method, **arguments)
 
     def ping(self, argument: str, timeout: float) -> Any:
         api = baserpc.BaseAPI(rpcapi.RPC_TOPIC)
@@ -143,6 +136,7 @@ def request_spec(user: context.RequestContext, parameters: Parameters) -> object
     flavor = objects.Flavor(**parameters['flavor'])
     image = image_meta(parameters['image'])
     uuids = parameters['instance_uuids'] or []
+    parameters['scheduler_hints'] = parameters['hints']
     spec = objects.RequestSpec.from_components(
         user,
         uuids[0] if uuids else uuidutils.generate_uuid(),
@@ -154,7 +148,7 @@ def request_spec(user: context.RequestContext, parameters: Parameters) -> object
         ),
         {name: parameters[name] for name in FILTER_PROPERTIES if parameters[name]},
         instance_group(parameters['group']),
-        parameters['availability_zone'],
+        parameters['zone'],
         security_groups=objects.SecurityGroupList(objects=[objects.SecurityGroup(name='default')]),
     )
     spec.requested_networks = objects.NetworkRequestList(
@@ -193,8 +187,8 @@ def instance_group(values: Parameters | None) -> objects.InstanceGroup | None:
     return objects.InstanceGroup(
         uuid=values['uuid'],
         name='functional',
-        user_id='functional-user',
-        project_id='functional-project',
+        user_id=USER,
+        project_id=PROJECT,
         # Both forms of the policy, as an API that still serves old computes loads them.
         policies=[values['policy']],
         policy=values['policy'],
