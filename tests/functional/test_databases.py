@@ -274,9 +274,9 @@ def test_every_change_is_seen_by_the_next_request(databases: NovaDatabases) -> N
     @given(steps=STORY)
     @example(
         steps=[
-            ('update_nodes', HOSTS, {'free_ram_mb': 1024}, {'updated_at': None}),
+            ('update', 'compute_nodes', HOSTS, {'free_ram_mb': 1024}, {'updated_at': None}),
             ('read',),
-            ('update_nodes', HOSTS, {'free_ram_mb': 2048}, {'updated_at': None}),
+            ('update', 'compute_nodes', HOSTS, {'free_ram_mb': 2048}, {'updated_at': None}),
         ]
     )
     @settings(max_examples=15, deadline=None)

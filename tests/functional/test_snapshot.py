@@ -43,9 +43,9 @@ def databases(mariadb: servers.Server) -> Iterator[NovaDatabases]:
 @given(steps=STORY)
 @example(
     steps=[
-        ('update_nodes', HOSTS, {'free_ram_mb': 1024}, {'updated_at': None}),
+        ('update', 'compute_nodes', HOSTS, {'free_ram_mb': 1024}, {'updated_at': None}),
         ('read',),
-        ('update_nodes', HOSTS, {'free_ram_mb': 2048}, {'updated_at': None}),
+        ('update', 'compute_nodes', HOSTS, {'free_ram_mb': 2048}, {'updated_at': None}),
     ]
 )
 @settings(max_examples=200, deadline=None)

@@ -54,55 +54,28 @@ class Compute:
     def node_row(self) -> Row:
         """The row in compute_nodes of a host without servers."""
         row = {
-            'created_at': now(),
-            'updated_at': now(),
-            'deleted': 0,
-            'host': self.name,
-            'uuid': self.uuid,
-            'vcpus': self.vcpus,
-            'memory_mb': self.ram_mb,
-            'local_gb': self.disk_gb,
-            'vcpus_used': 0,
-            'memory_mb_used': 0,
-            'local_gb_used': 0,
-            'hypervisor_type': 'QEMU',
-            'hypervisor_version': HYPERVISOR_VERSION,
-            'hypervisor_hostname': self.name,
-            'free_ram_mb': self.ram_mb,
-            'free_disk_gb': self.disk_gb,
-            'current_workload': 0,
-            'running_vms': 0,
-            'cpu_info': json.dumps(_CPU),
-            'disk_available_least': self.disk_gb,
-            'host_ip': '127.0.0.1',
+            'created_at': now(), 'updated_at': now(), 'deleted': 0, 'host': self.name,
+            'uuid': self.uuid, 'vcpus': self.vcpus, 'memory_mb': self.ram_mb,
+            'local_gb': self.disk_gb, 'vcpus_used': 0, 'memory_mb_used': 0, 'local_gb_used': 0,
+            'hypervisor_type': 'QEMU', 'hypervisor_version': HYPERVISOR_VERSION,
+            'hypervisor_hostname': self.name, 'free_ram_mb': self.ram_mb,
+            'free_disk_gb': self.disk_gb, 'current_workload': 0, 'running_vms': 0,
+            'cpu_info': json.dumps(_CPU), 'disk_available_least': self.disk_gb,
+            'host_ip': '127.0.0.1', 'metrics': '[]', 'numa_topology': None, 'mapped': 1,
             'supported_instances': json.dumps([['x86_64', 'kvm', 'hvm'], ['i686', 'kvm', 'hvm']]),
-            'metrics': '[]',
-            'pci_stats': json.dumps(_NO_PCI_POOLS),
-            'stats': json.dumps({'failed_builds': '0'}),
-            'numa_topology': None,
-            'ram_allocation_ratio': self.ram_ratio,
-            'cpu_allocation_ratio': self.cpu_ratio,
+            'pci_stats': json.dumps(_NO_PCI_POOLS), 'stats': json.dumps({'failed_builds': '0'}),
+            'ram_allocation_ratio': self.ram_ratio, 'cpu_allocation_ratio': self.cpu_ratio,
             'disk_allocation_ratio': self.disk_ratio,
-            'mapped': 1,
-        }
+        }  # fmt: skip
         return {**row, **self.columns}
 
     def service_row(self, version: int) -> Row:
         """The row in services of its nova-compute, alive right now."""
         return {
-            'created_at': now(),
-            'updated_at': now(),
-            'deleted': 0,
-            'uuid': str(uuid.uuid4()),
-            'host': self.name,
-            'binary': 'nova-compute',
-            'topic': 'compute',
-            'report_count': 1,
-            'disabled': False,
-            'forced_down': False,
-            'last_seen_up': now(),
-            'version': version,
-        }
+            'created_at': now(), 'updated_at': now(), 'deleted': 0, 'uuid': str(uuid.uuid4()),
+            'host': self.name, 'binary': 'nova-compute', 'topic': 'compute', 'report_count': 1,
+            'disabled': False, 'forced_down': False, 'last_seen_up': now(), 'version': version,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -129,28 +102,14 @@ def instance_row(
 ) -> Row:
     """The row in instances of a server that runs on a host."""
     return {
-        'created_at': now(),
-        'updated_at': now(),
-        'launched_at': now(),
-        'deleted': 0,
-        'uuid': server,
-        'host': compute.name,
-        'node': compute.name,
-        'launched_on': compute.name,
-        'project_id': project,
-        'user_id': user,
-        'hostname': f'server-{index}',
-        'display_name': f'server-{index}',
-        'launch_index': 0,
-        'vm_state': 'active',
-        'power_state': 1,
-        'vcpus': flavor.vcpus,
-        'memory_mb': flavor.ram_mb,
-        'root_gb': flavor.disk_gb,
-        'ephemeral_gb': flavor.ephemeral_gb,
-        'cleaned': 0,
+        'created_at': now(), 'updated_at': now(), 'launched_at': now(), 'deleted': 0,
+        'uuid': server, 'host': compute.name, 'node': compute.name, 'launched_on': compute.name,
+        'project_id': project, 'user_id': user, 'hostname': f'server-{index}',
+        'display_name': f'server-{index}', 'launch_index': 0, 'vm_state': 'active',
+        'power_state': 1, 'vcpus': flavor.vcpus, 'memory_mb': flavor.ram_mb,
+        'root_gb': flavor.disk_gb, 'ephemeral_gb': flavor.ephemeral_gb, 'cleaned': 0,
         'hidden': False,
-    }
+    }  # fmt: skip
 
 
 def used_by(flavor: Flavor, row: Row) -> Row:
@@ -172,17 +131,12 @@ def used_by(flavor: Flavor, row: Row) -> Row:
 
 
 _CPU = {
-    'arch': 'x86_64',
-    'model': 'Broadwell',
-    'vendor': 'Intel',
+    'arch': 'x86_64', 'model': 'Broadwell', 'vendor': 'Intel', 'features': ['sse', 'avx', 'aes'],
     'topology': {'sockets': 2, 'cores': 8, 'threads': 1, 'cells': 1},
-    'features': ['sse', 'avx', 'aes'],
-}
+}  # fmt: skip
 
 _NO_PCI_POOLS = {
-    'nova_object.name': 'PciDevicePoolList',
-    'nova_object.namespace': 'nova',
-    'nova_object.version': '1.1',
-    'nova_object.data': {'objects': []},
+    'nova_object.name': 'PciDevicePoolList', 'nova_object.namespace': 'nova',
+    'nova_object.version': '1.1', 'nova_object.data': {'objects': []},
     'nova_object.changes': ['objects'],
-}
+}  # fmt: skip

@@ -54,12 +54,8 @@ class Keystone(HttpStub):
 def _token() -> dict[str, Any]:
     domain = {'id': 'default', 'name': 'Default'}
     return {
-        'methods': ['password'],
-        'user': {'id': 'u', 'name': USER, 'domain': domain},
+        'methods': ['password'], 'user': {'id': 'u', 'name': USER, 'domain': domain},
         'project': {'id': 'p', 'name': 'service', 'domain': domain},
-        'roles': [{'id': 'r', 'name': 'service'}],
-        'catalog': [],
-        'issued_at': '2026-01-01T00:00:00.000000Z',
-        'expires_at': '2096-01-01T00:00:00.000000Z',
-        'audit_ids': ['x'],
-    }
+        'roles': [{'id': 'r', 'name': 'service'}], 'catalog': [], 'audit_ids': ['x'],
+        'issued_at': '2026-01-01T00:00:00.000000Z', 'expires_at': '2096-01-01T00:00:00.000000Z',
+    }  # fmt: skip

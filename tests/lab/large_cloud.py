@@ -104,19 +104,10 @@ class LargeCloud(NovaCloud):
         super().__init__(NovaRelease.find(), directory, placement_url=placement.url, **urls)
         self.placement_process = placement
         self._providers = Providers(placement.connection)
-        self.api.insert(
-            'aggregates',
-            [{'created_at': now(), 'uuid': a_uuid(name), 'name': name} for name in METADATA],
-        )
-        self._aggregates = {row['name']: row['id'] for row in self.api.rows('aggregates')}
-        self.api.insert(
-            'aggregate_metadata',
-            [
-                {'created_at': now(), 'key': k, 'value': v, 'aggregate_id': self._aggregates[name]}
-                for name, metadata in METADATA.items()
-                for k, v in metadata.items()
-            ],
-        )
+        self._aggregates = {
+            name: self._add_aggregate_rows(name, a_uuid(name), metadata)
+            for name, metadata in METADATA.items()
+        }
 
     def grow(self, computes: Sequence[Compute], instances: int = 0) -> None:
         """Bring the cloud to these hosts, the first of which it has already, with so many
@@ -125,14 +116,9 @@ class LargeCloud(NovaCloud):
         added = computes[first:]
         self.add_rows(added)
         names = [aggregates_of(number) for number in range(first, len(computes))]
-        self.api.insert(
-            'aggregate_hosts',
-            [
-                {'created_at': now(), 'host': each.name, 'aggregate_id': self._aggregates[name]}
-                for each, its in zip(added, names, strict=True)
-                for name in its
-            ],
-        )
+        for name, number in self._aggregates.items():
+            pairs = zip(added, names, strict=True)
+            self.join_aggregate(number, [each.name for each, its in pairs if name in its])
         self._providers.add(added, names)
         if instances:
             self._fill(added, instances)

@@ -100,16 +100,10 @@ class Client:
 
     def services(self) -> list[Parameters]:
         """The services of the main database, and whether nova takes them for up."""
-        api = servicegroup.API()
+        api, names = servicegroup.API(), ('host', 'binary', 'topic', 'version')
         return [
-            {
-                'host': service.host,
-                'binary': service.binary,
-                'topic': service.topic,
-                'version': service.version,
-                'up': api.service_is_up(service),
-            }
-            for service in objects.ServiceList.get_all(admin())
+            {**{name: getattr(each, name) for name in names}, 'up': api.service_is_up(each)}
+            for each in objects.ServiceList.get_all(admin())
         ]
 
     def report(self, hosts: list[str]) -> None:
@@ -165,36 +159,20 @@ FILTER_PROPERTIES = ('ignore_hosts', 'force_hosts', 'force_nodes', 'scheduler_hi
 
 
 def image_meta(properties: Parameters) -> objects.ImageMeta:
-    return objects.ImageMeta.from_dict(
-        {
-            'id': uuidutils.generate_uuid(),
-            'name': 'functional',
-            'status': 'active',
-            'disk_format': 'qcow2',
-            'container_format': 'bare',
-            'min_ram': 0,
-            'min_disk': 0,
-            'size': 1,
-            'properties': properties,
-        }
-    )
+    return objects.ImageMeta.from_dict({
+        'id': uuidutils.generate_uuid(), 'name': 'functional', 'status': 'active',
+        'disk_format': 'qcow2', 'container_format': 'bare', 'min_ram': 0, 'min_disk': 0,
+        'size': 1, 'properties': properties,
+    })  # fmt: skip
 
 
 def instance_group(values: Parameters | None) -> objects.InstanceGroup | None:
     """A server group with the members and hosts that the conductor has looked up."""
     if values is None:
         return None
+    # Both forms of the policy, as an API that still serves old computes loads them.
     return objects.InstanceGroup(
-        uuid=values['uuid'],
-        name='functional',
-        user_id=USER,
-        project_id=PROJECT,
-        # Both forms of the policy, as an API that still serves old computes loads them.
-        policies=[values['policy']],
-        policy=values['policy'],
-        rules=values['rules'],
-        members=values['members'],
-        hosts=values['hosts'],
+        name='functional', user_id=USER, project_id=PROJECT, policies=[values['policy']], **values
     )
 
 

@@ -244,23 +244,28 @@ class NovaCloud:
     ) -> str:
         """A host aggregate, in nova and in Placement; its UUID."""
         aggregate = str(uuid.uuid4())
-        self.api.insert('aggregates', [{'created_at': now(), 'uuid': aggregate, 'name': name}])
-        number = self.api.rows('aggregates', uuid=aggregate)[0]['id']
-        self.api.insert(
-            'aggregate_hosts',
-            [{'created_at': now(), 'host': host, 'aggregate_id': number} for host in hosts],
-        )
         pairs = {**({'availability_zone': zone} if zone else {}), **(metadata or {})}
-        self.api.insert(
-            'aggregate_metadata',
-            [
-                {'created_at': now(), 'key': key, 'value': value, 'aggregate_id': number}
-                for key, value in pairs.items()
-            ],
-        )
+        self.add_aggregate_rows(name, aggregate, pairs, hosts)
         for host in hosts:
             self.placement.join_aggregate(self.computes[host].uuid, aggregate)
         return aggregate
+
+    def add_aggregate_rows(
+        self, name: str, aggregate: str, metadata: Mapping[str, str], hosts: Sequence[str] = ()
+    ) -> int:
+        """An aggregate that Placement does not know; its number."""
+        self.api.insert('aggregates', [{'created_at': now(), 'uuid': aggregate, 'name': name}])
+        [row] = self.api.rows('aggregates', uuid=aggregate)
+        own = {'created_at': now(), 'aggregate_id': row['id']}
+        pairs = [{**own, 'key': key, 'value': value} for key, value in metadata.items()]
+        self.api.insert('aggregate_metadata', pairs)
+        self.join_aggregate(row['id'], hosts)
+        return int(row['id'])
+
+    def join_aggregate(self, number: int, hosts: Sequence[str]) -> None:
+        """Members that Placement does not know."""
+        own = {'created_at': now(), 'aggregate_id': number}
+        self.api.insert('aggregate_hosts', [{**own, 'host': host} for host in hosts])
 
     def refresh_services(self) -> None:
         """Let every compute's service be seen up right now."""

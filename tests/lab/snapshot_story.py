@@ -44,11 +44,11 @@ _host, _cell = st.sampled_from(HOSTS), st.sampled_from(CELLS)
 _hosts = st.lists(_host, min_size=1, unique=True)
 _stamp = st.fixed_dictionaries({'updated_at': st.sampled_from(CLOCKS)})
 STEP = st.one_of(
-    st.tuples(st.just('update_nodes'), _hosts, _changes(NODE), _stamp),
-    st.tuples(st.just('update_services'), _hosts, _changes(SERVICE), _stamp),
-    st.tuples(st.just('delete_node'), _host),
+    st.tuples(st.just('update'), st.just('compute_nodes'), _hosts, _changes(NODE), _stamp),
+    st.tuples(st.just('update'), st.just('services'), _hosts, _changes(SERVICE), _stamp),
+    st.tuples(st.just('delete'), st.just('compute_nodes'), _host),
+    st.tuples(st.just('delete'), st.just('services'), _host),
     st.tuples(st.just('erase_node'), _host),
-    st.tuples(st.just('delete_service'), _host),
     st.tuples(st.just('move'), _host, _cell),
     st.tuples(st.just('back_up')),
     st.tuples(st.just('restore')),
@@ -100,37 +100,26 @@ class Story:
             for uuid, host in host_snapshot.hosts.items()
         }  # fmt: skip
 
-    def update_nodes(self, hosts, changes, stamp):
+    def update(self, table, hosts, changes, stamp):
         """Several hosts are changed in the same way, in each cell in one statement."""
-        table = tables.compute_nodes
+        table = tables.main.tables[table]
         for engine in self.databases.engines.values():
             self._run(engine, sa.update(table).where(table.c.host.in_(hosts)), changes | stamp)
 
-    def update_services(self, hosts, changes, stamp):
-        table = tables.services
-        for engine in self.databases.engines.values():
-            self._run(engine, sa.update(table).where(table.c.host.in_(hosts)), changes | stamp)
-
-    def delete_node(self, host):
+    def delete(self, table, host):
         """As nova deletes: the row stays."""
-        self._in_cell(host, tables.compute_nodes, deleted=tables.compute_nodes.c.id)
-
-    def delete_service(self, host):
-        self._in_cell(host, tables.services, deleted=tables.services.c.id)
+        table = tables.main.tables[table]
+        statement = sa.update(table).where(table.c.host == host)
+        self._run(self._engine(host), statement, {'deleted': table.c.id})
 
     def erase_node(self, host):
-        table = tables.compute_nodes
-        engine = self.databases.engines[self.where[host]]
-        self._run(engine, sa.delete(table).where(table.c.host == host))
+        self._erase(self._engine(host), tables.compute_nodes, host)
 
     def move(self, host, cell):
         """A host goes from one cell to another, with its UUID."""
-        for table in CELL_TABLES:
-            engine = self.databases.engines[self.where[host]]
-            self._run(engine, sa.delete(table).where(table.c.host == host))
-        engine = self.databases.engines[cell]
-        for table in CELL_TABLES:
-            self._run(engine, sa.delete(table).where(table.c.host == host))
+        for engine in (self._engine(host), self.databases.engines[cell]):
+            for table in CELL_TABLES:
+                self._erase(engine, table, host)
         self.where[host] = cell
         self.databases.add_host(host, cell, node=host)
 
@@ -179,9 +168,11 @@ class Story:
             *((engine, CELL_TABLES) for engine in self.databases.engines.values()),
         ]
 
-    def _in_cell(self, host, table, **values):
-        engine = self.databases.engines[self.where[host]]
-        self._run(engine, sa.update(table).where(table.c.host == host), values)
+    def _engine(self, host):
+        return self.databases.engines[self.where[host]]
+
+    def _erase(self, engine, table, host):
+        self._run(engine, sa.delete(table).where(table.c.host == host))
 
     @staticmethod
     def _run(engine, statement, values=None):

@@ -156,17 +156,14 @@ class Weather:
 
     def another_aggregate(self) -> None:
         """There is one aggregate more for a while, whose metadata no number can be read from."""
-        api, hosts, aggregate = self.world.cloud.api, self._some(3), str(uuid.uuid4())
-        api.insert('aggregates', [{'created_at': now(), 'uuid': aggregate, 'name': aggregate}])
-        [row] = api.rows('aggregates', uuid=aggregate)
-        own = {'created_at': now(), 'aggregate_id': row['id']}
-        api.insert('aggregate_hosts', [{**own, 'host': each} for each in hosts])
-        api.insert('aggregate_metadata', [{**own, 'key': 'ram_weight_multiplier', 'value': 'much'}])
+        cloud, name = self.world.cloud, str(uuid.uuid4())
+        metadata = {'ram_weight_multiplier': 'much'}
+        number = cloud.add_aggregate_rows(name, name, metadata, self._some(3))
 
         def gone() -> None:
             for table in ('aggregate_hosts', 'aggregate_metadata'):
-                api.delete(table, aggregate_id=row['id'])
-            api.delete('aggregates', id=row['id'])
+                cloud.api.delete(table, aggregate_id=number)
+            cloud.api.delete('aggregates', id=number)
 
         self._after(gone)
 

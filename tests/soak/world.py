@@ -14,7 +14,7 @@ from random import Random
 import tenacity
 
 from tests.lab.client import Group
-from tests.lab.compute_rows import Compute, now
+from tests.lab.compute_rows import Compute
 from tests.lab.large_cloud import LargeCloud
 from tests.lab.large_cloud_hosts import CELLS, aggregates_of
 from tests.lab.placement_api import Allocations, Conflict, PlacementApi
@@ -92,13 +92,8 @@ class World:
         chosen = [self.aggregates[name] for name in sorted(names)]
         machine.aggregates_since = math.inf
         self.cloud.api.delete('aggregate_hosts', host=machine.name)
-        self.cloud.api.insert(
-            'aggregate_hosts',
-            [
-                {'created_at': now(), 'host': machine.name, 'aggregate_id': each['id']}
-                for each in chosen
-            ],
-        )
+        for each in chosen:
+            self.cloud.join_aggregate(each['id'], [machine.name])
         persistently(
             self.placement.change_aggregates,
             machine.compute.uuid,
