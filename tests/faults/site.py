@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from tests.lab import servers
+from tests.lab import placement_api, servers
 from tests.lab.compute_rows import Compute
 from tests.lab.daemon import Daemon
 from tests.lab.keystone import Keystone
@@ -123,12 +121,12 @@ class Site:
         """They do nothing for a while."""
         frozen = self.workers()
         for each in frozen:
-            os.kill(each.pid, signal.SIGSTOP)
+            each.suspend()
         try:
             yield
         finally:
             for each in frozen:
-                os.kill(each.pid, signal.SIGCONT)
+                each.resume()
 
 
 class Crew:
@@ -172,17 +170,11 @@ def hosts() -> list[Compute]:
 @contextmanager
 def site(nova: NovaRelease, directory: Path) -> Iterator[Site]:
     with ExitStack() as stack:
-
-        def start(server: Any) -> Any:
-            stack.callback(server.close)
-            server.start()
-            return server
-
         rabbitmq, mariadb, second = (
-            start(each()) for each in (servers.RabbitMQ, servers.MariaDB, servers.MariaDB)
+            stack.enter_context(each())
+            for each in (servers.RabbitMQ, servers.MariaDB, servers.MariaDB)
         )
-        connection = servers.create_database(mariadb.url, 'placement')
-        placement = start(PlacementProcess(connection, directory))
+        placement = stack.enter_context(placement_api.placement(mariadb.url, directory))
         proxy = stack.enter_context(Proxy(placement.url))
         cloud = NovaCloud(
             nova,

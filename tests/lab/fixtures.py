@@ -41,13 +41,13 @@ def nova() -> NovaRelease:
 
 @pytest.fixture(scope='session')
 def mariadb(nova: NovaRelease) -> Iterator[servers.Server]:
-    with closing(servers.mariadb()) as server:
+    with servers.MariaDB() as server:
         yield server
 
 
 @pytest.fixture(scope='session')
 def rabbitmq(nova: NovaRelease) -> Iterator[servers.Server]:
-    with closing(servers.rabbitmq()) as server:
+    with servers.RabbitMQ() as server:
         yield server
 
 

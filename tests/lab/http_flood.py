@@ -31,19 +31,14 @@ SENT = (
 )
 
 
-class Flooding:
-    def __init__(self) -> None:
-        self.sent = 0
-
-
 @contextmanager
-def flood(bind: str) -> Iterator[Flooding]:
-    """It, as long as the block lasts.
+def flood(bind: str) -> Iterator[list[bytes]]:
+    """It, as long as the block lasts; the list gets what has been sent.
 
     :param bind: HOST:PORT.
     """
     address = parse_address(bind)
-    found, over = Flooding(), threading.Event()
+    done, over = list[bytes](), threading.Event()
 
     def connected() -> socket.socket:
         return socket.create_connection((address.host, address.port), PATIENCE)
@@ -56,7 +51,7 @@ def flood(bind: str) -> Iterator[Flooding]:
                 made.sendall(sent)
                 while made.recv(65_536):
                     pass
-            found.sent += 1
+            done.append(sent)
 
     def trickle() -> None:
         held: list[socket.socket] = []
@@ -77,7 +72,7 @@ def flood(bind: str) -> Iterator[Flooding]:
     with ThreadPoolExecutor(len(work)) as pool:
         asking = [pool.submit(each) for each in work]
         try:
-            yield found
+            yield done
         finally:
             over.set()
     for each in asking:
@@ -88,4 +83,4 @@ if __name__ == '__main__':
     with flood(sys.argv[1]) as it:
         print('begun', flush=True)
         sys.stdin.readline()
-    print(it.sent)
+    print(len(it))

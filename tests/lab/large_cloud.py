@@ -168,8 +168,8 @@ def cloud(directory: Path | None = None) -> Iterator[LargeCloud]:
         return
     directory.mkdir(parents=True, exist_ok=True)
     with (
-        closing(servers.mariadb()) as mariadb,
-        closing(servers.rabbitmq()) as rabbitmq,
+        servers.MariaDB() as mariadb,
+        servers.RabbitMQ() as rabbitmq,
         placement_api.placement(mariadb.url, directory, '--log-level', 'INFO') as placement,
         closing(
             LargeCloud(directory, placement, amqp_url=rabbitmq.url, database_url=mariadb.url)

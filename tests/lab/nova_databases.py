@@ -65,14 +65,8 @@ class NovaDatabases:
         api = Database(self.api, 'API database')
         tables.api.create_all(self.api)
         self.engines = {}
-        self.add(
-            self.api,
-            tables.cell_mappings,
-            id=1,
-            uuid=CELL0,
-            name='cell0',
-            database_connection='none://',
-        )
+        cell0 = {'id': 1, 'uuid': CELL0, 'name': 'cell0', 'database_connection': 'none://'}
+        self.add(self.api, tables.cell_mappings, **cell0)
         for number, name in enumerate(('cell1', 'cell2'), 2):
             self.engines[name] = _engine(self.urls[name])
             tables.main.create_all(self.engines[name])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private RabbitMQ and MariaDB on loopback ports, or the ones that the caller names.
+"""Private RabbitMQ, MariaDB and memcached on loopback ports.
 
 Each server can be stopped, killed and started again on the same port, with its data.
 """
@@ -12,19 +12,14 @@ import signal
 import socket
 import tempfile
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import pymysql
-import pytest
 import sqlalchemy as sa
 
 from .binaries import program, run
 from .certificates import Identity
 from .hidden import a_secret
-from .processes import Process, free_port, wait_until
-
-AMQP_VARIABLE = 'NOVASCHED_TEST_AMQP_URL'
-DATABASE_VARIABLE = 'NOVASCHED_TEST_DB_URL'
+from .processes import Process, free_port
 
 START = 60.0
 
@@ -42,6 +37,17 @@ class Server:
         self.log = self.directory / 'output.log'
         self.port = free_port()
         self._process: Process | None = None
+
+    def __enter__(self):  # type: ignore[no-untyped-def]  # Self is of Python 3.11
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
 
     def start(self) -> None:
         """Start it, on the port that it had; returns when it serves."""
@@ -286,50 +292,6 @@ class Memcached(Server):
         self._process.ready(lambda: _listens(self.port), START, 'memcached')
 
 
-class Named(Server):
-    """A server that the caller runs and names by URL: used, never stopped."""
-
-    def __init__(self, url: str, scheme: str, default_port: int) -> None:
-        parts = urlsplit(url)
-        # Only the driver's own name for the scheme is understood everywhere.
-        self.url = urlunsplit(parts._replace(scheme=scheme))
-        self._address = (parts.hostname or '127.0.0.1', parts.port or default_port)
-
-    def start(self) -> None:
-        """It runs already; wait only until its port answers."""
-        host, port = self._address
-        wait_until(lambda: _listens(port, host), START, f'server at {host}:{port}')
-
-    def stop(self) -> None:
-        """Not ours to stop: a test that needs that cannot run against it."""
-        pytest.fail('this test stops its servers; it needs private ones')
-
-    def kill(self) -> None:
-        self.stop()
-
-    def close(self) -> None:
-        """Leave it as it is."""
-
-
-def rabbitmq() -> Server:
-    url = os.environ.get(AMQP_VARIABLE)
-    return _started(Named(url, 'rabbit', 5672) if url else RabbitMQ())
-
-
-def mariadb() -> Server:
-    url = os.environ.get(DATABASE_VARIABLE)
-    return _started(Named(url.rstrip('/'), 'mysql+pymysql', 3306) if url else MariaDB())
-
-
-def _started(server: Server) -> Server:
-    try:
-        server.start()
-    except BaseException:
-        server.close()
-        raise
-    return server
-
-
 def create_database(server_url: str, name: str) -> str:
     if is_postgresql(server_url):
         _execute(f'{server_url}/postgres', f'CREATE DATABASE "{name}"')
@@ -358,9 +320,9 @@ def _execute(server_url: str, statement: str) -> None:
         engine.dispose()
 
 
-def _listens(port: int, host: str = '127.0.0.1') -> bool:
+def _listens(port: int) -> bool:
     try:
-        socket.create_connection((host, port), 1).close()
+        socket.create_connection(('127.0.0.1', port), 1).close()
     except OSError:
         return False
     return True

@@ -60,9 +60,17 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--json', type=Path, help='where to write the figures')
 
 
-def publish(
-    chosen: argparse.Namespace, sheets: Sequence[Sheet], figures: Mapping[str, Any]
-) -> None:
+def teller() -> Callable[[str], None]:
+    """Tells on standard error what happens, and after how many seconds."""
+    begun = time.monotonic()
+
+    def tell(what: str) -> None:
+        print(f'{time.monotonic() - begun:6.1f} s  {what}', file=sys.stderr, flush=True)
+
+    return tell
+
+
+def publish(chosen: Any, sheets: Sequence[Sheet], figures: Mapping[str, Any]) -> None:
     """Show tables, and write them and the figures to where the options say."""
     show(sheets)
     if chosen.rst:

@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Compute
 from tests.lab.daemon import Daemon
-from tests.lab.large_cloud import LargeCloud
+from tests.lab.large_cloud import LargeCloud, config
 from tests.lab.large_cloud_hosts import instances_of
 from tests.lab.large_cloud_requests import FILTERS, KINDS, REFUSALS
 from tests.lab.nova_release import Config
@@ -154,17 +154,23 @@ class Burst:
         return sum(each.is_query for each in self.exchanges)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
-    """What to measure: kinds of requests, parts, and how many requests come at once."""
+    """What to measure, in the words of the command's options."""
 
-    config: Config
+    hosts: Sequence[int] = SIZES
+    only: Sequence[str] = PARTS
     kinds: Sequence[str] = SINGLE
-    parts: Sequence[str] = PARTS
     at_once: Sequence[int] = AT_ONCE
-    statements: bool = False
-    instances: int = 0
+    instances: int = INSTANCES
     group_requests: int = GROUP_REQUESTS
+    traits: bool = False
+    fallback: bool = False
+    statements: bool = False
+
+    @property
+    def config(self) -> Config:
+        return config(self.fallback)
 
 
 class Bench:
@@ -183,20 +189,20 @@ class Bench:
         self.tell(f'{hosts:,} hosts: filling the databases')
         self.cloud.grow(computes, plan.instances)
         with ExitStack() as stack:
-            starts = STARTS if 'start' in plan.parts else 1
+            starts = STARTS if 'start' in plan.only else 1
             ours, start = self._started([], plan.config, starts, stack)
-            if ALONE.issuperset(plan.parts):
-                for part in plan.parts:
+            if ALONE.issuperset(plan.only):
+                for part in plan.only:
                     yield from self._parts()[part](hosts, ours, ours, plan)
                 return
             nova, late = self._started(
                 [self.cloud.nova.script('nova-scheduler')], plan.config, starts, stack
             )
-            if 'start' in plan.parts:
+            if 'start' in plan.only:
                 row = Row(hosts, 'start to first answer', 's', start, late)
                 bound = Bound(start / late, '≤', FIFTH, 'of nova')
                 yield row.bounded(bound) if hosts == LARGEST else row
-            if 'silent' in plan.parts:
+            if 'silent' in plan.only:
                 self.tell('a request, before any compute has said which servers it has')
                 fast, slow, _ = self._in_turn('plain', ours, nova, (), rounds=1)
                 yield Row.of_times(hosts, 'plain, computes silent', fast, slow)
@@ -205,7 +211,7 @@ class Bench:
             has = {name: instances_of(name, plan.instances) for name in names}
             sync(self.caller, nova.daemon.host, has)
             for part, measure in self._parts().items():
-                if part in plan.parts and (is_first or part not in ONCE):
+                if part in plan.only and (is_first or part not in ONCE):
                     yield from measure(hosts, ours, nova, plan)
 
     def _parts(self) -> dict[str, Callable[[int, Scheduler, Scheduler, Plan], Iterator[Row]]]:

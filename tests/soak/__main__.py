@@ -20,7 +20,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
@@ -33,7 +33,7 @@ from tests.lab.large_cloud_requests import FILTERS
 from tests.lab.nova_release import Config
 from tests.lab.processes import Failed
 from tests.lab.steady import Caller
-from tests.lab.tables import add_outputs, publish
+from tests.lab.tables import add_outputs, publish, teller
 from tests.soak.books import CHANGED_MEANWHILE, DOUBTFUL, UNDO_S, Books
 from tests.soak.conductor import SHARES, SHARES_BESIDE, Conductor
 from tests.soak.tenants import Tenant
@@ -68,18 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(not verdict.met)
 
 
-def _teller() -> Callable[[str], None]:
-    begun = time.monotonic()
-
-    def tell(what: str) -> None:
-        print(f'{time.monotonic() - begun:6.1f} s  {what}', file=sys.stderr, flush=True)
-
-    return tell
-
-
 def _run(chosen: argparse.Namespace, directory: Path | None) -> Verdict:
     """A cloud, its schedulers, and all who act, for so long as was chosen."""
-    tell = _teller()
+    tell = teller()
     with ExitStack() as stack:
         tell('servers start')
         made = stack.enter_context(cloud(directory))
