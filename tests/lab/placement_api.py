@@ -178,11 +178,8 @@ class PlacementApi:
     def keep(self, consumer: str, allocations: dict[str, dict[str, int]]) -> None:
         """Let a consumer that holds something hold this alone, as at the end of a move."""
         now = self._call('GET', f'/allocations/{consumer}')
-        body = {
-            **{name: now[name] for name in ('project_id', 'user_id', 'consumer_generation')},
-            'allocations': {rp: {'resources': each} for rp, each in allocations.items()},
-        }
-        self._call('PUT', f'/allocations/{consumer}', body)
+        kept = {rp: {'resources': each} for rp, each in allocations.items()}
+        self._call('PUT', f'/allocations/{consumer}', {**_settable(now), 'allocations': kept})
 
     def drop(self, consumer: str, provider: str) -> None:
         """Let a consumer hold nothing of one provider any more, as when a destination turns

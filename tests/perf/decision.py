@@ -10,19 +10,26 @@ a bound is missed.
 from __future__ import annotations
 
 import argparse
+import cProfile
+import gc
 import json
 import logging
+import pstats
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
 from oslo_context.context import RequestContext
 
+import novasched
 from novasched.cells import rows
 from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient
@@ -41,14 +48,15 @@ from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, METADATA, aggregates_of,
 from tests.lab.large_cloud_requests import FILTERS, KINDS, UNLIMITED, Kind
 from tests.lab.ports import sources
 from tests.lab.tables import Sheet, add_outputs, among, numbers, publish, verdict
-from tests.perf.sampling import collecting, shares
 
 SIZES = (1_000, 2_000, 5_000, 10_000, 20_000)
 PER_HOST = 10.0  # microseconds, the bound for the largest cloud
 CROOKED = 0.15  # of a point's value, how far it may lie off the line
 ENOUGH = 1.0  # seconds of measuring, and ROUNDS at least
 ROUNDS = 5
+PROFILED = 20  # requests
 TOLD = 0.01  # the least share of the time that the profile shows
+PACKAGE = f'{Path(novasched.__file__).parent}/'
 
 SETTINGS = Settings(enabled_filters=FILTERS, max_placement_results=UNLIMITED)
 AGGREGATES = {
@@ -125,9 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines = {kind: line for kind in chosen.only if (line := _line(kind, costs))}
     profiles = {}
     for kind in chosen.only if chosen.profile else ():
-        decide = _decision(kind, max(chosen.hosts))
-        decide()
-        profiles[kind] = shares(decide)
+        profiles[kind] = shares(_decision(kind, max(chosen.hosts)))
     sheets = [each for each in (_costs(costs), _lines(lines), *_profiles(profiles)) if each.rows]
     figures = {
         'costs': [asdict(cost) for cost in costs],
@@ -150,6 +156,40 @@ def measure(kind: str, hosts: int) -> Cost:
             decide()
             taken.append(time.process_time() - start)
     return Cost(kind, hosts, median(taken), sum(pauses) / len(taken))
+
+
+@contextmanager
+def collecting() -> Iterator[list[float]]:
+    """A list of the processor's seconds that each garbage collection takes, in the block."""
+    pauses: list[float] = []
+
+    def called(phase: str, _: object) -> None:
+        now = time.process_time()
+        if phase == 'start':
+            pauses.append(-now)
+        else:
+            pauses[-1] += now
+
+    gc.callbacks.append(called)
+    try:
+        yield pauses
+    finally:
+        gc.callbacks.remove(called)
+
+
+def shares(decide: Callable[[], object]) -> dict[str, float]:
+    """Shares of a call's time by the function where it goes, greatest first."""
+    decide()
+    # What is not Python counts for the function that calls it.
+    profile = cProfile.Profile(builtins=False)
+    for _ in range(PROFILED):
+        profile.runcall(decide)
+    stats: Any = pstats.Stats(profile)
+    own = Counter[str]()
+    for (file, _, function), (_, _, seconds, *_) in stats.stats.items():
+        if file.startswith(PACKAGE):
+            own[f'{file.removeprefix(PACKAGE)} {function}'] += seconds / stats.total_tt
+    return dict(own.most_common())
 
 
 def _decision(kind: str, hosts: int) -> Callable[[], object]:
