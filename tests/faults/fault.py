@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tests.lab import broker
@@ -105,8 +106,8 @@ class Outcome:
     missing: int  # answers without an allocation
     recovery: float | None  # seconds from the fault's end to the first of the good answers
     longest: float  # seconds that one of them waited
-    why: Mapping[str, int] = field(default_factory=dict)  # refusals by their first words
-    unknown: tuple[str, ...] = ()  # errors of a scheduler that no conductor knows
+    why: Mapping[str, int]  # refusals by their first words
+    unknown: Sequence[str]  # errors of a scheduler that no conductor knows
 
     @property
     def unexcused(self) -> int:
@@ -155,12 +156,9 @@ def run(site: Site, fault: Fault) -> Outcome:
 
 
 def judge(
-    site: Site,
-    found: Load,
-    forgot: tuple[float, float] | None,
-    recovery: float | None,
+    site: Site, found: Load, forgot: tuple[float, float] | None, recovery: float | None
 ) -> Outcome:
-    """Count.
+    """Count what became of requests.
 
     :param forgot: when the broker ended, if it did, and when a scheduler had its queue there
         again.
@@ -180,10 +178,7 @@ def judge(
         if server in sent
     }
     over = held - set(answered.items())
-    why: dict[str, int] = {}
-    for each in found.failures():
-        words = str(each.error).partition('\\n')[0][:WORDS]
-        why[words] = why.get(words, 0) + 1
+    failures = found.failures()
     return Outcome(
         sent=len(found.answers),
         answered=len(answered),
@@ -195,8 +190,8 @@ def judge(
         missing=len(set(answered.items()) - held),
         recovery=recovery,
         longest=max((each.taken for each in found.answers), default=0.0),
-        why=why,
-        unknown=tuple(str(each.error) for each in found.failures() if is_unknown(each)),
+        why=Counter(str(each.error).partition('\\n')[0][:WORDS] for each in failures),
+        unknown=[str(each.error) for each in failures if is_unknown(each)],
     )
 
 

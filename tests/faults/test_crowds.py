@@ -11,17 +11,15 @@ from dataclasses import replace
 import pytest
 
 from tests.lab.crowd import Crowd, crowd
-from tests.lab.daemon import is_reference
 from tests.lab.processes import Failed
+from tests.lab.steady import Answer, Load
 
-from .fault import Fault, Outcome, Result, run
+from .fault import Fault, Outcome, Result, judge, run
 from .site import Site
 
 PATIENCE = 1800  # seconds: nova's long_rpc_timeout
 GIVEN_UP = 500
 EXPIRATION = 1.0
-
-pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler promises less')
 
 
 def held(site: Site, servers: Collection[str]) -> set[tuple[str, str]]:
@@ -30,20 +28,14 @@ def held(site: Site, servers: Collection[str]) -> set[tuple[str, str]]:
 
 
 def counted(site: Site, callers: Crowd, seconds: float) -> Outcome:
-    answered = {(server, host) for server, host in callers.hosts.items() if host}
-    have = held(site, callers.asked)
-    return Outcome(
-        sent=len(callers.asked),
-        answered=len(answered),
-        refused=len(callers.hosts) - len(answered),
-        gone=0,
-        lost=len(callers.asked) - len(callers.answers),
-        left_over=len(have - answered),
-        of_gone=0,
-        missing=len(answered - have),
-        recovery=seconds,
-        longest=seconds,
-    )
+    """What became of a crowd's requests, as if each had waited to the end."""
+
+    def answer(server: str) -> Answer:
+        host = callers.hosts.get(server)
+        error = None if host else 'refused' if server in callers.hosts else 'MessagingTimeout'
+        return Answer(0.0, seconds, server, host, error)
+
+    return judge(site, Load([answer(server) for server in callers.asked]), None, seconds)
 
 
 @pytest.mark.long

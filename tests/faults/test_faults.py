@@ -8,14 +8,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.lab.daemon import is_reference
 from tests.lab.nova_release import Config
 
-from . import host_faults, placement_faults, server_faults  # noqa: F401  (they register)
+from . import placement_faults, server_faults  # noqa: F401  (they register)
 from .fault import FAULTS, Fault, Result, run
 from .site import Crew, Site
-
-pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler promises less')
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 import pytest
 
 from tests.lab import proxy
-from tests.lab.daemon import is_reference
 
 from .fault import is_timeout
 from .site import Site
 
 PATIENCE = 4  # seconds that the caller waits for an answer that cannot come
-
-pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler promises less')
 
 
 @dataclass(frozen=True)

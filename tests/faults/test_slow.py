@@ -11,7 +11,6 @@ import pytest
 
 from tests.lab import proxy
 from tests.lab.client import new_uuids
-from tests.lab.daemon import is_reference
 from tests.lab.processes import wait_until
 from tests.lab.steady import Caller, arguments_for, load
 from tests.lab.tables import Sheet, show
@@ -24,8 +23,6 @@ LARGE = 4096  # MB of memory, which no other request wants
 SLOW_S, QUICK_ONES = 60, 200
 PAUSE_S = 0.15  # between quick ones, which come one after the other and not in each other's way
 AFTER = 20  # quick ones that are answered after the slow one has ended
-
-pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler promises less')
 
 
 def place_large(caller: Caller) -> float:

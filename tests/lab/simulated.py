@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from novasched.conf.settings import Settings
 from novasched.placement.client import CandidatesWithSummaries
@@ -17,18 +14,12 @@ from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.memory import MemoryHosts
-from novasched.scheduler.model.candidate import Candidate, Inventory, ProviderSummary
+from novasched.scheduler.model.candidate import Inventory, ProviderSummary
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.weighers.ram import RAMWeigher
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
+from tests.lab.builders import a_candidate
 from tests.lab.ports import CountingPlacement
-
-
-def a_full_candidate(amounts: Mapping[str, Mapping[str, int]]) -> Candidate:
-    """A candidate that takes this: provider UUID to resource class to amount."""
-    return Candidate(
-        {rp: msgspec.Raw(json.dumps({'resources': each}).encode()) for rp, each in amounts.items()}
-    )
 
 
 class Asked:
@@ -42,7 +33,7 @@ class Asked:
         self.strings.append(what.string)
         fit = [rp for rp, left in self.room.items() if left >= self.amount]
         return CandidatesWithSummaries(
-            [a_full_candidate({rp: {'MEMORY_MB': self.amount}}) for rp in fit],
+            [a_candidate(rp, MEMORY_MB=self.amount) for rp in fit],
             {
                 rp: ProviderSummary({'MEMORY_MB': Inventory(left, 0)})
                 for rp, left in self.room.items()
