@@ -118,7 +118,6 @@ class Site:
 
     @contextmanager
     def frozen_workers(self) -> Iterator[None]:
-        """They do nothing for a while."""
         frozen = self.workers()
         for each in frozen:
             each.suspend()

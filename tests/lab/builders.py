@@ -97,17 +97,20 @@ def a_group(policy: str, members: Iterable[str] = (), **fields: Any) -> Instance
     return InstanceGroup(uuid=a_uuid('group'), policy=policy, members=frozenset(members), **fields)
 
 
+def a_full_candidate(amounts: Mapping[str, Mapping[str, int]]) -> Candidate:
+    """A candidate that takes this: provider UUID to resource class to amount."""
+    return Candidate(
+        {rp: msgspec.Raw(json.dumps({'resources': each}).encode()) for rp, each in amounts.items()}
+    )
+
+
 def a_candidate(*providers: str, **amounts: int) -> Candidate:
     """A candidate that takes those amounts from the first provider, one custom
     resource from each other."""
     first, *others = providers
     taken = {first: amounts or {'VCPU': 1}, **{other: {'CUSTOM_X': 1} for other in others}}
-    return Candidate(
-        allocations={
-            rp: msgspec.Raw(json.dumps({'resources': what}).encode()) for rp, what in taken.items()
-        },
-        mappings=msgspec.Raw(json.dumps({'': list(providers)}).encode()),
-    )
+    mappings = msgspec.Raw(json.dumps({'': list(providers)}).encode())
+    return Candidate(a_full_candidate(taken).allocations, mappings)
 
 
 def a_mapped_candidate(provider: str, group: str, providers: Iterable[str]) -> Candidate:

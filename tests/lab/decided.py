@@ -31,11 +31,9 @@ class Notebook:
         self._seconds = count(1.0)
 
     def clock(self) -> float:
-        """Seconds."""
         return next(self._seconds)
 
     def __call__(self, decision: Decision) -> None:
-        """Keep a decision."""
         self.decisions.append(decision)
 
     @property
@@ -93,5 +91,4 @@ class Decided:
 
 
 def record_of(decision: Decision) -> Record:
-    """The record of a decision."""
     return from_decision.record_of(decision, 'id', 0.0)

@@ -86,7 +86,6 @@ class Client:
     def raw_call(
         self, method: str, arguments: Parameters, version: str, namespace: str | None, **how: Any
     ) -> Any:
-        """Call any method with arguments that go out as they are."""
         target = messaging.Target(topic=rpcapi.RPC_TOPIC, version=version, namespace=namespace)
         client = messaging.get_rpc_client(
             rpc.TRANSPORT, target, serializer=rpc.RequestContextSerializer(None)

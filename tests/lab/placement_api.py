@@ -148,7 +148,6 @@ class PlacementApi:
         self._call('DELETE', f'/resource_providers/{uuid}')
 
     def providers(self) -> list[str]:
-        """The UUIDs of all resource providers."""
         found = self._call('GET', '/resource_providers')['resource_providers']
         return [provider['uuid'] for provider in found]
 

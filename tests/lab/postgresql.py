@@ -62,12 +62,10 @@ class PostgreSQL(Server):
         self._signal(signal.SIGQUIT)
 
     def freeze(self) -> None:
-        """Let it do nothing: connections stay, and nothing is answered."""
         for process in self._all():
             process.suspend()
 
     def thaw(self) -> None:
-        """Let it go on."""
         for process in self._all():
             process.resume()
 

@@ -238,7 +238,6 @@ class _Handler(BaseHTTPRequestHandler):
     do_PUT = do_POST = do_DELETE = do_PATCH = do_HEAD = do_GET  # noqa: N815
 
     def _work(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        """Let the server do it."""
         connection = http.client.HTTPConnection(*self.owner.upstream, timeout=WAIT)
         headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP_BY_HOP}
         try:

@@ -9,17 +9,14 @@ from typing import Any
 from novasched.conf.settings import Settings
 from novasched.placement.client import CandidatesWithSummaries
 from novasched.placement.query import Query
-from novasched.scheduler.drivers import Parts
-from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
-from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.candidate import Inventory, ProviderSummary
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.weighers.ram import RAMWeigher
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
 from tests.lab.builders import a_candidate
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import a_driver
 
 
 class Asked:
@@ -45,10 +42,7 @@ def a_simulator(
     hosts: Sequence[Host], ask: Asked | None = None, seed: int = 1, **settings: Any
 ) -> Simulator:
     """A simulator of the filter scheduler over hosts that have the memory that they say."""
-    values = Settings(**settings)
-    nobody = CountingPlacement({})
-    filters = [NumInstancesFilter(values), ServerGroupAntiAffinityFilter(values)]
-    weighers = [RAMWeigher(values)]
-    real = FilterScheduler(Parts(values, [], nobody, MemoryHosts(hosts), filters, weighers))
+    plugins = [NumInstancesFilter, ServerGroupAntiAffinityFilter]
+    real = a_driver(hosts, *plugins, slots=0, weighers=[RAMWeigher], **settings)
     room = ask or Asked({host.uuid: host.free_ram_mb for host in hosts})
-    return Simulator(real, SimulatedPlacement(room, values), seed, moment=0.0)
+    return Simulator(real, SimulatedPlacement(room, Settings(**settings)), seed, moment=0.0)

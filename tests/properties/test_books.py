@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
+from novasched.placement.client import CandidatesWithSummaries
 from novasched.scheduler.model import candidate
 from novasched.tools.simulate.simulator import CandidatesLeft, SimulatedPlacement
-from tests.lab.builders import a_uuid
-from tests.lab.simulated import a_full_candidate
+from tests.lab.builders import a_full_candidate, a_request, a_uuid
 
 PROVIDERS = [a_uuid(name) for name in 'abc']
 CLASSES = ['VCPU', 'MEMORY_MB', 'CUSTOM_X']
@@ -103,11 +103,15 @@ def free_resources(stock):
     for (provider, name), each in stock.items():
         capacity = int((each.total - each.reserved) * each.allocation_ratio)
         inventories.setdefault(provider, {})[name] = candidate.Inventory(capacity, each.used)
-    placement = SimulatedPlacement(None, Settings())
-    placement.learn({rp: candidate.ProviderSummary(each) for rp, each in inventories.items()})
+    summaries = {rp: candidate.ProviderSummary(each) for rp, each in inventories.items()}
+    placement = SimulatedPlacement(
+        lambda _query: CandidatesWithSummaries([], summaries), Settings()
+    )
+    placement.candidates(a_request())
     return placement.free
 
 
+@settings(deadline=None)
 @given(stocks, st.lists(amounts, min_size=1, max_size=8), events)
 def test_claims_are_those_that_placement_would_make(stock, ways, story):
     """Whatever is claimed and given back, what is left of the candidates that Placement
@@ -134,6 +138,7 @@ def test_claims_are_those_that_placement_would_make(stock, ways, story):
         assert gone.total() == len(offered) - len(expected)
 
 
+@settings(deadline=None)
 @given(stocks, amounts, st.integers(1, 3))
 def test_what_is_lacking(stock, wanted, times):
     """A candidate that is gone lacks just the classes without which Placement offered it."""

@@ -156,6 +156,5 @@ class Books:
             self.world.give(server)
 
     def _named(self, held: Held) -> str:
-        """Allocations with the names of hosts."""
         named = {self.world.host_of(provider): dict(amounts) for provider, amounts in held.items()}
         return str(named or 'nothing')

@@ -108,7 +108,6 @@ class Tenant:
             self.delete_it(server)
 
     def delete_it(self, server: Server) -> None:
-        """Delete a server that was taken."""
         machine = self._machine(server)
         self.world.left(server)
         machine.leave(server)

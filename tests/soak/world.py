@@ -149,7 +149,6 @@ class World:
             return self._idle.pop(uuid, None)
 
     def take_group(self) -> Group | None:
-        """A group that nobody works at."""
         with self._lock:
             return self._groups.pop(0) if self._groups else None
 
