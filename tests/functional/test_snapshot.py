@@ -95,20 +95,9 @@ def test_nobody_sees_hosts_from_before_their_arrival(databases: NovaDatabases) -
 
 def statements(story: Story, work: Callable[[], object]) -> list[str]:
     """The queries of tables that some work makes."""
-    found: list[str] = []
-
-    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
-        found.append(statement)
-
-    cells = [cell.database.engine for cell in story.reader.cells.enabled()]
-    for engine in (story.reader.aggregates.api.engine, *cells):
-        sa.event.listen(engine, 'before_cursor_execute', note)
-    try:
+    with story.databases.watched() as asked:
         work()
-    finally:
-        for engine in (story.reader.aggregates.api.engine, *cells):
-            sa.event.remove(engine, 'before_cursor_execute', note)
-    return [each for each in found if each.startswith('SELECT') and 'FROM' in each]
+    return [each for each, _ in asked if each.startswith('SELECT') and 'FROM' in each]
 
 
 @pytest.mark.parametrize('hosts', [10, 300])

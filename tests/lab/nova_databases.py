@@ -124,13 +124,14 @@ class NovaDatabases:
 
     @contextmanager
     def watched(self):
-        """A list of the statements that cells get from readers, with their parameters."""
+        """A list of the statements that databases get from readers, with their parameters."""
         asked = []
 
         def note(connection, cursor, statement, parameters, context, many):
             asked.append((' '.join(statement.split()), parameters))
 
-        engines = [cell.database.engine for cell in self.cells.enabled()]
+        cells = (cell.database.engine for cell in self.cells.enabled())
+        engines = [self.cells.api.engine, *cells]
         for engine in engines:
             sa.event.listen(engine, 'before_cursor_execute', note)
         try:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -97,18 +96,9 @@ def late(two_cells):
     return reader, map_cell2
 
 
-@contextmanager
-def lookups(cloud):
-    """The readings of the cell mappings."""
-    engine, made = cloud.cells.api.engine, []
-
-    def note(connection, cursor, statement, *rest):
-        if 'FROM cell_mappings' in statement:
-            made.append(statement)
-
-    sa.event.listen(engine, 'before_cursor_execute', note)
-    yield made
-    sa.event.remove(engine, 'before_cursor_execute', note)
+def lookups(asked):
+    """The readings of the cell mappings among statements."""
+    return [statement for statement, _ in asked if 'FROM cell_mappings' in statement]
 
 
 def to_cell2(**fields):
@@ -148,10 +138,10 @@ def test_a_cell_that_nobody_knows(cloud, late, monkeypatch):
     """The mappings are read once for however many requests that name it, and again only after
     a while."""
     reader, map_cell2 = late
-    with lookups(cloud) as made, ThreadPoolExecutor(8) as pool:
+    with cloud.watched() as asked, ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: hosts_of(reader, to_cell2()), range(40)))
     assert found == [{}] * 40
-    assert len(made) == 1
+    assert len(lookups(asked)) == 1
     with pytest.raises(NoValidHost):
         reader.aimed(FORCED)
     map_cell2()
@@ -164,6 +154,6 @@ def test_a_cell_that_nobody_knows(cloud, late, monkeypatch):
 def test_a_host_that_is_mapped_nowhere(cloud, late):
     """The mappings of cells say nothing of it, and are not read."""
     reader, _ = late
-    with lookups(cloud) as made, pytest.raises(NoValidHost):
+    with cloud.watched() as asked, pytest.raises(NoValidHost):
         reader.aimed(a_request(force_hosts=('h9',)))
-    assert made == []
+    assert lookups(asked) == []

@@ -166,14 +166,15 @@ def test_the_region_forgets_after_service_down_time(read):
     assert made.expiration_time == 7
 
 
+KEEPS = 'servicegroup_driver = mc keeps what services report there'
+
+
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('', '[cache] enabled = False: servicegroup_driver = mc keeps what services report there'),
-        ('[cache]\nenabled = true',
-         '[cache] backend = dogpile.cache.null: servicegroup_driver = mc keeps what services report there'),
-        (f'{MEMORY}memcache_servers =',
-         '[cache] memcache_servers = []: servicegroup_driver = mc keeps what services report there'),
+        ('', f'[cache] enabled = False: {KEEPS}'),
+        ('[cache]\nenabled = true', f'[cache] backend = dogpile.cache.null: {KEEPS}'),
+        (f'{MEMORY}memcache_servers =', f'[cache] memcache_servers = []: {KEEPS}'),
         ('[cache]\nenabled = true\nbackend = redis', 'Value for option backend from LocationInfo'),
         ('[cache]\nenabled = true\nbackend = dogpile.cache.pylibmc',
          '[cache] backend = dogpile.cache.pylibmc: install the package pylibmc'),

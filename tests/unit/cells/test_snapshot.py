@@ -192,59 +192,58 @@ def test_a_cell_that_fails_at_a_renewal(two_cells):
     assert [*hosts_of(reader)] == ['h1', 'h2']
 
 
-class Stuck(DatabaseServiceGroup):
-    """Does not come to an end with the first cell, and nobody ends it."""
+class Interrupted(DatabaseServiceGroup):
+    """Does something else before it tells of the services of a database."""
 
-    def __init__(self, while_up):
-        super().__init__(while_up)
-        self.stuck, self.over = threading.Event(), threading.Event()
+    def __init__(self, before):
+        super().__init__(60)
+        self.before = before
 
     def down(self, base, *asked):
-        if base.name == 'cell cell1':
-            self.stuck.set()
-            assert self.over.wait(10)
+        self.before(base)
         return super().down(base, *asked)
 
 
 def test_a_reading_that_does_not_end(two_cells, caplog):
     """The cell is left out of the next ones too, and back when it has ended."""
-    group = two_cells.group = Stuck(60)
+    stuck, over = threading.Event(), threading.Event()
+
+    def wait_in_first_cell(base):
+        if base.name == 'cell cell1':
+            stuck.set()
+            assert over.wait(10)
+
+    group = two_cells.group = Interrupted(wait_in_first_cell)
     reader = two_cells.reader()
     with ThreadPoolExecutor(1) as pool:
         first = reader.cells.get(a_uuid('cell1'))
         cache = reader._caches[first] = CellHostCache(first, reader.settings, group)
         reading = pool.submit(cache.refresh, two_cells.now)
-        assert group.stuck.wait(10)
+        assert stuck.wait(10)
         assert [*hosts_of(reader)] == ['h2']
-        group.over.set()
+        over.set()
         reading.result()
     assert [*hosts_of(reader)] == ['h1', 'h2']
     assert caplog.messages == [f'Timeout getting computes for cell {a_uuid("cell1")}']
 
 
-class Interrupted(DatabaseServiceGroup):
-    """Tells of services, but for once."""
-
-    cut = False
-
-    def down(self, *asked):
-        if self.cut:
-            self.cut = False
-            raise db_exc.DBConnectionError(OSError('cut'))
-        return super().down(*asked)
-
-
 def test_a_reading_that_is_cut(cloud):
     """It is done once more, and what the first half has seen is not forgotten."""
+    failures = []
+
+    def fail(_base):
+        if failures:
+            raise failures.pop()
+
     cloud.add_host('h1')
     cloud.sql('api', "DELETE FROM cell_mappings WHERE name = 'cell2'")
-    cloud.group = Interrupted(60)
+    cloud.group = Interrupted(fail)
     reader = cloud.reader()
     hosts_of(reader)
     cloud.sql('cell1', 'UPDATE services SET disabled = true')
-    cloud.group.cut = True
+    failures.append(db_exc.DBConnectionError(OSError('cut')))
     assert hosts_of(reader)['h1'].service.disabled
-    assert not cloud.group.cut
+    assert not failures
 
 
 VERSION_60, VERSION_73 = {'version': 60}, {'version': 73}

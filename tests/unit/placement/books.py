@@ -86,8 +86,6 @@ class Books:
                 return 200, {'allocations': {}}
             held = {rp: {'resources': amounts, 'generation': 7} for rp, amounts in what.items()}
             return 200, {'allocations': held, 'consumer_generation': generation}
-        if method == 'DELETE':
-            return (204, b'') if self.held.pop(consumer, None) else problem(404, 'nothing')
         return self._write({consumer: body} if method == 'PUT' else body)
 
     def _write(self, bodies):

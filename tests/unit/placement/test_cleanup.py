@@ -17,10 +17,13 @@ from novasched.scheduler.ports import InstanceState
 from tests.lab.builders import a_candidate, a_uuid
 from tests.unit.scheduler.test_pending_claims import Clock
 
+AWAY = 'away'
+DOUBT = 'it is on the host one'
+
 
 class Script:
-    """What comes of one try after the other, the last for good: no answer, a doubt, or None.
-    ``tried`` counts them."""
+    """What comes of one try after the other, the last for good: no answer, a doubt, None, or what a
+    function returns. ``tried`` counts them."""
 
     def __init__(self, *outcomes):
         self.outcomes = list(outcomes)
@@ -31,15 +34,11 @@ class Script:
         outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
         if outcome is AWAY:
             raise PlacementUnavailable('no answer')
-        return outcome
+        return outcome() if callable(outcome) else outcome
 
     def wait_for(self, tries):
         for _ in range(tries):
             assert self.tried.acquire(timeout=10)
-
-
-AWAY = 'away'
-DOUBT = 'it is on the host one'
 
 
 @pytest.fixture
@@ -55,9 +54,10 @@ class Cleanup(AllocationCleanup):
         delete = lambda claim, requested: self.scripts[claim.uuid](requested)  # noqa: E731
         super().__init__(delete, first_pause=1e-3, capacity=3, clock=clock)
 
-    def queue(self, uuid, script, may_come=False):
-        self.scripts[uuid] = script
+    def queue(self, uuid, *outcomes, may_come=False):
+        script = self.scripts[uuid] = Script(*outcomes)
         self.add(Claim(uuid, a_candidate(a_uuid('one')), {}, outcome_unknown=may_come))
+        return script
 
 
 @pytest.fixture
@@ -95,8 +95,7 @@ def errors(caplog, level=logging.ERROR):
 )  # fmt: skip
 def test_the_end_of_a_task(cleanup, clock, caplog, outcomes, may_come, seconds, logged):
     """It is tried again and again; the log names an instance whose allocation is left."""
-    script = Script(*outcomes)
-    cleanup.queue('server', script, may_come=may_come)
+    script = cleanup.queue('server', *outcomes, may_come=may_come)
     script.wait_for(len(outcomes))
     clock.now += seconds
     ended(cleanup)
@@ -109,11 +108,9 @@ def test_the_end_of_a_task(cleanup, clock, caplog, outcomes, may_come, seconds, 
 
 def test_one_that_fails(cleanup):
     """It does not keep the others from their turn."""
-    failing, other = Script(AWAY), Script(None)
-    cleanup.queue('one', failing)
+    failing = cleanup.queue('one', AWAY)
     failing.wait_for(2)
-    cleanup.queue('two', other)
-    other.wait_for(1)
+    cleanup.queue('two', None).wait_for(1)
     failing.wait_for(2)
 
 
@@ -121,17 +118,15 @@ def test_too_many(cleanup, caplog):
     """The memory of them is bounded."""
     assert cleanup.pending == 0
     for number in range(5):
-        cleanup.queue(f'server{number}', Script(AWAY))
+        cleanup.queue(f'server{number}', AWAY)
     assert cleanup.pending == 3
     assert ['server3' in errors(caplog)[0], 'server4' in errors(caplog)[1]] == [True, True]
 
 
 def test_the_end(cleanup, caplog):
     """Each is tried once more; what cannot be undone is named."""
-    there, away = Script(None), Script(AWAY)
-    cleanup.queue('there', there, may_come=True)
-    there.wait_for(1)
-    cleanup.queue('away', away)
+    cleanup.queue('there', None, may_come=True).wait_for(1)
+    cleanup.queue('away', AWAY)
     cleanup.close(0.5)
     ended(cleanup)
     [error] = errors(caplog)
@@ -141,12 +136,9 @@ def test_the_end(cleanup, caplog):
 def test_a_server_that_gets_something_else(cleanup):
     """What it had is undone before, what may come is left to whoever asks, and while Placement
     does not answer it gets nothing."""
-    had, comes = Script(AWAY, None), Script(AWAY, None)
-    cleanup.queue('had', had)
-    cleanup.queue('comes', comes, may_come=True)
-    other = Script(AWAY)
-    cleanup.queue('other', other)
-    other.wait_for(1)
+    cleanup.queue('had', AWAY, None)
+    cleanup.queue('comes', AWAY, None, may_come=True)
+    cleanup.queue('other', AWAY).wait_for(1)
     assert cleanup.take(['had']) == []
     [task] = cleanup.take(['comes'])
     assert task.claim.uuid == 'comes'
@@ -184,9 +176,7 @@ def test_doubt(state, moves, doubtful, asked):
 
 def test_doubt_at_the_end(cleanup, caplog):
     """Nobody waits for it to go."""
-    script = Script(DOUBT)
-    cleanup.queue('server', script, may_come=True)
-    script.wait_for(1)
+    cleanup.queue('server', DOUBT, may_come=True).wait_for(1)
     cleanup.close(3600)
     [warning] = errors(caplog, logging.WARNING)
     assert 'instance server is left' in warning
@@ -194,8 +184,7 @@ def test_doubt_at_the_end(cleanup, caplog):
 
 def test_doubt_when_it_gets_something_else(cleanup, caplog):
     """What is in doubt stays, and is no reason to refuse it that."""
-    cleanup.queue('server', script := Script(DOUBT))
-    script.wait_for(1)
+    cleanup.queue('server', DOUBT).wait_for(1)
     [task] = cleanup.take(['server'])
     assert task.claim.uuid == 'server'
     assert 'instance server is left' in errors(caplog, logging.WARNING)[0]
@@ -204,15 +193,13 @@ def test_doubt_when_it_gets_something_else(cleanup, caplog):
 def test_others_are_not_waited_for(cleanup):
     """While Placement is asked about one instance another gets what it wants, and only the
     one itself waits."""
-    asked, gate = threading.Event(), threading.Event()
+    gate = threading.Event()
 
-    def slow(_asked):
-        asked.set()
+    def slow():
         assert gate.wait(30)
 
-    cleanup.queue('slow', slow)
-    assert asked.wait(10)
-    cleanup.queue('other', Script(None))
+    cleanup.queue('slow', slow).wait_for(1)
+    cleanup.queue('other', None)
     with ThreadPoolExecutor(3) as pool:
         try:
             assert pool.submit(cleanup.take, ['other']).result(5) == []

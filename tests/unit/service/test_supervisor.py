@@ -27,46 +27,33 @@ TIMEOUT = 4  # seconds for the end
 
 
 class Talkative:
-    """A service."""
+    """A service. What is aside ends badly where it can."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, file: Path, name: str = '') -> None:
+        self.file, self.name = file, name
 
     def start(self) -> None:
-        say('starting')
-        if self.file.read_text() == 'hang at start':
+        say(f'{self.name}starting')
+        text = self.file.read_text()
+        if text == 'hang at start':
             threading.Event().wait()
-        if self.file.read_text() == 'fail at start':
+        if text == 'fail at start':
             raise RuntimeError('as told')
-        say('started')
+        if text == 'break aside' and self.name:
+            os._exit(3)
+        say(f'{self.name}started')
 
     def reload(self) -> None:
         text = self.file.read_text()
-        say(f'reload {text}')
+        say(f'{self.name}reload {text}')
         time.sleep(0.05)
         if text == 'fail':
             raise RuntimeError('as told')
 
     def stop(self) -> None:
-        say('stopping')
-
-
-class Frail:
-    """Another service, which ends badly where it can."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def start(self) -> None:
-        say('aside started')
-        if self.file.read_text() == 'break aside':
+        say(f'{self.name}stopping')
+        if self.name:
             os._exit(3)
-
-    def reload(self) -> None:
-        say('aside reload')
-
-    def stop(self) -> None:
-        os._exit(3)
 
 
 def say(text: str) -> None:
@@ -76,7 +63,9 @@ def say(text: str) -> None:
 def run(file: Path, workers: int, aside: bool) -> int:
     jobs = [Job(lambda: Talkative(file))] * workers
     if aside:
-        jobs.append(Job(lambda: Frail(file), 'aside', False, lambda: say('aside ended')))
+        jobs.append(
+            Job(lambda: Talkative(file, 'aside '), 'aside', False, lambda: say('aside ended'))
+        )
     return Supervisor(jobs, lambda: TIMEOUT, lambda: say('master')).run()
 
 
@@ -165,10 +154,10 @@ def test_what_is_not_vital(program: Program) -> None:
     program.start(1, 'aside')
     program.says('aside ended')
     program.file.write_text('')
-    program.says('aside started', 2)
-    program.reload('')
-    program.says('aside reload')
-    program.says('reload ')
+    program.says('aside started')
+    program.reload('now')
+    program.says('aside reload now')
+    program.says('reload now')
     program.end()
     assert program.lines().count('started') == 1
     assert program.lines().count('aside ended') >= 2
