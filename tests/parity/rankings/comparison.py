@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tests.lab.descriptions import Case
@@ -16,10 +15,8 @@ from tests.parity.known import Known, explanation
 from tests.parity.rankings.pair import Ranked, Seen
 
 PRECISION = 1e-9
-SHOWN = 5
-"""So many differences are told; more follow from the same mistakes."""
-Matter = tuple[str, Any, Any]
-"""Its name, and what each side has."""
+DIFFERENCES, PARTS = 5, 20
+"""So many differences are told, and so many parts of each; more follow from the same mistakes."""
 
 
 class Comparison:
@@ -42,45 +39,55 @@ class Comparison:
 
     def _reason(self, each: Difference) -> str | None:
         """The intended difference that this one is; queries to Placement never differ."""
-        if 'queries' in each.nova_says:
+        if any(part.startswith('[queries]') for part in each.nova_says):
             return None
         return explanation(self._intended, self.figures.name, each.case, each.nova, each.ours)
 
     @property
     def result(self) -> tuple[Figures, Sequence[Difference]]:
         """Figures, and some of the differences that are not meant."""
-        return self.figures, self.different[:SHOWN]
+        return self.figures, self.different[:DIFFERENCES]
 
 
 def difference(case: Case, nova: Seen, ours: Seen) -> Difference | None:
     """What the two sides do differently with a call; the earliest matter in a decision comes
     first, since the others may follow from it."""
-    found = [
-        *_unless(nova.queries == ours.queries, 'queries', nova.queries, ours.queries),
-        *_on_the_way(nova, ours),
-        *_unless(nova.fault == ours.fault, 'fault', nova.fault, ours.fault),
-        *_unless(nova.claims == ours.claims, 'claims', nova.claims, ours.claims),
-        *_unless(nova.written == ours.written, 'written claims', nova.written, ours.written),
-        *_in_answers(readable(nova.answer), readable(ours.answer)),
-    ]
-    theirs = {matter: value for matter, value, _ in found}
-    mine = {matter: value for matter, _, value in found}
-    return Difference(case, nova.outcome, ours.outcome, theirs, mine) if found else None
-
-
-def _on_the_way(nova: Seen, ours: Seen) -> Iterator[Matter]:
-    """What the logs tell; the end of it, where we claimed for all servers at once in vain
-    and then, as nova, for one after the other."""
-    left, rankings = ours.left, ours.rankings
+    theirs, mine = _matters(nova), _matters(ours)
     if ours.began_again:
-        rankings = rankings[len(rankings) - len(nova.rankings) :]
-        left = left[len(left) - len(nova.left) :]
-    yield from _unless(nova.left == left, 'left by filters', nova.left, left)
-    yield from _in_rankings(nova.rankings, rankings)
+        # We claimed for all servers at once in vain, and then, as nova, for one after the other.
+        for matter in ('left by filters', 'rankings'):
+            mine[matter] = mine[matter][len(mine[matter]) - len(theirs[matter]) :]
+    parts = list(itertools.islice(_parts(theirs, mine), PARTS))
+    if not parts:
+        return None
+    theirs = {part: value for part, value, _ in parts}
+    mine = {part: value for part, _, value in parts}
+    return Difference(case, nova.outcome, ours.outcome, theirs, mine)
 
 
-def _unless(same: bool, matter: str, nova: Any, ours: Any) -> list[Matter]:
-    return [] if same else [(matter, nova, ours)]
+def _matters(seen: Seen) -> dict[str, Any]:
+    return {
+        'queries': seen.queries,
+        'left by filters': seen.left,
+        'rankings': [[vars(host) for host in ranking] for ranking in seen.rankings],
+        'fault': seen.fault,
+        'claims': seen.claims,
+        'written claims': seen.written,
+        'answer': readable(seen.answer),
+    }
+
+
+def _parts(nova: Any, ours: Any, where: str = '') -> Iterator[tuple[str, Any, Any]]:
+    """The innermost places where two values part, and what each side has there."""
+    if isinstance(nova, list) and isinstance(ours, list) and len(nova) == len(ours):
+        nova, ours = (dict(enumerate(each)) for each in (nova, ours))
+    if isinstance(nova, dict) and isinstance(ours, dict) and nova.keys() == ours.keys():
+        for key in nova:
+            yield from _parts(nova[key], ours[key], f'{where}[{key}]')
+    elif isinstance(nova, float) and isinstance(ours, float) and _close(nova, ours):
+        return
+    elif nova != ours:
+        yield where, nova, ours
 
 
 def readable(answer: Any) -> Any:
@@ -109,41 +116,5 @@ def ties(rankings: Sequence[Sequence[Ranked]]) -> int:
     )
 
 
-def _in_rankings(
-    nova: Sequence[Sequence[Ranked]], ours: Sequence[Sequence[Ranked]]
-) -> Iterator[Matter]:
-    """The first ranking that differs: another order, or other figures for a host."""
-    if len(nova) != len(ours):
-        yield 'times weighed', len(nova), len(ours)
-    for number, (theirs, mine) in enumerate(zip(nova, ours, strict=False)):
-        matter = f'ranking {number}'
-        if [(each.host, each.node) for each in theirs] != [(each.host, each.node) for each in mine]:
-            yield matter, _in_short(theirs), _in_short(mine)
-            return
-        for a, b in zip(theirs, mine, strict=True):
-            if not _alike(a, b):
-                yield f'{matter}, {a.node}', vars(a), vars(b)
-                return
-
-
-def _in_short(ranking: Sequence[Ranked]) -> list[str]:
-    return [f'{each.node} {each.weight}' for each in ranking]
-
-
-def _alike(a: Ranked, b: Ranked) -> bool:
-    return replace(a, weight=0) == replace(b, weight=0) and _close(a.weight, b.weight)
-
-
 def _close(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=PRECISION, abs_tol=PRECISION)
-
-
-def _in_answers(nova: Any, ours: Any, where: str = 'answer') -> Iterator[Matter]:
-    """The innermost places where two answers part."""
-    if isinstance(nova, list) and isinstance(ours, list) and len(nova) == len(ours):
-        nova, ours = (dict(enumerate(each)) for each in (nova, ours))
-    if isinstance(nova, dict) and isinstance(ours, dict) and nova.keys() == ours.keys():
-        for key in nova:
-            yield from _in_answers(nova[key], ours[key], f'{where}[{key}]')
-    elif nova != ours:
-        yield where, nova, ours
