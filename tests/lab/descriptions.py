@@ -46,6 +46,7 @@ PARTS = {
     'NUMACell': {'mempages': 'NUMAPagesTopology', 'network_metadata': 'NetworkMetadata'},
     'NUMATopology': {'cells': 'NUMACell'},
     'NetworkRequestList': {'objects': 'NetworkRequest'},
+    'PciDevicePoolList': {'objects': 'PciDevicePool'},
     'RequestSpec': {
         'flavor': 'Flavor', 'image': 'ImageMeta', 'instance_group': 'InstanceGroup',
         'network_metadata': 'NetworkMetadata', 'numa_topology': 'InstanceNUMATopology',

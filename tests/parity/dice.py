@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
@@ -31,6 +31,23 @@ class Dice(Random):
         """A few of the options, each once."""
         return self.sample(options, min(len(options), self.randint(least, most)))
 
+    def each(
+        self, table: Mapping[str, Sequence[Any]], chance: float = 1.0, odd: Collection[Any] = ()
+    ) -> dict[str, Any]:
+        """One option of each row, which is there so often; the odd ones are rare."""
+        rare = odd if odd and self.maybe(0.9) else ()
+        return {
+            name: self.choice([each for each in options if each not in rare])
+            for name, options in table.items()
+            if chance == 1.0 or self.maybe(chance)
+        }
+
+    def few(
+        self, table: Mapping[str, Sequence[Any]], most: int = 3, least: int = 0
+    ) -> dict[str, Any]:
+        """One option of each of a few rows."""
+        return {name: self.choice(table[name]) for name in self.some(list(table), most, least)}
+
     def around(self, limit: int) -> int:
         """A number near a limit, or far from it."""
         return self.one(
@@ -52,10 +69,3 @@ class Dice(Random):
             self.one('{}', '{}', ' {}', '{} ').format(each) for each in self.some(options, most, 1)
         ]
         return ','.join(parts) + self.one('', '', '', ',')
-
-
-def put(target: dict[str, Any], *path: str, **values: Any) -> None:
-    """Set values in nested dicts, which are made where they lack."""
-    for name in path:
-        target = target.setdefault(name, {})
-    target.update(values)

@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.lab.reports import a_numa_topology, an_object
+from tests.lab.descriptions import wire
 from tests.parity.dice import Dice
 
 Case = dict[str, Any]
@@ -30,8 +31,8 @@ def cases(
         with_networks = dice.maybe(networks)
         cells = dice.randint(1, 5)
         case: Case = {
-            'host': host(dice, cells, with_networks),
-            'guest': guest(dice, min(4, dice.randint(1, cells)), equal),
+            'host': as_text(host_topology(dice, cells, with_networks)),
+            'guest': guest_topology(dice, min(4, dice.randint(1, cells)), equal),
             'packing': dice.maybe(),
         }
         if dice.maybe(0.9):
@@ -45,25 +46,24 @@ def cases(
         yield case
 
 
-def host(dice: Dice, count: int, networks: bool = False, counted: float = 0.6) -> str:
-    """The text that a compute host reports; its pages are counted so often."""
+def as_text(topology: Case) -> str:
+    """What compute_nodes.numa_topology holds."""
+    return json.dumps(wire('NUMATopology', topology))
+
+
+def host_topology(dice: Dice, count: int, networks: bool = False, counted: float = 0.6) -> Case:
+    """The cells that a compute host reports; their pages are counted so often."""
     cores, threads = dice.randint(1, 8), dice.one(1, 2, 2, 2, 4)
     shared = dice.one(None, None, 0, 1, cores // 2)  # cores that float; None is the old style
-    interleaved = dice.maybe()
-    topology = []
+    # Threads of a core are numbered one after the other, or a whole host's cores apart.
+    step, stride = (cores * count, 1) if dice.maybe() else (1, threads)
+    first = cores * stride
+    cells = []
     for cell in range(count):
-        if interleaved:
-            step = cores * count
-            first = range(cell * cores, (cell + 1) * cores)
-            siblings = [[cpu + step * n for n in range(threads)] for cpu in first]
-        else:
-            start = cell * cores * threads
-            siblings = [
-                list(range(start + core * threads, start + (core + 1) * threads))
-                for core in range(cores)
-            ]
-        topology.append(_cell(dice, cell, siblings, shared, networks, counted))
-    return a_numa_topology(*topology)
+        starts = range(cell * first, (cell + 1) * first, stride)
+        siblings = [[cpu + step * thread for thread in range(threads)] for cpu in starts]
+        cells.append(_cell(dice, cell, siblings, shared, networks, counted))
+    return {'cells': cells}
 
 
 def _cell(
@@ -79,16 +79,17 @@ def _cell(
     pcpuset = everything if shared is None else [c for c in everything if c not in cpuset]
     pinned = _pinned(dice, siblings, set(pcpuset))
     memory = dice.one(2048, 4096, 8192)
-    values: Case = {
-        'id': number, 'cpuset': cpuset, 'pcpuset': pcpuset, 'memory': memory,
+    return {
+        'id': number, 'cpuset': cpuset, 'pcpuset': pcpuset, 'memory': memory, 'socket': number // 2,
         'memory_usage': dice.one(0, 0, 512, 1024), 'cpu_usage': dice.one(0, 0, 1, 4),
-        'pinned_cpus': pinned, 'siblings': siblings, 'mempages': _pages(dice, memory) if dice.maybe(counted) else [],
-        'socket': number // 2,
+        'pinned_cpus': pinned, 'siblings': siblings,
+        'mempages': _pages(dice, memory) if dice.maybe(counted) else [],
+        'network_metadata': near_networks(dice) if networks and dice.maybe(0.8) else {},
     }  # fmt: skip
-    if networks and dice.maybe(0.8):
-        near = {'physnets': dice.some(PHYSNETS, 2), 'tunneled': dice.maybe(0.3)}
-        values['network_metadata'] = an_object('NetworkMetadata', **near)
-    return an_object('NUMACell', **values)
+
+
+def near_networks(dice: Dice) -> Case:
+    return {'physnets': dice.some(PHYSNETS, 2), 'tunneled': dice.maybe(0.3)}
 
 
 def _pinned(dice: Dice, siblings: list[list[int]], free: set[int]) -> list[int]:
@@ -114,15 +115,17 @@ def _pages(dice: Dice, memory: int) -> list[Case]:
             pages.append((size, total))
     pages.append((4, left // 4))
     return [
-        an_object(
-            'NUMAPagesTopology', size_kb=size, total=total,
-            used=dice.randint(0, total // 2), reserved=dice.randint(0, total // 8),
-        )
+        {
+            'size_kb': size,
+            'total': total,
+            'used': dice.randint(0, total // 2),
+            'reserved': dice.randint(0, total // 8),
+        }
         for size, total in dice.sample(pages, len(pages))
-    ]  # fmt: skip
+    ]
 
 
-def guest(dice: Dice, count: int, equal: bool = True) -> Case:
+def guest_topology(dice: Dice, count: int, equal: bool = True) -> Case:
     """Cells of the same policies; equal ones have the same numbers of CPUs and memory."""
     policy = dice.one(*POLICIES)
     threads = dice.one(*THREAD_POLICIES) if policy in ('dedicated', 'mixed') else None

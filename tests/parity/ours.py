@@ -5,56 +5,45 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import json
-import pkgutil
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from types import ModuleType, SimpleNamespace
+from importlib.metadata import entry_points
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 from oslo_config import cfg
 from oslo_context.context import RequestContext
 
-import novasched.scheduler.filters
-import novasched.scheduler.weighers
 from novasched.cells import rows
 from novasched.conf import loading
 from novasched.conf.settings import Settings
 from novasched.rpc import decode, versions
 from novasched.rpc.serializer import Serializer
 from novasched.scheduler.errors import BadRequest, NoValidHost
-from novasched.scheduler.filters import Filter
 from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor
 from novasched.scheduler.model.host import Aggregate, Host, Instance
 from novasched.scheduler.model.image_properties import from_system_metadata
 from novasched.scheduler.model.numa import TopologyLimits
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pipeline import Pipeline
-from novasched.scheduler.weighers import Weigher
+from novasched.scheduler.requirements import Requirements
 from novasched.scheduler.weights import weigh as weigh_hosts
 from tests.lab.descriptions import DATES, NOW, Case
 
-ABSTRACT = ('AggregatesFilter', 'BatchFilter', 'CandidateFilter', 'KeyedFilter', 'BatchWeigher')
 CONTEXT = RequestContext(user_id='user', project_id='project', overwrite=False)
+SCALARS = ('id', 'memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy')
+"""Of a guest cell, beside its CPUs."""
 
 
-def _classes(package: ModuleType, base: type) -> dict[str, Any]:
-    for module in pkgutil.iter_modules(package.__path__, f'{package.__name__}.'):
-        importlib.import_module(module.name)
-    found: dict[str, Any] = {}
-    bases = [base]
-    while bases:
-        for each in bases.pop().__subclasses__():
-            bases.append(each)
-            if each.__module__.startswith(package.__name__) and each.__name__ not in ABSTRACT:
-                found[each.__name__] = each
-    return found
+def _plugins(kind: str) -> dict[str, Any]:
+    return {each.name: each.load() for each in entry_points(group=f'novasched.{kind}')}
 
 
-FILTERS = _classes(novasched.scheduler.filters, Filter)
-WEIGHERS = _classes(novasched.scheduler.weighers, Weigher)
+FILTERS, WEIGHERS = _plugins('filters'), _plugins('weighers')
 
 
 def judge(case: Case) -> Any:
@@ -135,6 +124,26 @@ def request_of(case: Case) -> Request:
     spec = Serializer().deserialize_entity(CONTEXT, case['request'])
     call = versions.read({'spec_obj': spec, 'return_objects': True})
     return decode.request(call, CONTEXT)
+
+
+def guest_of(flavor: Case, image: Mapping[str, Any] = NO_PROPERTIES) -> Case | str | None:
+    """The NUMA cells that a flavor and the properties of an image ask for; a text says why they
+    cannot be had."""
+    sizes = {name: flavor[name] for name in ('vcpus', 'memory_mb', 'extra_specs')}
+    try:
+        found = Requirements(Flavor(**sizes), image).numa_topology
+    except (BadRequest, NoValidHost) as error:
+        return str(error)
+    return found and {
+        'emulator_threads_policy': found.emulator_threads_policy,
+        'cells': [
+            {
+                **{name: sorted(getattr(cell, name)) for name in ('cpuset', 'pcpuset')},
+                **{name: getattr(cell, name) for name in SCALARS},
+            }
+            for cell in found.cells
+        ],
+    }
 
 
 def host_of(description: Case, settings: Settings) -> Host | None:

@@ -7,36 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tests.parity.generator import Theme
-from tests.parity.themes import placement, topology
-from tests.parity.themes.abilities import capabilities, image_kind, metrics, odd_versions
-from tests.parity.themes.aggregates import (
-    extra_specs_of_aggregates,
-    flavors_of_aggregates,
-    image_properties_of_aggregates,
-    isolation,
-    limits_of_aggregates,
-    multipliers,
-    ratios_of_aggregates,
-    tenants,
-    zones,
-)
-from tests.parity.themes.capacity import (
-    odd_columns,
-    odd_metrics,
-    services,
-    sizes,
-    versions,
-    workload,
-)
-from tests.parity.themes.hints import addresses, odd_hints, query
-from tests.parity.themes.neighbours import (
-    cells,
-    group,
-    hints_of_servers,
-    images_of_servers,
-    narrowed,
-    retries,
-    servers,
+from tests.parity.themes import (
+    abilities,
+    aggregates,
+    capacity,
+    hints,
+    neighbours,
+    placement,
+    topology,
 )
 
 NOT_COMPARED = {
@@ -44,58 +22,64 @@ NOT_COMPARED = {
 }
 """What nova has and no plan below, and why."""
 
-FILTERS: Mapping[str, Sequence[Theme]] = {
-    'AggregateCoreFilter': [sizes, ratios_of_aggregates],
-    'AggregateDiskFilter': [sizes, ratios_of_aggregates],
-    'AggregateImagePropertiesIsolation': [image_properties_of_aggregates],
-    'AggregateInstanceExtraSpecsFilter': [extra_specs_of_aggregates],
-    'AggregateIoOpsFilter': [workload, limits_of_aggregates],
-    'AggregateMultiTenancyIsolation': [tenants],
-    'AggregateNumInstancesFilter': [workload, limits_of_aggregates],
-    'AggregateRamFilter': [sizes, ratios_of_aggregates],
-    'AggregateTypeAffinityFilter': [flavors_of_aggregates],
-    'AllHostsFilter': [odd_columns, narrowed],
-    'AvailabilityZoneFilter': [zones],
-    'ComputeCapabilitiesFilter': [capabilities],
-    'ComputeFilter': [services],
-    'CoreFilter': [sizes, ratios_of_aggregates],
-    'DifferentHostFilter': [servers, hints_of_servers, odd_hints],
-    'DiskFilter': [sizes, ratios_of_aggregates],
-    'ExactCoreFilter': [sizes],
-    'ExactDiskFilter': [sizes],
-    'ExactRamFilter': [sizes],
-    'ImagePropertiesFilter': [image_kind, odd_versions],
-    'IoOpsFilter': [workload, limits_of_aggregates, narrowed],
-    'IsolatedHostsFilter': [isolation],
-    'JsonFilter': [query, odd_hints],
-    'MetricsFilter': [metrics],
+CURRENT_FILTERS: Mapping[str, Sequence[Theme]] = {
+    'AggregateImagePropertiesIsolation': [aggregates.image_properties_of_aggregates],
+    'AggregateInstanceExtraSpecsFilter': [aggregates.extra_specs_of_aggregates],
+    'AggregateIoOpsFilter': [capacity.workload, aggregates.limits_of_aggregates],
+    'AggregateMultiTenancyIsolation': [aggregates.tenants],
+    'AggregateNumInstancesFilter': [capacity.workload, aggregates.limits_of_aggregates],
+    'AggregateTypeAffinityFilter': [aggregates.flavors_of_aggregates],
+    'AllHostsFilter': [capacity.odd_columns, neighbours.narrowed],
+    'ComputeCapabilitiesFilter': [abilities.capabilities],
+    'ComputeFilter': [capacity.services],
+    'DifferentHostFilter': [neighbours.servers, neighbours.hints_of_servers, hints.odd_hints],
+    'ImagePropertiesFilter': [abilities.image_kind, abilities.odd_versions],
+    'IoOpsFilter': [capacity.workload, aggregates.limits_of_aggregates, neighbours.narrowed],
+    'IsolatedHostsFilter': [aggregates.isolation],
+    'JsonFilter': [hints.query, hints.odd_hints],
+    'MetricsFilter': [abilities.metrics],
     'NUMATopologyFilter': [topology.devices, topology.cells, topology.hard_guests],
-    'NumInstancesFilter': [workload, limits_of_aggregates],
+    'NumInstancesFilter': [capacity.workload, aggregates.limits_of_aggregates],
     'PciPassthroughFilter': [topology.devices],
-    'RamFilter': [sizes, ratios_of_aggregates],
-    'RetryFilter': [retries],
-    'SameHostFilter': [servers, hints_of_servers, odd_hints],
-    'ServerGroupAffinityFilter': [servers, group],
-    'ServerGroupAntiAffinityFilter': [servers, group],
-    'SimpleCIDRAffinityFilter': [addresses, odd_hints],
-    'TypeAffinityFilter': [servers, flavors_of_aggregates],
+    'SameHostFilter': [neighbours.servers, neighbours.hints_of_servers, hints.odd_hints],
+    'ServerGroupAffinityFilter': [neighbours.servers, neighbours.group],
+    'ServerGroupAntiAffinityFilter': [neighbours.servers, neighbours.group],
+    'SimpleCIDRAffinityFilter': [hints.addresses, hints.odd_hints],
 }
+"""What nova 34 has, too."""
+
+OLDER_FILTERS: Mapping[str, Sequence[Theme]] = {
+    'AggregateCoreFilter': [capacity.sizes, aggregates.ratios_of_aggregates],
+    'AggregateDiskFilter': [capacity.sizes, aggregates.ratios_of_aggregates],
+    'AggregateRamFilter': [capacity.sizes, aggregates.ratios_of_aggregates],
+    'AvailabilityZoneFilter': [aggregates.zones],
+    'CoreFilter': [capacity.sizes, aggregates.ratios_of_aggregates],
+    'DiskFilter': [capacity.sizes, aggregates.ratios_of_aggregates],
+    'ExactCoreFilter': [capacity.sizes],
+    'ExactDiskFilter': [capacity.sizes],
+    'ExactRamFilter': [capacity.sizes],
+    'RamFilter': [capacity.sizes, aggregates.ratios_of_aggregates],
+    'RetryFilter': [neighbours.retries],
+    'TypeAffinityFilter': [neighbours.servers, aggregates.flavors_of_aggregates],
+}
+FILTERS = {**CURRENT_FILTERS, **OLDER_FILTERS}
 
 WEIGHERS: Mapping[str, Sequence[Theme]] = {
-    'BuildFailureWeigher': [workload, multipliers],
-    'CPUWeigher': [sizes, multipliers],
-    'CrossCellWeigher': [cells, multipliers],
-    'DiskWeigher': [sizes, multipliers],
-    'HypervisorVersionWeigher': [versions, multipliers],
-    'ImagePropertiesWeigher': [servers, images_of_servers, multipliers],
-    'IoOpsWeigher': [workload, multipliers],
-    'MetricsWeigher': [metrics, odd_metrics, multipliers],
-    'NumInstancesWeigher': [workload, multipliers],
-    'PCIWeigher': [topology.devices, multipliers],
-    'RAMWeigher': [sizes, multipliers],
-    'ServerGroupSoftAffinityWeigher': [servers, group, multipliers],
-    'ServerGroupSoftAntiAffinityWeigher': [servers, group, multipliers],
+    'BuildFailureWeigher': [capacity.workload],
+    'CPUWeigher': [capacity.sizes],
+    'CrossCellWeigher': [neighbours.cells],
+    'DiskWeigher': [capacity.sizes],
+    'HypervisorVersionWeigher': [capacity.versions],
+    'ImagePropertiesWeigher': [neighbours.servers, neighbours.images_of_servers],
+    'IoOpsWeigher': [capacity.workload],
+    'MetricsWeigher': [abilities.metrics, capacity.odd_metrics],
+    'NumInstancesWeigher': [capacity.workload],
+    'PCIWeigher': [topology.devices],
+    'RAMWeigher': [capacity.sizes],
+    'ServerGroupSoftAffinityWeigher': [neighbours.servers, neighbours.group],
+    'ServerGroupSoftAntiAffinityWeigher': [neighbours.servers, neighbours.group],
 }
+"""Multipliers come on top."""
 
 QUERIES: Mapping[str, Sequence[Theme]] = {
     'sizes': [placement.flavor],
@@ -117,6 +101,7 @@ QUERIES: Mapping[str, Sequence[Theme]] = {
 }  # fmt: skip
 
 NOISE: Sequence[Theme] = [
-    services, sizes, workload, servers, group, tenants, zones, image_kind, capabilities, metrics,
-    cells, addresses, query, retries,
+    capacity.services, capacity.sizes, capacity.workload, neighbours.servers, neighbours.group,
+    aggregates.tenants, aggregates.zones, abilities.image_kind, abilities.capabilities,
+    abilities.metrics, neighbours.cells, hints.addresses, hints.query, neighbours.retries,
 ]  # fmt: skip

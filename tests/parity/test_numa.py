@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same guests on the same hosts through nova's fitter and through ours."""
+"""The same guests on the same hosts through nova's fitter and through ours, and the guest cells
+that both work out of flavors and images."""
 
 from __future__ import annotations
 
@@ -11,16 +12,46 @@ import pytest
 from novasched.scheduler.model.numa import CellFit, Fit
 from novasched.scheduler.numa.fit import fit
 from tests.lab.numa_checker import numa_arguments, violations
-from tests.lab.reports import a_numa_topology, an_object
 from tests.parity.child import Nova
 from tests.parity.comparison import FAILS, Comparison, Difference, Figures
 from tests.parity.conftest import Compare
+from tests.parity.dice import Dice
 from tests.parity.known import Known, explanation, load
-from tests.parity.numa_cases import Case, cases
+from tests.parity.numa_cases import Case, as_text, cases
+from tests.parity.ours import guest_of
 
 CASES = 20_000
 CONSTRAINED = 5_000
 """Cases with networks or PCI devices near host cells, on top."""
+
+GUESTS, BATCH = 4_000, 500
+EXTRA_SPECS = {
+    'hw:numa_nodes': ('1', '2', '3'),
+    'hw:cpu_policy': ('dedicated', 'mixed', 'shared'),
+    'hw:cpu_thread_policy': ('prefer', 'isolate', 'require'),
+    'hw:emulator_threads_policy': ('isolate', 'share'),
+    'hw:mem_page_size': ('small', 'large', 'any', '2048', '1GB', '2MB', '2M'),
+    'hw:cpu_dedicated_mask': ('0-1', '^0', '2'),
+    'hw:cpu_realtime': ('yes',),
+    'hw:cpu_realtime_mask': ('^0', '^0-1'),
+    'resources:PCPU': ('4',),
+    'resources:VCPU': ('4',),
+    'trait:HW_CPU_HYPERTHREADING': ('required', 'forbidden'),
+    'hw:pmem': ('X',),
+}
+UNEQUAL = {
+    'hw:numa_nodes': ('2',),
+    'hw:numa_cpus.0': ('0,1', '0-2'),
+    'hw:numa_cpus.1': ('2,3', '3'),
+    'hw:numa_mem.0': ('512', '1024'),
+    'hw:numa_mem.1': ('512', '1024'),
+}
+IMAGE_PROPERTIES = {
+    'hw_numa_nodes': ('1', '2'),
+    'hw_cpu_policy': ('dedicated', 'shared'),
+    'hw_cpu_thread_policy': ('isolate', 'prefer'),
+    'hw_mem_page_size': ('2048', 'large'),
+}
 
 FITS, DOES_NOT_FIT, BREAKS_RULES = 'fits', 'does not fit', 'breaks rules'
 
@@ -81,15 +112,11 @@ def test_the_smallest_example(known: Known, hardware: Nova, intended: Sequence[K
 def small_case(example: Mapping[str, Any]) -> Case:
     host = []
     for number, cell in enumerate(example['host']):
-        mempages = [
-            an_object('NUMAPagesTopology', size_kb=size, total=total, used=0, reserved=0)
-            for size, total in cell.get('mempages', {}).items()
-        ]
-        usual = {
-            'id': number, 'cpuset': [], 'memory': 8, 'memory_usage': 0, 'cpu_usage': 0,
-            'pinned_cpus': [], 'siblings': [[cpu] for cpu in cell['pcpuset']], 'socket': 0,
-        }  # fmt: skip
-        host.append(an_object('NUMACell', **{**usual, **cell, 'mempages': mempages}))
+        pages = cell.get('mempages', {}).items()
+        host.append({
+            'id': number, 'memory': 8, 'siblings': [[cpu] for cpu in cell['pcpuset']], **cell,
+            'mempages': [{'size_kb': size, 'total': total} for size, total in pages],
+        })  # fmt: skip
     usual = {
         'cpuset': [], 'memory': 1, 'pagesize': None, 'cpu_policy': 'dedicated',
         'cpu_thread_policy': None,
@@ -97,7 +124,7 @@ def small_case(example: Mapping[str, Any]) -> Case:
     guest = [{'id': i, **usual, **cell} for i, cell in enumerate(example['guest'])]
     emulator = example.get('emulator_threads_policy')
     return {
-        'host': a_numa_topology(*host),
+        'host': as_text({'cells': host}),
         'guest': {'cells': guest, 'emulator_threads_policy': emulator},
         'packing': False,
     }
@@ -131,3 +158,28 @@ def _fit(answer: list[Any]) -> Fit:
             for cell, pins, reserved, pagesize in answer
         )
     )
+
+
+def test_the_guest_cells_are_those_of_nova(hardware: Nova, seed: int, times: int) -> None:
+    """Of every flavor and image that nova-api takes; what it refuses never comes."""
+    dice = Dice(seed)
+    taken = with_cells = 0
+    for _ in range(times * GUESTS // BATCH):
+        batch = [a_flavor(dice) for _ in range(BATCH)]
+        for case, theirs in zip(batch, hardware.ask('cells', batch), strict=True):
+            if theirs and 'error' in theirs:
+                continue
+            assert guest_of(**case) == theirs, case
+            taken += 1
+            with_cells += theirs is not None
+    assert taken > with_cells > GUESTS // 20
+
+
+def a_flavor(dice: Dice) -> dict[str, Any]:
+    """A flavor of some vCPUs with some extra specs, and at times an image that says more."""
+    specs = dice.few(EXTRA_SPECS, *[dice.one(0, 1, 1, 2, 2, 3)] * 2)
+    if dice.maybe(0.1):
+        specs |= dice.each(UNEQUAL)
+    sizes = dice.each({'vcpus': (2, 4, 4, 6), 'memory_mb': (1024, 1536)})
+    image = dice.few(IMAGE_PROPERTIES, 1) if dice.maybe() else {}
+    return {'flavor': {**sizes, 'extra_specs': specs}, 'image': image}

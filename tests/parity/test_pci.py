@@ -19,11 +19,11 @@ from novasched.scheduler.pci import parse
 from novasched.scheduler.pci.pools import consume, supports
 from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.descriptions import Case, wire
-from tests.lab.wire import primitive
 from tests.parity.child import Nova
 from tests.parity.comparison import Comparison, Difference, Figures
 from tests.parity.conftest import Compare
 from tests.parity.dice import Dice
+from tests.parity.themes.topology import NUMA_POLICIES
 
 TAKEN, FITTED = 20_000, 10_000
 YES, NO = 'yes', 'no'
@@ -31,44 +31,40 @@ YES, NO = 'yes', 'no'
 KINDS = ('type-PCI', 'type-PF', 'type-VF', 'vdpa', None)
 PROVIDERS = [a_uuid(f'provider{i}') for i in range(4)]
 ADDRESSES = ('0000:81:00.0', '0000:82:00.0')
-POLICIES = (None, 'legacy', 'preferred', 'required', 'socket')
+
+OWN = ('vendor_id', 'product_id', 'numa_node', 'count')
+"""What of a pool is no tag."""
 
 
 def a_pool(dice: Dice) -> dict[str, Any]:
     """Properties and tags, all from a few values, so that much of it matches."""
-    tags: dict[str, Any] = {}
-    if kind := dice.one(*KINDS):
-        tags['dev_type'] = kind
-    if dice.maybe(0.3):
-        tags['physical_network'] = dice.one('physnet0', 'Physnet0', 'physnet1', None)
-    if dice.maybe(0.3):
-        tags['remote_managed'] = dice.one('true', 'false', 'True')
-    if dice.maybe(0.2):
-        tags['live_migratable'] = dice.one('true', 'false', 'TRUE')
-    if dice.maybe(0.4):
-        tags['rp_uuid'] = dice.one(*PROVIDERS)
-    if dice.maybe(0.2):
-        tags['address'] = dice.one(*ADDRESSES)
-    return {
-        'vendor_id': dice.one('8086', '15b3'), 'product_id': dice.one('abcd', 'ABCD', '1520'),
-        'numa_node': dice.one(None, 0, 1, 2, 3), 'count': dice.one(0, 1, 1, 2, 3, 5), **tags,
-    }  # fmt: skip
+    kind = dice.one(*KINDS)
+    tags = {'dev_type': kind} if kind else {}
+    networks = ('physnet0', 'Physnet0', 'physnet1', None)
+    tags |= dice.each(
+        {'physical_network': networks, 'remote_managed': ('true', 'false', 'True')}, 0.3
+    )
+    tags |= dice.each({'live_migratable': ('true', 'false', 'TRUE')}, 0.2)
+    tags |= dice.each({'rp_uuid': PROVIDERS}, 0.4) | dice.each({'address': ADDRESSES}, 0.2)
+    own = dice.each({
+        'vendor_id': ('8086', '15b3'), 'product_id': ('abcd', 'ABCD', '1520'),
+        'numa_node': (None, 0, 1, 2, 3), 'count': (0, 1, 1, 2, 3, 5),
+    })  # fmt: skip
+    return own | tags
 
 
 def stored(dice: Dice, pools: list[dict[str, Any]]) -> str:
     """The pools as today's nova stores them, or an older one."""
     if dice.maybe(0.3):
         return json.dumps(pools[0] if len(pools) == 1 else pools)
-    own = ('vendor_id', 'product_id', 'numa_node', 'count')
-    objects = []
-    for pool in pools:
-        data = {name: pool[name] for name in own}
-        tags = {name: value for name, value in pool.items() if name not in own}
-        objects.append(
-            {**primitive('PciDevicePool', '1.1'), 'nova_object.data': {**data, 'tags': tags}}
-        )
-    listed = {'nova_object.data': {'objects': objects}}
-    return json.dumps({**primitive('PciDevicePoolList', '1.1'), **listed})
+    objects = [
+        {
+            **{name: pool[name] for name in OWN},
+            'tags': {name: tag for name, tag in pool.items() if name not in OWN},
+        }
+        for pool in pools
+    ]
+    return json.dumps(wire('PciDevicePoolList', {'objects': objects}))
 
 
 def asks(dice: Dice, number: int, pools: list[dict[str, Any]]) -> dict[str, Any]:
@@ -78,10 +74,11 @@ def asks(dice: Dice, number: int, pools: list[dict[str, Any]]) -> dict[str, Any]
         like = dice.one(*pools) if pools and dice.maybe(0.8) else a_pool(dice)
         names = dice.some([x for x in like if x not in ('count', 'numa_node', 'rp_uuid')], 3)
         spec = {name: like[name] for name in names}
-        if dice.maybe(0.1):
-            spec['dev_type'] = dice.one('type-PF', 'type-VF', 'vdpa')
-        if dice.maybe(0.1):
-            spec['remote_managed'] = dice.one('true', 'yes', 'false')
+        odd = {
+            'dev_type': ('type-PF', 'type-VF', 'vdpa'),
+            'remote_managed': ('true', 'yes', 'false'),
+        }
+        spec |= dice.each(odd, 0.1)
         if dice.maybe(0.1):
             spec['traits'] = 'CUSTOM_X'
         if dice.maybe(0.1):
@@ -90,7 +87,7 @@ def asks(dice: Dice, number: int, pools: list[dict[str, Any]]) -> dict[str, Any]
     return {
         'count': dice.one(0, 1, 1, 1, 2, 3), 'spec': specs,
         'alias_name': dice.one(None, 'gpu'), 'request_id': a_uuid(f'request{number}'),
-        'numa_policy': dice.one(*POLICIES),
+        'numa_policy': dice.one(*NUMA_POLICIES),
     }  # fmt: skip
 
 
@@ -147,8 +144,7 @@ def cells_of_ours(case: Case) -> list[int] | None:
 
 
 def plain(pool: Pool) -> dict[str, Any]:
-    own = {name: getattr(pool, name) for name in ('vendor_id', 'product_id', 'numa_node', 'count')}
-    return {**own, **pool.tags}
+    return {**{name: getattr(pool, name) for name in OWN}, **pool.tags}
 
 
 def says(answer: list[Any] | None) -> str:

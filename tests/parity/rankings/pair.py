@@ -16,7 +16,7 @@ from tests.lab.client import NovaClient, Refused
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.proxy import Proxy
-from tests.parity.rankings.call import Call
+from tests.parity.rankings.requests import Call
 
 QUERY = '/allocation_candidates'
 PATIENCE = 60.0
@@ -128,14 +128,14 @@ class Scheduler:
         self._client = client
         self._read = 0
 
-    def ask(self, call: Call, cells: Mapping[str, Any]) -> Seen:
+    def ask(self, call: Call) -> Seen:
         self._exchanges.clear()
         self._log()
         seen = Seen()
         try:
             seen.answer = self._client.raw_call(
                 'select_destinations',
-                call.arguments(cells),
+                call.arguments,
                 server=self.daemon.host,
                 timeout=PATIENCE,
             )

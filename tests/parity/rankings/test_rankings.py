@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -16,13 +16,12 @@ from tests.parity.comparison import Figures
 from tests.parity.conftest import Check
 from tests.parity.dice import Dice
 from tests.parity.known import Known
+from tests.parity.plans import CURRENT_FILTERS, WEIGHERS
 from tests.parity.rankings.builder import Builder
-from tests.parity.rankings.call import Call
 from tests.parity.rankings.comparison import Comparison, ties
 from tests.parity.rankings.pair import Seen, running
-from tests.parity.rankings.requests import a_call
-from tests.parity.rankings.trial import Trial
-from tests.parity.rankings.words import FILTERS, WEIGHERS, a_config
+from tests.parity.rankings.requests import Call, a_call
+from tests.parity.rankings.words import a_config
 from tests.parity.rankings.world import a_world
 
 WORLDS, REQUESTS, HOSTS = 12, 50, 24
@@ -101,15 +100,16 @@ def test_world(
         config = a_config(dice, world.hosts, number)
         builder.build(dice, world)
         with running(builder.cloud, client, config) as pair:
-            trial = Trial(builder, pair, world)
             for case in range(REQUESTS):
                 call = a_call(dice, world)
-                nova, ours = trial.run(call)
+                nova = pair.nova.ask(call)
+                builder.undo(call, nova)
+                ours = pair.ours.ask(call)
                 where = f'seed {seed}, world {number} {again}, request {case}'
-                compared.add({'where': where, 'config': config, **asdict(call)}, nova, ours)
+                compared.add({'where': where, **call.case(config)}, nova, ours)
                 tally.add(call, nova)
-                trial.keep_or_undo(dice, call, ours)
-        assert not trial.leftovers()
+                builder.keep_or_undo(dice, call, ours)
+        assert not builder.leftovers(world)
     tally.close(compared)
     check(compared.result)
 
@@ -126,5 +126,5 @@ def test_they_tell(tally: Tally, check: Check) -> None:
     assert tally.ranked['several'] >= RANKED
     assert tally.ties == 0
     assert tally.claims >= CLAIMS
-    assert {name for name in FILTERS if tally.filters[name] < OFTEN} == {'AllHostsFilter'}
+    assert {name for name in CURRENT_FILTERS if tally.filters[name] < OFTEN} == {'AllHostsFilter'}
     assert {name for name in WEIGHERS if tally.weighers[name] < OFTEN} == set()

@@ -8,22 +8,7 @@ from typing import Any
 
 from tests.lab.builders import a_uuid
 from tests.parity.dice import Dice
-
-FILTERS = (
-    'AggregateImagePropertiesIsolation', 'AggregateInstanceExtraSpecsFilter', 'AggregateIoOpsFilter',
-    'AggregateMultiTenancyIsolation', 'AggregateNumInstancesFilter', 'AggregateTypeAffinityFilter',
-    'AllHostsFilter', 'ComputeCapabilitiesFilter', 'ComputeFilter', 'DifferentHostFilter',
-    'ImagePropertiesFilter', 'IoOpsFilter', 'IsolatedHostsFilter', 'JsonFilter', 'MetricsFilter',
-    'NUMATopologyFilter', 'NumInstancesFilter', 'PciPassthroughFilter', 'SameHostFilter',
-    'ServerGroupAffinityFilter', 'ServerGroupAntiAffinityFilter', 'SimpleCIDRAffinityFilter',
-)  # fmt: skip
-"""What nova 34 and novasched both have."""
-WEIGHERS = (
-    'BuildFailureWeigher', 'CPUWeigher', 'CrossCellWeigher', 'DiskWeigher',
-    'HypervisorVersionWeigher', 'ImagePropertiesWeigher', 'IoOpsWeigher', 'MetricsWeigher',
-    'NumInstancesWeigher', 'PCIWeigher', 'RAMWeigher', 'ServerGroupSoftAffinityWeigher',
-    'ServerGroupSoftAntiAffinityWeigher',
-)  # fmt: skip
+from tests.parity.plans import CURRENT_FILTERS
 
 DOWN_TIME = 900  # seconds
 ATTEMPTS = (200, 200, 200, 3)
@@ -34,16 +19,8 @@ CELLS = ('cell1', 'cell2')
 ZONES = ('az1', 'az2')
 FLAVORS = ('small', 'large', 'gpu')
 IMAGES = [a_uuid(f'image{i}') for i in range(4)]
-METRICS = (
-    'cpu.frequency',
-    'cpu.user.percent',
-    'cpu.percent',
-    'numa.membw.current',
-    'cpu.idle.time',
-)
-POLICIES = ('affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity')
 DEVICE, BANDWIDTH = 'VGPU', 'NET_BW_EGR_KILOBIT_PER_SEC'
-PCI_VENDOR, PCI_PRODUCTS = '8086', ('1520', 'ABCD')
+PCI_VENDOR = '8086'
 TRAITS = (
     'COMPUTE_ACCELERATORS', 'COMPUTE_ADDRESS_SPACE_EMULATED', 'COMPUTE_EPHEMERAL_ENCRYPTION',
     'COMPUTE_EPHEMERAL_ENCRYPTION_LUKS', 'COMPUTE_GRAPHICS_MODEL_VIRTIO',
@@ -66,10 +43,8 @@ PROPERTIES: dict[str, tuple[Any, ...]] = {
 """Image properties that servers and requests have, as they travel."""
 
 
-def pci_class(product: str) -> str:
-    """The resource class of PCI devices, as nova-compute calls it by default."""
-    return f'CUSTOM_PCI_{PCI_VENDOR}_{product}'
-
+PCI_CLASSES = {product: f'CUSTOM_PCI_{PCI_VENDOR}_{product}' for product in ('1520', 'ABCD')}
+"""The resource classes of PCI devices by product, as nova-compute calls them by default."""
 
 CONFIG: dict[str, dict[str, Sequence[Any]]] = {
     'DEFAULT': {'default_availability_zone': ('nova', 'elsewhere')},
@@ -127,15 +102,13 @@ IN_TURN = (
 def a_config(dice: Dice, hosts: Sequence[str], number: int) -> dict[str, dict[str, Any]]:
     """A nova.conf with every filter in any order, and now and then without MetricsFilter,
     so that MetricsWeigher meets hosts that lack a metric."""
-    config = {
-        group: {option: dice.choice(values) for option, values in options.items()}
-        for group, options in CONFIG.items()
-    }
+    config = {group: dice.each(options) for group, options in CONFIG.items()}
     for group, option in IN_TURN:
         values = CONFIG[group][option]
         config[group][option] = values[number % len(values)]
     left_out = () if config['metrics']['required'] else ('MetricsFilter',)
-    filters = [name for name in dice.sample(FILTERS, len(FILTERS)) if name not in left_out]
+    every = dice.sample(list(CURRENT_FILTERS), len(CURRENT_FILTERS))
+    filters = [name for name in every if name not in left_out]
     config['scheduler'] |= {'max_attempts': dice.choice(ATTEMPTS)}
     # nova knows of no server that its host does not report.
     config['novasched'] = {'in_flight_timeout': 0}

@@ -6,90 +6,80 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.lab.descriptions import Case
-from tests.parity.dice import Dice, put
+from tests.parity.dice import Dice
+from tests.parity.generator import Draft
+
+PATHS = (
+    'free_ram_mb', 'vcpus_total', 'hypervisor_type', 'hypervisor_version', 'host', 'nodename',
+    'arch', 'free', 'io_workload', 'nested', 'none', 'unknown', 'num_instances', 'host_ip',
+    'disk_mb_used', 'cpu_allocation_ratio', 'stats', 'failed_builds', 'supported_instances',
+    'cpu_info:vendor', 'cpu_info:features', 'cpu_info:topology:cores', 'cpu_info:topology',
+    'cpu_info:unknown', 'cpu_info', 'nested:a', 'nested:a:b', 'stats:arch', 'stats:nested:a',
+    'unknown:x', 'free_ram_mb:x', 'supported_instances:0', '', 'cpu_info:', ':',
+)  # fmt: skip
+INTERNAL_PATHS = (
+    'updated', 'limits', 'aggregates', 'instances', 'service', 'metrics', 'numa_topology',
+    'pci_stats', 'cell_uuid', 'uuid', 'allocation_candidates', 'update', '__class__', '_lock_name',
+)  # fmt: skip
+SCOPES = (
+    'capabilities:', 'capabilities:', '', '', 'trait:', 'hw:', 'aggregate_instance_extra_specs:',
+)  # fmt: skip
+OPERATORS = (
+    '=', '==', '!=', '>=', '<=', 's==', 's!=', 's<', 's<=', 's>', 's>=', '<in>', '<all-in>', '<or>',
+)  # fmt: skip
+WORDS = (
+    'avx', 'avx2', 'Intel', 'x86_64', 'QEMU', 'host1', 'x', '8192', '8', '4', '1', '7', '0',
+    "['avx']",
+)  # fmt: skip
+METRICS = (
+    'cpu.frequency', 'cpu.user.percent', 'cpu.percent', 'numa.membw.current', 'cpu.idle.time',
+)  # fmt: skip
+KINDS = {
+    'hw_architecture': ('x86_64', 'i686', 'aarch64', 'i386', 'amd64', 'X86_64', 'x86_32'),
+    'img_hv_type': ('kvm', 'qemu', 'xen', 'KVM', 'xapi', 'vmware', 'baremetal', 'ironic', 'hyperv'),
+    'hw_vm_mode': ('hvm', 'xen', 'exe', 'HVM', 'pv', 'hv', 'uml', 'baremetal'),
+}
+"""The first three of each are usual."""
 
 
-def capabilities(dice: Dice, case: Case) -> None:
+def capabilities(dice: Dice, draft: Draft) -> None:
     """Extra specs against what hosts can do."""
-    for host in case['hosts']:
-        cpu_info = {
-            'vendor': dice.one('Intel', 'AMD', ''), 'arch': 'x86_64',
-            'features': dice.one(['avx', 'avx2', 'vmx'], ['avx'], [], 'avx'),
-            'topology': dice.one({'cores': 4, 'sockets': 2}, {'cores': '8'}, None),
-        }  # fmt: skip
+    for host in draft.hosts:
+        cpu_info = {'arch': 'x86_64', **dice.each({
+            'vendor': ('Intel', 'AMD', ''), 'features': (['avx', 'avx2', 'vmx'], ['avx'], [], 'avx'),
+            'topology': ({'cores': 4, 'sockets': 2}, {'cores': '8'}, None),
+        })}  # fmt: skip
         if dice.maybe(0.6):
-            cpu_info['maxphysaddr'] = dice.one(
-                {'mode': 'emulate', 'bits': dice.one(39, 42, 46)}, {}, 'x', None, {'bits': None}
-            )
-        stats = {'io_workload': 1, 'arch': dice.one('x86_64', 'arm'), 'free': dice.number_text(0.3),
-                 'nested': json.dumps({'a': dice.one(1, '2', None, {'b': 3}, [1, 2])}), 'none': None}  # fmt: skip
-        put(
-            host, 'row',
-            cpu_info=dice.one(cpu_info, cpu_info, cpu_info, '', None, '{}', 'no JSON', '[1]', '5', '"x"'),
-            stats=dice.one(stats, stats, stats, {}, {'free_ram_mb': '7', 'arch': 'shadow'}),
-            hypervisor_version=dice.one(8002000, 1, 0),
-            hypervisor_type=dice.one('QEMU', 'VMware', ''), host_ip=dice.one('192.0.2.1', None),
-        )  # fmt: skip
-    paths = (
-        'free_ram_mb', 'vcpus_total', 'hypervisor_type', 'hypervisor_version', 'host', 'nodename',
-        'arch', 'free', 'io_workload', 'nested', 'none', 'unknown', 'num_instances', 'host_ip',
-        'disk_mb_used', 'cpu_allocation_ratio', 'stats', 'failed_builds', 'supported_instances',
-        'cpu_info:vendor', 'cpu_info:features', 'cpu_info:topology:cores', 'cpu_info:topology',
-        'cpu_info:unknown', 'cpu_info', 'nested:a', 'nested:a:b', 'stats:arch', 'stats:nested:a',
-        'unknown:x', 'free_ram_mb:x', 'supported_instances:0', '', 'cpu_info:', ':',
-    )  # fmt: skip
-    internal = (
-        'updated', 'limits', 'aggregates', 'instances', 'service', 'metrics', 'numa_topology',
-        'pci_stats', 'cell_uuid', 'uuid', 'allocation_candidates', 'update', '__class__', '_lock_name',
-    )  # fmt: skip
+            bits = {'mode': 'emulate', 'bits': dice.one(39, 42, 46)}
+            cpu_info['maxphysaddr'] = dice.one(bits, {}, 'x', None, {'bits': None})
+        stats = {
+            'io_workload': 1, 'arch': dice.one('x86_64', 'arm'), 'free': dice.number_text(0.3), 'none': None,
+            'nested': json.dumps({'a': dice.one(1, '2', None, {'b': 3}, [1, 2])}),
+        }  # fmt: skip
+        host['row'] |= dice.each({
+            'cpu_info': (*[cpu_info] * 3, '', None, '{}', 'no JSON', '[1]', '5', '"x"'),
+            'stats': (*[stats] * 3, {}, {'free_ram_mb': '7', 'arch': 'shadow'}),
+            'hypervisor_version': (8002000, 1, 0), 'hypervisor_type': ('QEMU', 'VMware', ''),
+            'host_ip': ('192.0.2.1', None),
+        })  # fmt: skip
     for _ in range(dice.one(1, 1, 1, 2, 3)):
-        path = dice.one(*internal) if dice.maybe(0.05) else dice.one(*paths)
-        scope = dice.one(
-            'capabilities:',
-            'capabilities:',
-            '',
-            '',
-            'trait:',
-            'hw:',
-            'aggregate_instance_extra_specs:',
-        )
-        put(case, 'request', 'flavor', 'extra_specs', **{scope + path: requirement(dice)})
+        path = dice.one(*INTERNAL_PATHS) if dice.maybe(0.05) else dice.one(*PATHS)
+        draft.extra_specs({dice.one(*SCOPES) + path: requirement(dice)})
     if dice.maybe(0.02):
         name, wanted = dice.one('metrics', 'service'), dice.one('[]', 's== []', '<in> (', '<in> {')
-        put(case, 'request', 'flavor', extra_specs={f'capabilities:{name}': wanted})
+        draft.flavor(extra_specs={f'capabilities:{name}': wanted})
     if dice.maybe(0.3):
         bits = dice.one('39', '42', '43', '46', 'x', '', '= 42', ' 42')
-        put(case, 'request', 'flavor', 'extra_specs', **{'hw:maxphysaddr_bits': bits})
+        draft.extra_specs({'hw:maxphysaddr_bits': bits})
 
 
 def requirement(dice: Dice) -> str:
     """What an extra spec asks for: any operator, well or badly used."""
-    operators = (
-        '=', '==', '!=', '>=', '<=', 's==', 's!=', 's<', 's<=', 's>', 's>=', '<in>', '<all-in>', '<or>',
-    )  # fmt: skip
-    words = (
-        'avx',
-        'avx2',
-        'Intel',
-        'x86_64',
-        'QEMU',
-        'host1',
-        'x',
-        '8192',
-        '8',
-        '4',
-        '1',
-        '7',
-        '0',
-        "['avx']",
-    )
-    word = lambda: dice.one(*words) if dice.maybe(0.75) else dice.number_text(0.4)  # noqa: E731
-    operator = dice.one(*operators)
+    word = lambda: dice.one(*WORDS) if dice.maybe(0.75) else dice.number_text(0.4)  # noqa: E731
+    operator = dice.one(*OPERATORS)
     if dice.maybe(0.15):
-        return dice.one(
-            word(), '', ' ', '> 5', '< 5', '<>', '=5', '>=5', 'a b', operator, f' {operator} '
-        )
+        odd = ('', ' ', '> 5', '< 5', '<>', '=5', '>=5', 'a b', operator, f' {operator} ')
+        return dice.one(word(), *odd)
     if operator == '<or>':
         parts = ' <or> '.join(word() for _ in range(dice.randint(1, 3)))
         return f'<or> {parts}' + dice.one('', '', ' <or>', ' more')
@@ -98,85 +88,63 @@ def requirement(dice: Dice) -> str:
     return f'{dice.one("", "", " ")}{operator} {word()}{dice.one("", "", "", " more", " ")}'
 
 
-def image_kind(dice: Dice, case: Case) -> None:
+def image_kind(dice: Dice, draft: Draft) -> None:
     """Images that want a kind of hypervisor, and hosts that have one."""
-    archs = ('x86_64', 'i686', 'aarch64', 'i386', 'amd64', 'X86_64', 'x86_32')
-    types = ('kvm', 'qemu', 'xen', 'KVM', 'xapi', 'vmware', 'baremetal', 'ironic', 'hyperv')
-    modes = ('hvm', 'xen', 'exe', 'HVM', 'pv', 'hv', 'uml', 'baremetal')
-    for host in case['hosts']:
-        triples = [
-            [dice.one(*archs[:3]), dice.one(*types[:3]), dice.one(*modes[:3])]
-            for _ in range(dice.one(0, 1, 1, 2, 3))
-        ]
+    for host in draft.hosts:
+        usual = dice.one(0, 1, 1, 2, 3)
+        kinds = [[dice.one(*each[:3]) for each in KINDS.values()] for _ in range(usual)]
         if dice.maybe(0.1):
-            triples.append([dice.one(*archs), dice.one(*types), dice.one(*modes)])
-        addresses = dice.one({'bits': 39}, {'bits': 46}, {}, {'mode': 'emulate'}, {'bits': 'x'})
-        put(
-            host, 'row',
-            supported_instances=triples,
-            hypervisor_version=dice.one(0, 6000000, 6000001, 8002000, 7000, 10002000000),
-            cpu_info=dice.one('', None, {}, {'maxphysaddr': addresses}, {'maxphysaddr': addresses}, 'x'),
-        )  # fmt: skip
-    properties: dict[str, Any] = {}
-    if dice.maybe(0.6):
-        properties['hw_architecture'] = (
-            dice.one(*archs[:3]) if dice.maybe(0.7) else dice.one(*archs)
-        )
-    if dice.maybe(0.6):
-        properties['img_hv_type'] = dice.one(*types[:3]) if dice.maybe(0.7) else dice.one(*types)
-    if dice.maybe(0.6):
-        properties['hw_vm_mode'] = dice.one(*modes[:3]) if dice.maybe(0.7) else dice.one(*modes)
-    if dice.maybe(0.5):
-        properties['img_hv_requested_version'] = dice.one(
-            '>=6.0', '>=6.0,<7', '==8.2.0', '!=8.2', '<7', '> 6.0.0 , <= 8.2', '<=10', '>=6.0.1', '>=8.2', '<6.0.1,>5',
-        )  # fmt: skip
-    if dice.maybe(0.3):
-        properties['hw_maxphysaddr_bits'] = dice.one(39, 42, 46, 47)
+            kinds.append([dice.one(*each) for each in KINDS.values()])
+        bits = dice.one({'bits': 39}, {'bits': 46}, {}, {'mode': 'emulate'}, {'bits': 'x'})
+        host['row'] |= {'supported_instances': kinds} | dice.each({
+            'hypervisor_version': (0, 6000000, 6000001, 8002000, 7000, 10002000000),
+            'cpu_info': ('', None, {}, {'maxphysaddr': bits}, {'maxphysaddr': bits}, 'x'),
+        })  # fmt: skip
+    properties = {
+        name: dice.one(*values[:3]) if dice.maybe(0.7) else dice.one(*values)
+        for name, values in KINDS.items()
+        if dice.maybe(0.6)
+    }
+    properties |= dice.each({'img_hv_requested_version': (
+        '>=6.0', '>=6.0,<7', '==8.2.0', '!=8.2', '<7', '> 6.0.0 , <= 8.2', '<=10', '>=6.0.1', '>=8.2', '<6.0.1,>5',
+    )}, 0.5)  # fmt: skip
+    properties |= dice.each({'hw_maxphysaddr_bits': (39, 42, 46, 47)}, 0.3)
     if dice.maybe(0.9):
-        put(case, 'request', image={'properties': properties})
+        draft.ask(image={'properties': properties})
     if dice.maybe(0.3):
         arch = dice.one('x86_64', 'aarch64', 'i686')
-        put(case, 'config', 'filter_scheduler', image_properties_default_architecture=arch)
+        draft.set('filter_scheduler', image_properties_default_architecture=arch)
 
 
-def odd_versions(dice: Dice, case: Case) -> None:
+def odd_versions(dice: Dice, draft: Draft) -> None:
     """An image whose hypervisor version is no condition."""
     if dice.maybe(0.05):
         odd = dice.one('>=x', '6.0', '>= 6.0 7', '', '=6.0', '>=6.0,', '>=8.bogus')
-        put(case, 'request', 'image', 'properties', img_hv_requested_version=odd)
+        draft.image(img_hv_requested_version=odd)
 
 
-def metrics(dice: Dice, case: Case) -> None:
+def metrics(dice: Dice, draft: Draft) -> None:
     """Metrics, and what weighs how much."""
-    names = (
-        'cpu.frequency',
-        'cpu.user.percent',
-        'cpu.percent',
-        'numa.membw.current',
-        'cpu.idle.time',
-    )
-    for host in case['hosts']:
-        found = [
-            {
-                'name': name,
-                'value': _metric(dice, name),
-                'timestamp': '2026-11-21T12:00:00',
-                'source': 'libvirt',
-            }
-            for name in dice.some(names, 4)
-        ]
-        put(host, 'row', metrics=dice.one(found, found, found, found, None, [], ''))
+    for host in draft.hosts:
+        found = [_metric(dice, name) for name in dice.some(METRICS, 4)]
+        host['row']['metrics'] = dice.one(*[found] * 4, None, [], '')
     ratios = ('1.0', '-1.0', '0', '2.5', '0.5', 'x', '', '1=2', ' 3')
     setting = [
-        f'{dice.one(*names)}{dice.one("=", "=", "=", "")}{dice.one(*ratios)}'
+        f'{dice.one(*METRICS)}{dice.one("=", "=", "=", "")}{dice.one(*ratios)}'
         for _ in range(dice.randint(0, 3))
     ]
-    put(
-        case, 'config', 'metrics',
-        weight_setting=[*setting, *dice.some(['=1.0', 'x', ''], 1)] if dice.maybe(0.2) else setting,
-        required=dice.maybe(0.3), weight_of_unavailable=dice.one(-10000.0, 0.0, 5.0),
-    )  # fmt: skip
+    if dice.maybe(0.2):
+        setting += dice.some(['=1.0', 'x', ''], 1)
+    required, weight = dice.maybe(0.3), dice.one(-10000.0, 0.0, 5.0)
+    draft.set('metrics', weight_setting=setting, required=required, weight_of_unavailable=weight)
 
 
-def _metric(dice: Dice, name: str) -> float | int:
-    return dice.one(0.0, 0.5, 0.123, 1.0) if name.endswith('percent') else dice.one(0, 1, 1000, -5)
+def _metric(dice: Dice, name: str) -> dict[str, Any]:
+    percent = name.endswith('percent')
+    value = dice.one(0.0, 0.5, 0.123, 1.0) if percent else dice.one(0, 1, 1000, -5)
+    return a_metric(name, value)
+
+
+def a_metric(name: str, value: float | str) -> dict[str, Any]:
+    """A metric as nova-compute reports it."""
+    return {'name': name, 'value': value, 'timestamp': '2026-11-21T12:00:00', 'source': 'libvirt'}

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every filter passes the hosts that nova's own passes, and sets the limits that it sets; every
+weigher gives hosts the weights that nova's gives them, multiplier included."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from tests.parity import ours
+from tests.parity.child import Nova
+from tests.parity.comparison import Comparison, verdicts, weights
+from tests.parity.conftest import Compare
+from tests.parity.generator import cases
+from tests.parity.plans import FILTERS, NOISE, NOT_COMPARED, WEIGHERS
+from tests.parity.themes.aggregates import multipliers
+
+
+def test_everything_has_a_plan(nova: Nova) -> None:
+    """What nova has, or we have, is compared, or there is a reason why not."""
+    theirs = nova.ask('about', [{}])[0]
+    filters, weighers = {*theirs['filters'], *ours.FILTERS}, {*theirs['weighers'], *ours.WEIGHERS}
+    assert filters - NOT_COMPARED.keys() == FILTERS.keys() & filters
+    assert weighers - NOT_COMPARED.keys() <= WEIGHERS.keys()
+
+
+@pytest.mark.parametrize('name', sorted(FILTERS))
+def test_filter(name: str, nova: Nova, seed: int, times: int, compare: Compare) -> None:
+    """Random requests and hosts, the configuration included, give equal verdicts."""
+    theirs = nova.ask('about', [{}])[0]['filters']
+    if name not in theirs and not nova.knows_older_releases:
+        pytest.skip('no release of nova that is at hand has it')
+    assert name in theirs
+    made = cases(seed, FILTERS[name], 2, NOISE)
+    comparison = Comparison(nova, 'judge', ours.judge, verdicts)
+    compare(comparison, name, islice(made, 1200 * times))
+
+
+@pytest.mark.parametrize('name', sorted(WEIGHERS))
+def test_weigher(name: str, nova: Nova, seed: int, times: int, compare: Compare) -> None:
+    """Random requests and hosts, the configuration included, give equal weights."""
+    made = cases(seed, [*WEIGHERS[name], multipliers], 3, NOISE)
+    comparison = Comparison(nova, 'weigh', ours.weigh, weights)
+    compare(comparison, name, islice(made, 2000 * times))
