@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+import pytest
 
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.flavor import Flavor, Image
@@ -120,3 +121,25 @@ def a_mapped_candidate(provider: str, group: str, providers: Iterable[str]) -> C
         allocations={provider: msgspec.Raw(b'{"resources": {"VCPU": 1}}')},
         mappings=msgspec.Raw(json.dumps({'': [provider], **mapped}).encode()),
     )
+
+
+NOT_ASKED = object()
+"""What comes of a filter or a weigher that does not apply to the request."""
+
+
+class Cases(list[Any]):
+    """Cases of filters or weighers for ``parametrize``: name, settings, fields of a host, fields
+    of a request, and what comes of it."""
+
+    def rows(
+        self,
+        name: str,
+        *rows: tuple[Mapping[str, Any], Mapping[str, Any], Any],
+        host: Mapping[str, Any] | None = None,
+        request: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        """Add rows of the last three; fields that they have in common stand behind them."""
+        for own_host, own_request, outcome in rows:
+            fields = {**(host or {}), **own_host}, {**(request or {}), **own_request}
+            self.append(pytest.param(name, settings, *fields, outcome, id=name))

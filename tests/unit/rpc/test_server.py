@@ -194,15 +194,6 @@ def test_base_api(wire: Wire) -> None:
     assert wire.call('get_backdoor_port', namespace='baseapi', version='1.1') is None
 
 
-@pytest.mark.parametrize('method', CASTS)
-def test_casts(wire: Wire, method: str) -> None:
-    """Fanout casts are taken, good or bad, and a call after them is served."""
-    cast = wire.client.prepare(fanout=True, version=CASTS[method]['version']).cast
-    cast(CONTEXT, method, **CASTS[method]['args'])
-    cast(CONTEXT, method, zeal=primitive('Instance', '1.0'))
-    assert wire.call(spec_obj=a_spec()) == [DICT]
-
-
 def test_threads(tmp_path: Path) -> None:
     """Messages are handled in native threads."""
     transport = a_transport(tmp_path, 'fake://')

@@ -10,20 +10,11 @@ from novasched.plugins import loading
 from novasched.scheduler.model.flavor import Image
 from novasched.scheduler.model.host import Instance
 from novasched.scheduler.model.request import Retry
-from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
+from tests.lab.builders import NOT_ASKED, Cases, a_flavor, a_group, a_host, a_request, a_uuid
 
-NOT_ASKED = object()
-"""The verdict of a filter that has nothing to check of the request."""
 GROUP = a_uuid('group')
-CASES = []
-
-
-def rows(name, *cases, host=None, request=None, **settings):
-    """Add cases of a filter: fields of a host, fields of a request, and the verdict. What they
-    have in common stands behind them."""
-    for own_host, own_request, verdict in cases:
-        fields = {**(host or {}), **own_host}, {**(request or {}), **own_request}
-        CASES.append(pytest.param(name, settings, *fields, verdict, id=name))
+CASES = Cases()
+rows = CASES.rows
 
 
 def made(name, **settings):
@@ -71,7 +62,6 @@ rows(
     'RetryFilter',
     ({}, {}, NOT_ASKED),
     ({}, {'retry': Retry()}, NOT_ASKED),
-    ({}, {'retry': Retry(2, (('host1', 'node1'),))}, 'was tried before'),
     ({}, {'retry': Retry(3, (('host2', 'node2'), ('host1', 'node1')))}, 'was tried before'),
     ({}, {'retry': Retry(2, (('host1', 'node2'),))}, None),
     ({}, {'retry': Retry(2, (('host1', None),))}, None),
@@ -187,12 +177,10 @@ rows(
     (IP_9, {'hints': {'cidr': ['/24']}}, NOT_ASKED),
     (IP_9, near(''), NOT_ASKED),
     (IP_9, near('10.0.0.1'), None),
-    (IP_9, near('10.0.0.1', cidr=[]), None),
     (IP_9, near('10.0.0.1', cidr=['']), '10.0.0.9 is not in 10.0.0.1/32'),
     (IP_19, near('10.0.0.1'), '10.0.1.9 is not in 10.0.0.0/24'),
     (IP_19, near('10.0.0.1', cidr=['/16']), None),
     (IP_19, near('10.0.0.1', cidr=['/255.255.0.0']), None),
-    (IPV6, near('2001:db8::1', cidr=['/64']), None),
     (IPV6, near('2001:db8::1', cidr=[MASK]), None),
     (IPV6, near('2001:db9::1', cidr=[MASK]), '2001:db8::9 is not in 2001:db9::/32'),
     (IPV6, near('10.0.0.1'), '2001:db8::9 is not in 10.0.0.0/24'),
@@ -310,7 +298,6 @@ rows(
     ({}, specs(pci='x', numa='x'), None),
     ({}, specs(capabilities__hypervisor_type='s== QEMU'), None),
     ({}, specs(capabilities__hypervisor_type='s== X'), "'hypervisor_type' is 'QEMU', 's== X' wanted"),
-    ({}, specs(capabilities__hypervisor_version='>= 8000000'), None),
     ({}, specs(capabilities__gpus='>= 2'), None),
     ({}, specs(capabilities__gpus='>= 3'), "'gpus' is '2', '>= 3' wanted"),
     ({}, specs(capabilities__gpus='>= few'), "'gpus' is '2', '>= few' wanted"),
@@ -320,7 +307,6 @@ rows(
     ({}, specs(capabilities__cpu_info__topology__cores='4'), "no capability 'cpu_info:topology:cores'"),
     ({}, specs(capabilities__cpu_info__arch__bits='64'), "no capability 'cpu_info:arch:bits'"),
     ({}, specs(capabilities__supported_instances='<in> kvm'), "'supported_instances' is '[]', '<in> kvm' wanted"),
-    ({}, specs(capabilities__unknown='x'), "no capability 'unknown'"),
     ({}, specs(capabilities__after='x'), "no capability 'after'"),
     ({}, {'extra_specs': {'capabilities:': '1'}}, "no capability ''"),
     ({}, specs(hw__maxphysaddr_bits='46'), None),
@@ -352,7 +338,6 @@ rows(
     ({}, image(hw_architecture='AMD64'), None),
     ({}, image(hw_architecture='i386'), None),
     ({}, image(hw_architecture='aarch64'), f'image wants aarch64, {SUPPORTED}'),
-    ({}, image(hw_architecture='unheard of'), f'image wants unheard of, {SUPPORTED}'),
     ({}, image(hw_architecture='x86_64', img_hv_type='kvm', hw_vm_mode='hvm'), None),
     ({}, image(hw_vm_mode='hv'), None),
     (XEN, image(img_hv_type='xapi'), None),
@@ -362,7 +347,6 @@ rows(
     ({'supported_instances': ()}, image(hw_architecture='x86_64'), 'image wants x86_64, host supports nothing'),
     ({}, image(hw_vm_mode='hvm', img_hv_requested_version='>=8.0'), None),
     ({}, image(hw_vm_mode='hvm', img_hv_requested_version='>=6.0,<8.0'), 'hypervisor version 8.2.2, image wants >=6.0,<8.0'),
-    ({}, image(hw_vm_mode='hvm', img_hv_requested_version='!=8.2.2'), 'hypervisor version 8.2.2, image wants !=8.2.2'),
     ({}, image(hw_vm_mode='hvm', img_hv_requested_version='newest'), 'hypervisor version 8.2.2, image wants newest'),
     ({'hypervisor_version': None}, image(hw_vm_mode='hvm', img_hv_requested_version='>=1'), None),
     ({}, image(hw_vm_mode='hvm', hw_maxphysaddr_bits=42), None),

@@ -12,19 +12,10 @@ from novasched.scheduler.errors import MetricMissing
 from novasched.scheduler.model.host import Instance
 from novasched.scheduler.model.pci import Pool
 from novasched.scheduler.model.request import Destination
-from tests.lab.builders import a_group, a_host, a_request, a_uuid
+from tests.lab.builders import NOT_ASKED, Cases, a_group, a_host, a_request, a_uuid
 
-NOT_ASKED = object()
-"""The weight of a weigher that has nothing to tell hosts apart by."""
-CASES = []
-
-
-def rows(name, *cases, host=None, request=None, **settings):
-    """Add cases of a weigher: fields of a host, fields of a request, and the weight. What they
-    have in common stands behind them."""
-    for own_host, own_request, weight in cases:
-        fields = {**(host or {}), **own_host}, {**(request or {}), **own_request}
-        CASES.append(pytest.param(name, settings, *fields, weight, id=name))
+CASES = Cases()
+rows = CASES.rows
 
 
 def made(name, **settings):
