@@ -42,12 +42,6 @@ class Nobody(Filter):
         return 'no'
 
 
-class OnRebuild(Nobody):
-    """Rejects everything also when a server is rebuilt."""
-
-    on_rebuild = True
-
-
 def pipeline(*plugins, **settings):
     values = Settings(**settings)
     made = [plugin(values) for plugin in plugins]
@@ -140,13 +134,6 @@ def test_which_filters_run(fields, index, left):
     assert rank(pipeline(BigEnough, NotA, Nobody), [A, B, C], a_request(**fields), index) == left
 
 
-def test_rebuild_runs_those_that_say_so():
-    """A filter that is marked for rebuilds judges the host of a rebuild."""
-    request = a_request(hints={**REBUILD, 'nobody': ['please']})
-    assert rank(pipeline(Nobody), [A], request) == ['a']
-    assert rank(pipeline(OnRebuild), [A], request) == []
-
-
 class Recording(Filter):
     """Accepts every host, and tells which ones it was asked about."""
 
@@ -215,22 +202,6 @@ def test_filters_without_hosts(fields, blamed, caplog):
     request = a_request(hints={'nobody': ['please']}, **fields)
     assert rank(pipeline(Nobody), [A, B, C], request) == []
     assert ('Filter Nobody returned 0 hosts' in caplog.messages) is blamed
-
-
-def test_subset_is_drawn_by_lot():
-    """host_subset_size draws the first host from the best so many; the others follow
-    in order of weight."""
-    line = pipeline(RAMWeigher, host_subset_size=2)
-    drawn = {tuple(rank(line, [A, B, C], seed=seed)) for seed in range(20)}
-    assert drawn == {('b', 'c', 'a'), ('c', 'b', 'a')}
-
-
-def test_shuffle_touches_only_the_best():
-    """Only hosts that share the best weight are shuffled."""
-    line = pipeline(RAMWeigher, shuffle_best_same_weighed_hosts=True)
-    twin = a_host('d', ram=4096)
-    drawn = {tuple(rank(line, [A, B, C, twin], seed=seed)) for seed in range(20)}
-    assert drawn == {('b', 'd', 'c', 'a'), ('d', 'b', 'c', 'a')}
 
 
 def test_an_error_is_not_a_rejection():
