@@ -18,7 +18,7 @@ from novasched.scheduler.plugin import name_of
 
 STYLE = 'tests.unit.plugins.nova_style'
 AVAILABLE, ENABLED = '[filter_scheduler] available_filters', '[filter_scheduler] enabled_filters'
-WEIGHTS = '[filter_scheduler] weight_classes'
+WEIGHTS, DRIVER = '[filter_scheduler] weight_classes', '[scheduler] driver'
 
 
 BUILT_IN = sorted(entry_points(group='novasched.weighers').names)
@@ -69,46 +69,45 @@ def test_weighers(classes, found):
     assert (sorted(made) if found is BUILT_IN else made) == found
 
 
-def available(*paths):
-    return {'available_filters': paths, 'enabled_filters': ('RackFilter',)}
+TRUSTED = 'nova.scheduler.filters.trusted_filter.TrustedFilter'
+OFFERED = (f'{STYLE}.SureFilter', f'{STYLE}.RefusesToStart')
+SETTINGS = {
+    ENABLED: lambda value: {'available_filters': OFFERED, 'enabled_filters': (value,)},
+    AVAILABLE: lambda value: {'available_filters': (value,), 'enabled_filters': ('RackFilter',)},
+    WEIGHTS: lambda value: {'weight_classes': (value,)},
+    DRIVER: lambda value: {'driver': value},
+}
+LOADERS = {WEIGHTS: loading.weighers, DRIVER: loading.driver}
 
 
 @pytest.mark.parametrize(
-    ('kind', 'options', 'option', 'value', 'why'),
+    ('option', 'value', 'why'),
     [
-        ('filters', {'enabled_filters': ('NoSuch',)}, ENABLED, 'NoSuch', 'not found; there are '),
-        ('filters', {'enabled_filters': ('TrustedFilter',)}, ENABLED, 'TrustedFilter',
-         'it needs an attestation server'),
-        ('filters', available('nova.scheduler.filters.trusted_filter.TrustedFilter'), AVAILABLE,
-         'nova.scheduler.filters.trusted_filter.TrustedFilter', 'it needs an attestation server'),
-        ('filters', available(f'{STYLE}.SureFilter'), ENABLED, 'RackFilter',
-         'not found; there are SureFilter'),
-        ('filters', available('no.such.module.Filter'), AVAILABLE, 'no.such.module.Filter',
-         "ModuleNotFoundError: No module named 'no'"),
-        ('filters', available(f'{STYLE}.NoSuch'), AVAILABLE, f'{STYLE}.NoSuch', 'AttributeError'),
-        ('filters', available(f'{STYLE}.NoFilter'), AVAILABLE, f'{STYLE}.NoFilter',
-         'NoFilter is no filter: no subclass of ours, and without filter_all()'),
-        ('filters', available(f'{STYLE}.CONF'), AVAILABLE, f'{STYLE}.CONF', 'is no filter'),
-        ('filters', available('.'), AVAILABLE, '.', 'ValueError'),
-        ('filters', {'available_filters': (f'{STYLE}.RefusesToStart',),
-                     'enabled_filters': ('RefusesToStart',)}, ENABLED, 'RefusesToStart',
-         'RuntimeError: the inventory is not there'),
-        ('weighers', {'weight_classes': ('NoSuch',)}, WEIGHTS, 'NoSuch', 'not found; there are '),
-        ('weighers', {'weight_classes': (f'{STYLE}.weighers_and_more',)}, WEIGHTS,
-         f'{STYLE}.weighers_and_more', 'RackFilter is no weigher'),
-        ('driver', {'driver': 'no_such'}, '[scheduler] driver', 'no_such', 'not found; there are '),
-        ('driver', {'driver': 'fake_scheduler'}, '[scheduler] driver', 'fake_scheduler',
-         "it was there for nova's own tests"),
-        ('driver', {'driver': f'{STYLE}.RackFilter'}, '[scheduler] driver', f'{STYLE}.RackFilter',
-         'is no driver: it has no select_destinations()'),
-        ('driver', {'driver': 'no.such.Driver'}, '[scheduler] driver', 'no.such.Driver',
-         'ModuleNotFoundError'),
+        (ENABLED, 'RackFilter', 'not found; there are RefusesToStart, SureFilter'),
+        (ENABLED, 'TrustedFilter', 'it needs an attestation server'),
+        (ENABLED, 'RefusesToStart', 'RuntimeError: the inventory is not there'),
+        (AVAILABLE, TRUSTED, 'it needs an attestation server'),
+        (AVAILABLE, 'no.such.module.Filter', "ModuleNotFoundError: No module named 'no'"),
+        (AVAILABLE, f'{STYLE}.NoSuch', 'AttributeError'),
+        (
+            AVAILABLE,
+            f'{STYLE}.NoFilter',
+            'no filter: no subclass of ours, and without filter_all()',
+        ),
+        (AVAILABLE, f'{STYLE}.CONF', 'is no filter'),
+        (AVAILABLE, '.', 'ValueError'),
+        (WEIGHTS, 'NoSuch', 'not found; there are '),
+        (WEIGHTS, f'{STYLE}.weighers_and_more', 'RackFilter is no weigher'),
+        (DRIVER, 'no_such', 'not found; there are '),
+        (DRIVER, 'fake_scheduler', "it was there for nova's own tests"),
+        (DRIVER, f'{STYLE}.RackFilter', 'is no driver: it has no select_destinations()'),
+        (DRIVER, 'no.such.Driver', 'ModuleNotFoundError'),
     ],
-)  # fmt: skip
-def test_what_does_not_load(kind, options, option, value, why):
+)
+def test_what_does_not_load(option, value, why):
     """The start ends with one line that names the option, its value and the reason."""
     with pytest.raises(ConfigError) as refusal:
-        getattr(loading, kind)(Settings(**options))
+        LOADERS.get(option, loading.filters)(Settings(**SETTINGS[option](value)))
     text = str(refusal.value)
     assert text.startswith(f'{option} = {value}: ')
     assert why in text
