@@ -153,67 +153,43 @@ def test_held_back() -> None:
     assert call.spec_version == (0,)
 
 
-@pytest.mark.parametrize(
-    'sent',
-    [
-        {'cells': [CELL], 'instance_uuid': 'u1'},
-        primitive('InstanceNUMATopology', '1.1', cells=[primitive('InstanceNUMACell', '1.2', **CELL)]),
-        json.dumps(primitive('InstanceNUMATopology', '1.1', cells=[primitive('InstanceNUMACell', '1.2', **CELL)])),
-        {'cells': [primitive('InstanceNUMACell', '1.2', **CELL)]},
-    ],
-    ids=['dict', 'object', 'text', 'dict of objects'],
-)  # fmt: skip
-def test_numa_topology(sent: Any) -> None:
-    """The guest's topology in each form that a release gave it."""
-    assert request_of(instance={'numa_topology': sent}).numa_topology == TOPOLOGY
-
-
-@pytest.mark.parametrize(
-    'sent',
-    [
-        {'instance_uuid': 'u1', 'requests': [DEVICES]},
-        primitive('InstancePCIRequests', '1.1', requests=[primitive('InstancePCIRequest', '1.1', **DEVICES)]),
-    ],
-    ids=['dict', 'object'],
-)  # fmt: skip
-def test_pci_requests(sent: Any) -> None:
-    """PCI requests in each form that a release gave them."""
-    expected = (PciRequest(count=1, spec=({'vendor_id': '8086'},), alias_name='nic'),)
-    assert request_of(instance={'pci_requests': sent}).pci_requests == expected
-
-
-@pytest.mark.parametrize(
-    ('sent', 'flavor'),
-    [(TYPE, SMALL), (FLAVOR, Flavor(vcpus=2, memory_mb=512, root_gb=1))],
-    ids=['dict', 'object'],
+CELL_OBJECT = primitive('InstanceNUMACell', '1.2', **CELL)
+TOPOLOGY_OBJECT = primitive('InstanceNUMATopology', '1.1', cells=[CELL_OBJECT])
+DEVICES_OBJECT = primitive(
+    'InstancePCIRequests', '1.1', requests=[primitive('InstancePCIRequest', '1.1', **DEVICES)]
 )
-def test_flavor(sent: Any, flavor: Flavor) -> None:
-    """The flavor in each form that a release gave it."""
-    assert request_of(instance_type=sent).flavor == flavor
-
-
+NIC = (PciRequest(count=1, spec=({'vendor_id': '8086'},), alias_name='nic'),)
 PROPERTIES = primitive('ImageMetaProps', '1.12', hw_architecture='x86_64')
+IMAGE_OBJECT = primitive('ImageMeta', '1.7', id='i', properties=PROPERTIES)
 X86 = {'hw_architecture': 'x86_64'}
 
 
 @pytest.mark.parametrize(
-    ('sent', 'image'),
+    ('spec', 'field', 'expected'),
     [
-        (None, None),
-        ({}, None),
-        ({'id': 'i'}, Image(id='i')),
-        ({'id': 'i', 'properties': None}, Image(id='i')),
-        ({'properties': {'architecture': 'x86_64'}}, Image(properties=X86)),
-        ({'properties': {'architecture': 'i686', 'hw_architecture': 'x86_64'}}, Image(properties=X86)),
-        ({'properties': {'hypervisor_version_requires': '>=6'}}, Image(properties={'img_hv_requested_version': '>=6'})),
-        ({'properties': {'unheard_of': ['x']}}, Image(properties={'unheard_of': ['x']})),
-        ({'id': 'i', 'properties': PROPERTIES}, Image(id='i', properties=X86)),
-        (primitive('ImageMeta', '1.7', id='i', properties=PROPERTIES), Image(id='i', properties=X86)),
+        ({'instance': {'numa_topology': {'cells': [CELL], 'instance_uuid': 'u1'}}}, 'numa_topology', TOPOLOGY),
+        ({'instance': {'numa_topology': TOPOLOGY_OBJECT}}, 'numa_topology', TOPOLOGY),
+        ({'instance': {'numa_topology': json.dumps(TOPOLOGY_OBJECT)}}, 'numa_topology', TOPOLOGY),
+        ({'instance': {'numa_topology': {'cells': [CELL_OBJECT]}}}, 'numa_topology', TOPOLOGY),
+        ({'instance': {'pci_requests': {'instance_uuid': 'u1', 'requests': [DEVICES]}}}, 'pci_requests', NIC),
+        ({'instance': {'pci_requests': DEVICES_OBJECT}}, 'pci_requests', NIC),
+        ({'instance_type': TYPE}, 'flavor', SMALL),
+        ({'instance_type': FLAVOR}, 'flavor', Flavor(vcpus=2, memory_mb=512, root_gb=1)),
+        ({'image': None}, 'image', None),
+        ({'image': {}}, 'image', None),
+        ({'image': {'id': 'i', 'properties': None}}, 'image', Image(id='i')),
+        ({'image': {'properties': {'architecture': 'i686', **X86}}}, 'image', Image(properties=X86)),
+        ({'image': {'properties': {'hypervisor_version_requires': '>=6'}}}, 'image',
+         Image(properties={'img_hv_requested_version': '>=6'})),
+        ({'image': {'properties': {'unheard_of': ['x']}}}, 'image', Image(properties={'unheard_of': ['x']})),
+        ({'image': {'id': 'i', 'properties': PROPERTIES}}, 'image', Image(id='i', properties=X86)),
+        ({'image': IMAGE_OBJECT}, 'image', Image(id='i', properties=X86)),
     ],
 )  # fmt: skip
-def test_image(sent: Any, image: Image | None) -> None:
-    """The image in each form that a release gave it, its properties by their new names."""
-    assert request_of(image=sent).image == image
+def test_request_spec(spec: dict[str, Any], field: str, expected: Any) -> None:
+    """The guest's topology, its devices, the flavor and the image in each form that a release gave
+    them: dicts, objects, dicts of objects, texts."""
+    assert getattr(request_of(**spec), field) == expected
 
 
 @pytest.mark.parametrize(

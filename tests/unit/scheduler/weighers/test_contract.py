@@ -39,22 +39,15 @@ class Untouchable(Weigher):
     ],
 )
 def test_scale(metadata, factor):
-    """The least of the aggregates' numbers overrides the option."""
+    """The least of the aggregates' numbers overrides the option, and has its meaning; whoever asks
+    must deal with what an operator mistyped."""
     weigher = RAMWeigher(Settings(ram_weight_multiplier=1.5))
     assert weigher.scale(a_host(metadata=metadata)) == factor
-
-
-def test_scale_of_a_weigher_that_counts_down():
-    """An aggregate's number has the meaning that the option has."""
-    weigher = BuildFailureWeigher(Settings(build_failure_weight_multiplier=3.0))
-    assert weigher.default_scale == -3.0
-    assert weigher.scale(a_host(metadata={weigher.multiplier: '2'})) == -2.0
-
-
-def test_metadata_that_is_no_number_is_told_apart():
-    """Whoever asks for the scale must deal with what an operator mistyped."""
     with pytest.raises(ValueError, match='could not convert'):
-        RAMWeigher(Settings()).scale(a_host(metadata=[{RAM: '1'}, {RAM: 'much'}]))
+        weigher.scale(a_host(metadata=[*metadata, {RAM: 'much'}]))
+    down = BuildFailureWeigher(Settings(build_failure_weight_multiplier=3.0))
+    assert down.default_scale == -3.0
+    assert down.scale(a_host(metadata={down.multiplier: '2'})) == -2.0
 
 
 @pytest.mark.parametrize(
