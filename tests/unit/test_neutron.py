@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -16,6 +14,7 @@ from novasched.neutron import Neutron
 from novasched.placement.client import PlacementClient
 from novasched.scheduler.errors import NetworkUnavailable
 from novasched.scheduler.prefilters import Port
+from tests.lab.http_stub import JSON, HttpStub
 
 PORTS = [
     {'id': 'bound', 'network_id': 'net', 'binding:vnic_type': 'normal',
@@ -34,61 +33,55 @@ SUBNETS = [
 AGGREGATES = {'seg1': ['agg1'], 'seg2': ['agg2', 'agg3'], 'seg-without-aggregate': []}
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Neutron's lists with filters and fields, and the aggregates of providers."""
+class NeutronStub(HttpStub):
+    """Neutron's lists with filters and fields, and the aggregates of providers; ``broken`` is
+    answered instead."""
 
-    def do_GET(self):
-        url = urlsplit(self.path)
-        self.server.asked.append(url.path)
-        if self.server.broken is not None:
-            return self.answer(*self.server.broken)
-        if url.path.startswith('/resource_providers/'):
-            provider = url.path.split('/')[2]
+    broken = None
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def reply(self, method, path, headers, body):
+        url = urlsplit(path)
+        self.asked.append(url.path)
+        status, answer = self.broken or self.answer(url.path, parse_qs(url.query))
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        return status, JSON, text.encode()
+
+    def answer(self, path, query):
+        if path.startswith('/resource_providers/'):
+            provider = path.split('/')[2]
             if provider not in AGGREGATES:
-                return self.answer(404, '{}')
-            body = {'aggregates': AGGREGATES[provider], 'resource_provider_generation': 1}
-            return self.answer(200, json.dumps(body))
-        kind = url.path.removeprefix('/v2.0/')
-        query = parse_qs(url.query)
-        fields = query.pop('fields')
+                return 404, {}
+            return 200, {'aggregates': AGGREGATES[provider], 'resource_provider_generation': 1}
+        kind, fields = path.removeprefix('/v2.0/'), query.pop('fields')
         rows = [
             {name: row[name] for name in fields if name in row}
             for row in {'ports': PORTS, 'subnets': SUBNETS}[kind]
             if all(row[name] in values for name, values in query.items())
         ]
-        return self.answer(200, json.dumps({kind: rows}))
-
-    def answer(self, status, text):
-        self.send_response(status)
-        self.send_header('Content-Type', 'application/json')
-        self.send_header('Content-Length', str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *_):
-        """Keep quiet."""
+        return 200, {kind: rows}
 
 
 @pytest.fixture
 def server():
-    with ThreadingHTTPServer(('127.0.0.1', 0), Handler) as server:
-        server.asked, server.broken = [], None
-        thread = Thread(target=server.serve_forever, kwargs={'poll_interval': 0.01})
-        thread.start()
+    with NeutronStub() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
 def neutron(server):
-    url = f'http://127.0.0.1:{server.server_port}'
+    return client(f'http://{server.address}')
+
+
+def client(url):
+    """A client of Neutron, and of Placement, at a URL."""
     own = session.Session(auth=noauth.NoAuth())
     placement = adapter.Adapter(own, service_type='placement', endpoint_override=url)
-    return Neutron(
-        adapter.Adapter(own, endpoint_override=url),
-        PlacementClient(Settings(), placement).aggregates,
-    )
+    aggregates = PlacementClient(Settings(), placement).aggregates
+    return Neutron(adapter.Adapter(own, endpoint_override=url), aggregates)
 
 
 def test_ports(server, neutron):
@@ -149,8 +142,5 @@ def test_neutron_that_fails(server, neutron, broken, why):
 
 def test_neutron_that_is_not_there():
     """So is silence."""
-    http = adapter.Adapter(
-        session.Session(auth=noauth.NoAuth()), endpoint_override='http://127.0.0.1:1'
-    )
     with pytest.raises(NetworkUnavailable, match='Neutron: '):
-        Neutron(http, {}.get).ports(['bound'])
+        client('http://127.0.0.1:1').ports(['bound'])
