@@ -124,12 +124,8 @@ RELEASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ('spec', 'selection', 'limits', 'claim'),
-    [(row[0], *row[2:]) for row in RELEASES],
-    ids=[row[1] for row in RELEASES],
-)
-def test_versions(spec: str | None, selection: str, limits: str, claim: str) -> None:
+@pytest.mark.parametrize(('spec', 'release', 'selection', 'limits', 'claim'), RELEASES)
+def test_versions(spec: str | None, release: str, selection: str, limits: str, claim: str) -> None:
     """Objects go out in versions that the release of the RequestSpec knows, with the fields
     that these have; so does what it is to send to Placement."""
     found = as_sent(spec, return_objects=True)

@@ -49,12 +49,8 @@ class Door:
 @pytest.fixture
 def transport(tmp_path: Path) -> Iterator[Any]:
     """The messages of a nova.conf that lets one thread be used."""
-    made = a_transport(
-        tmp_path,
-        'kombu+memory://localhost/',
-        'executor_thread_pool_size = 1',
-        'rpc_ping_enabled = true',
-    )
+    lines = 'executor_thread_pool_size = 1', 'rpc_ping_enabled = true'
+    made = a_transport(tmp_path, 'kombu+memory://localhost/', *lines)
     yield made
     made.cleanup()
 
@@ -86,19 +82,24 @@ def test_one_after_the_other(transport: Any) -> None:
     assert door.zones == zones
 
 
-@pytest.mark.parametrize('method', ['ping', 'oslo_rpc_server_ping'])
-def test_pings_during_a_flood(transport: Any, method: str) -> None:
+@pytest.mark.parametrize(
+    ('method', 'target', 'arguments'),
+    [
+        ('ping', {'namespace': 'baseapi', 'version': '1.1'}, {'arg': 'there?'}),
+        ('oslo_rpc_server_ping', {'version': None}, {}),
+    ],
+)
+def test_pings_during_a_flood(
+    transport: Any, method: str, target: dict[str, Any], arguments: dict[str, str]
+) -> None:
     """A health probe is answered while requests have every thread, and before those that wait."""
     door = Door()
     with serving(transport, door) as client:
         for _ in range(20):
             client.cast(CONTEXT, 'select_destinations', spec_obj=a_spec())
         assert door.entered.acquire(timeout=WAIT)
-        target = (
-            {'namespace': 'baseapi', 'version': '1.1'} if method == 'ping' else {'version': None}
-        )
         probe = client.prepare(timeout=WAIT, **target)
-        assert probe.call(CONTEXT, method, **({'arg': 'there?'} if method == 'ping' else {}))
+        assert probe.call(CONTEXT, method, **arguments)
         assert len(door.zones) == 1
         door.opened.set()
         for _ in range(19):

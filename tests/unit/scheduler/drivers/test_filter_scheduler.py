@@ -82,24 +82,6 @@ def test_a_refused_common_claim_leaves_nothing_behind(count):
     assert given == 'A' * (count // 2) + 'B' * (count // 2)
 
 
-class AwayOnce(Filter):
-    """Needs a database that does not answer the first time."""
-
-    calls = 0
-
-    def reject(self, host, request):
-        self.calls += 1
-        if self.calls == 1:
-            raise DatabaseUnavailable('away')
-
-
-def test_a_request_that_is_decided_anew_starts_once():
-    """Who listens does not hear of the first attempt's end, nor of the second one's start."""
-    audience = Audience()
-    ask(a_driver([a_host()], AwayOnce, notifier=audience))
-    assert [phase for phase, *_ in audience.heard] == ['start', 'end']
-
-
 class Failing(MemoryHosts):
     """Hosts that cannot be looked up; ``errors`` are what happens, in turn, and in the end
     nothing does."""
