@@ -20,16 +20,15 @@ A, B = a_host('a', ram=8192), a_host('b', ram=4096)
 OFF = a_host('off', disabled=True)
 
 
-def caused(error, cause):
-    error.__cause__ = cause
-    return error
+REFUSED_SINCE_AWAY = NoValidHost()
+REFUSED_SINCE_AWAY.__cause__ = PlacementUnavailable('away')
 
 
 @pytest.mark.parametrize(
     ('error', 'result', 'refusal', 'failure'),
     [
         (NoValidHost('No such host'), REFUSED, 'No such host', None),
-        (caused(NoValidHost(), PlacementUnavailable('away')), FAILED, '', 'away'),
+        (REFUSED_SINCE_AWAY, FAILED, '', 'away'),
         (PlacementUnavailable('away'), FAILED, None, 'away'),
         (RuntimeError('a secret'), FAILED, None, 'RuntimeError'),
     ],
