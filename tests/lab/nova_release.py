@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Mapping
@@ -138,9 +137,4 @@ def _load_schema(url: str, statements: list[str]) -> None:
 
 
 def _connected(url: str) -> sa.Connection:
-    return _engine(url).connect()
-
-
-@functools.cache
-def _engine(url: str) -> sa.Engine:
-    return sa.create_engine(url, poolclass=sa.NullPool)
+    return sa.create_engine(url, poolclass=sa.NullPool).connect()

@@ -38,7 +38,9 @@ SIZES = (1_000, 5_000)
 AT_ONCE = (8, 32)
 SMALLEST, LARGEST = SIZES
 SINGLE = tuple(name for name, kind in KINDS.items() if kind.count == 1)
-PARTS = ('start', 'silent', 'one', 'ten', 'burst', 'queries', 'memory', 'refused', 'groups')
+MEASURES = ('one', 'ten', 'burst', 'queries', 'memory', 'refused', 'groups')
+"""Names of the methods of :class:`Bench`, in the order in which they measure."""
+PARTS = ('start', 'silent', *MEASURES)
 ALONE = {'refused', 'groups'}
 """What is measured of novasched alone."""
 ONCE = ('ten', 'burst')
@@ -193,7 +195,7 @@ class Bench:
             ours, start = self._started([], plan.config, starts, stack)
             if ALONE.issuperset(plan.only):
                 for part in plan.only:
-                    yield from self._parts()[part](hosts, ours, ours, plan)
+                    yield from getattr(self, f'_{part}')(hosts, ours, ours, plan)
                 return
             nova, late = self._started(
                 [self.cloud.nova.script('nova-scheduler')], plan.config, starts, stack
@@ -210,20 +212,9 @@ class Bench:
             names = self.cloud.computes
             has = {name: instances_of(name, plan.instances) for name in names}
             sync(self.caller, nova.daemon.host, has)
-            for part, measure in self._parts().items():
-                if part in plan.only and (is_first or part not in ONCE):
-                    yield from measure(hosts, ours, nova, plan)
-
-    def _parts(self) -> dict[str, Callable[[int, Scheduler, Scheduler, Plan], Iterator[Row]]]:
-        return {
-            'one': self._one,
-            'ten': self._ten,
-            'burst': self._burst,
-            'queries': self._queries,
-            'memory': self._memory,
-            'refused': self._refused,
-            'groups': self._groups,
-        }
+            for part in [each for each in MEASURES if each in plan.only]:
+                if is_first or part not in ONCE:
+                    yield from getattr(self, f'_{part}')(hosts, ours, nova, plan)
 
     def _started(
         self, command: Sequence[str], config: Config, times: int, stack: ExitStack
