@@ -12,7 +12,6 @@ requests, and how often something was sent.
 from __future__ import annotations
 
 import argparse
-import statistics
 import subprocess
 import sys
 from collections import Counter
@@ -24,6 +23,7 @@ from tests.lab.daemon import Daemon
 from tests.lab.large_cloud import cloud, config
 from tests.lab.large_cloud_hosts import large_cloud
 from tests.lab.processes import free_port
+from tests.lab.results import at
 from tests.lab.steady import Caller
 from tests.lab.tables import Sheet, show
 
@@ -49,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Daemon(made, loud) as with_them,
         ):
             taken, sent = measure(caller, without, with_them, bind, chosen.requests)
-    rows = [[how, *figures(seconds), f'{sent[how]:,}'] for how, seconds in taken.items()]
+    rows = [
+        [how, *(f'{at(seconds, share) * 1e3:.0f}' for share in (50, 95, 100)), f'{sent[how]:,}']
+        for how, seconds in taken.items()
+    ]
     columns = ('how', 'p50', 'p95', 'longest', 'sent')
     show([Sheet('A request for one server, ms', columns, rows)])
     return 0
@@ -93,11 +96,6 @@ def flooding(bind: str) -> Iterator[list[int]]:
         yield sent
         said, _ = child.communicate('enough\n')
         sent.append(int(said))
-
-
-def figures(seconds: Sequence[float]) -> list[str]:
-    cuts = statistics.quantiles(seconds, n=20)
-    return [f'{each * 1000:.0f}' for each in (cuts[9], cuts[18], max(seconds))]
 
 
 if __name__ == '__main__':
