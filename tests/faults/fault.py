@@ -107,7 +107,7 @@ class Outcome:
     recovery: float | None  # seconds from the fault's end to the first of the good answers
     longest: float  # seconds that one of them waited
     why: Mapping[str, int]  # refusals by their first words
-    unknown: Sequence[str]  # errors of a scheduler that no conductor knows
+    unknown: tuple[str, ...]  # errors of a scheduler that no conductor knows
 
     @property
     def unexcused(self) -> int:
@@ -191,7 +191,7 @@ def judge(
         recovery=recovery,
         longest=max((each.taken for each in found.answers), default=0.0),
         why=Counter(str(each.error).partition('\\n')[0][:WORDS] for each in failures),
-        unknown=[str(each.error) for each in failures if is_unknown(each)],
+        unknown=tuple(str(each.error) for each in failures if is_unknown(each)),
     )
 
 
