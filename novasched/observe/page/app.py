@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,11 +55,8 @@ NO_RECORD = 'No decision has been recorded yet.'
 UNREADABLE = 'The file of decision records cannot be read; the log says why.'
 
 
-@dataclass(frozen=True, slots=True)
-class PageResponse:
-    status: str
-    body: bytes
-    kind: str = HTML
+PageResponse = tuple[str, str, bytes]
+"""Status, content type and body."""
 
 
 class Page:
@@ -97,14 +93,10 @@ class Page:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer a request to read, see :func:`novasched.observe.web.server.routed`."""
-        answer = self._answer(environ)
-        headers = [
-            ('Content-Type', answer.kind),
-            ('Content-Length', str(len(answer.body))),
-            *HEADERS,
-        ]
-        start_response(answer.status, headers)
-        return [answer.body]
+        status, kind, body = self._answer(environ)
+        length = ('Content-Length', str(len(body)))
+        start_response(status, [('Content-Type', kind), length, *HEADERS])
+        return [body]
 
     def _answer(self, environ: WSGIEnvironment) -> PageResponse:
         peer, host = environ.get('REMOTE_ADDR', ''), environ.get('HTTP_HOST', '')
@@ -114,7 +106,7 @@ class Page:
         try:
             path, query = _text(environ, 'PATH_INFO'), _text(environ, 'QUERY_STRING')
             if path in FILES:
-                return PageResponse(OK, self._files[path], FILES[path])
+                return OK, FILES[path], self._files[path]
             return self._page(path, query)
         except BadQuery as error:
             return self._error(error)
@@ -209,13 +201,13 @@ class Page:
     def _shown(self, name: str, root: str, status: str, **values: Any) -> PageResponse:
         """A page; ``root`` is the relative path from it to the first page."""
         template = self._templates.get_template(f'{name}.html')
-        return PageResponse(status, template.render(root=root, **values).encode())
+        return status, HTML, template.render(root=root, **values).encode()
 
     def _error(self, error: BadQuery) -> PageResponse:
         shown = self._templates.get_template('error.html').render(
             root=None, status=error.status.partition(' ')[2], why=str(error)
         )
-        return PageResponse(error.status, shown.encode())
+        return error.status, HTML, shown.encode()
 
 
 def _text(environ: WSGIEnvironment, name: str) -> str:
