@@ -154,6 +154,16 @@ def test_a_request_that_has_waited_for_as_long_as_it_may(books, claims, fault, i
     assert len(books.resources()) == count * is_made
 
 
+@pytest.mark.parametrize('fault', ['before 500', 'before timeout', 'before full', 'before reset'])
+def test_a_deletion_that_fails(books, claims, fault):
+    """It is tried again by itself, and never raises."""
+    [made] = claims.allocate([claim()])
+    books.faults += [None, fault]
+    claims.delete(made)
+    claims.close(10)
+    assert books.resources() == {}
+
+
 def moving(server='server', provider=ONE):
     """A claim for an instance that is in a cell already."""
     wanted = replace(a_request(), instance_uuid=server)
