@@ -1,7 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers, the cloud and the client that all functional tests share."""
+"""The servers, the cloud and the client that all functional tests share; and the tool."""
 
-from tests.lab.daemon import Daemon
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from novasched.cmd import novaschedctl
+from tests.lab.daemon import Daemon, is_reference
 from tests.lab.fixtures import (
     client,
     cloud,
@@ -12,6 +22,8 @@ from tests.lab.fixtures import (
     placement,
     rabbitmq,
 )
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.steady import Caller
 
 __all__ = [
     'client',
@@ -25,3 +37,47 @@ __all__ = [
 ]  # fmt: skip
 
 Daemon.forked = True
+
+HERE = Path(__file__).parent
+HOLD_FOR_NOVA = ('test_main_job', 'test_numa', 'test_bad_input')
+"""The modules that are run where nova's own scheduler is under test, to prove them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out, where that is so, those for which it is no nova-scheduler's matter."""
+    if is_reference():
+        for item in items:
+            if item.path.parent == HERE and item.path.stem not in HOLD_FOR_NOVA:
+                item.add_marker(pytest.mark.skip(reason="it is ours, and not nova's"))
+
+
+@pytest.fixture(scope='module')
+def caller(cloud: NovaCloud) -> Iterator[Caller]:
+    """Asks in several threads, and one of several daemons."""
+    with Caller(cloud.config('caller')) as made:
+        yield made
+
+
+@pytest.fixture(scope='module')
+def small_cloud(cloud: NovaCloud) -> NovaCloud:
+    """One host."""
+    cloud.reset()
+    cloud.add_host('host-1')
+    return cloud
+
+
+Tool = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+    """Runs a command of novaschedctl with a configuration file and further arguments: the exit
+    status, and the JSON."""
+
+    def run(command: str, config: Path, *arguments: str) -> tuple[int, Any]:
+        capsys.readouterr()
+        options = ['--config-file', str(config), '--format', 'json']
+        status = novaschedctl.main([command, *options, *arguments])
+        return status, json.loads(capsys.readouterr().out)
+
+    return run

@@ -120,6 +120,11 @@ class NovaClient:
         """
         return self('select_destinations', timeout, **a_call(instance_uuids, flavor, **asked))
 
+    def chosen(self, *uuids: str, flavor: Flavor | None = None, **asked: Any) -> list[str]:
+        """The host of each instance: of a new one unless any is named."""
+        found = self.select_destinations(uuids or new_uuids(), flavor or Flavor(), **asked)
+        return [selections[0]['service_host'] for selections in found]
+
     def select_at_once(self, calls: Sequence[Row], threads: int) -> list[Any]:
         """What the scheduler answers to each of the calls (:func:`a_call`), which are made from
         so many threads; a Refused in the place of those that raise."""

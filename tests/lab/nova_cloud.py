@@ -14,6 +14,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from novasched.cells.mappings import CELL0
+
 from .compute_rows import Compute, Flavor, Row, instance_row, now, used_by
 from .nova_release import Config, NovaRelease, Schemas, write_config
 from .placement_api import TOKEN, Allocations, PlacementApi
@@ -22,7 +24,7 @@ from .servers import create_database, drop_database
 PROJECT = 'functional-project'
 USER = 'functional-user'
 
-# What reset() empties, children before parents. The cells' own mappings stay.
+# What reset() empties, children before parents.
 API_TABLES = (
     'aggregate_hosts',
     'aggregate_metadata',
@@ -119,30 +121,33 @@ class NovaCloud:
             raise
 
     def _make(self, schemas: Schemas, cells: Sequence[str]) -> None:
-        # map_cell0 appends _cell0 to the name of the main database, so that no URL with a
-        # password goes over a command line.
         api, cell0 = self._database('api'), self._database('cell0')
-        main = self._manage_config('main', api, f'{self._server}/{self._prefix}')
-        schemas.make('api', main, api)
-        self.nova.manage(main, 'cell_v2', 'map_cell0')
-        schemas.make('cell', self._manage_config('cell0', api, cell0), cell0)
-        for number, cell in enumerate(cells, 1):
-            url = self._database(cell)
-            # nova-manage wants a transport URL that no other cell has: one broker, told
-            # apart by a harmless option of its driver.
-            amqp = f'{self.amqp_url}{"&" if "?" in self.amqp_url else "?"}heartbeat_rate={number}'
-            config = self._manage_config(cell, api, url, amqp)
-            schemas.make('cell', config, url)
-            self.nova.manage(config, 'cell_v2', 'create_cell', '--name', cell)
+        urls = {cell: self._database(cell) for cell in cells}
+        schemas.make('api', self._manage_config('api', api, cell0), api)
+        for name, url in {'cell0': cell0, **urls}.items():
+            schemas.make('cell', self._manage_config(name, api, url), url)
         self.api = Database(api, (*API_TABLES, 'cell_mappings'))
         self.cell0 = Database(cell0, CELL_TABLES)
-        self.cells = {
-            cell: Database(f'{self._server_of(cell)}/{self._prefix}_{cell}', CELL_TABLES)
-            for cell in cells
+        self.cells = {cell: Database(url, CELL_TABLES) for cell, url in urls.items()}
+        # As nova-manage cell_v2 map_cell0 and create_cell do it, which take seconds each.
+        self._map('cell0', CELL0, 'none:///', cell0)
+        for name, url in urls.items():
+            self._map(name, str(uuid.uuid4()), self.amqp_url, url)
+        self._mappings = self.api.rows('cell_mappings')
+        self.cell_uuids = {row['name']: row['uuid'] for row in self._mappings}
+        self._cell_ids = {row['name']: row['id'] for row in self._mappings}
+
+    def _map(self, name: str, uuid: str, transport: str, database: str) -> None:
+        row = {
+            'created_at': now(),
+            'uuid': uuid,
+            'name': name,
+            'transport_url': transport,
+            'database_connection': database,
+            'disabled': False,
         }
-        mappings = self.api.rows('cell_mappings')
-        self.cell_uuids = {row['name']: row['uuid'] for row in mappings}
-        self._cell_ids = {row['name']: row['id'] for row in mappings}
+        known = self.api.table('cell_mappings').columns  # old releases disable no cell
+        self.api.insert('cell_mappings', [{k: v for k, v in row.items() if k in known}])
 
     def _database(self, suffix: str) -> str:
         name, server = f'{self._prefix}_{suffix}', self._server_of(suffix)
@@ -152,9 +157,9 @@ class NovaCloud:
     def _server_of(self, suffix: str) -> str:
         return self._elsewhere.get(suffix, self._server)
 
-    def _manage_config(self, name: str, api: str, main: str, amqp: str | None = None) -> Path:
+    def _manage_config(self, name: str, api: str, main: str) -> Path:
         config = {
-            'DEFAULT': {'transport_url': amqp or self.amqp_url},
+            'DEFAULT': {'transport_url': self.amqp_url},
             'api_database': {'connection': api},
             'database': {'connection': main},
         }
@@ -199,12 +204,24 @@ class NovaCloud:
         return write_config(self.directory / f'{self._prefix}-{host}-nova.conf', base)
 
     def reset(self) -> None:
-        """Remove every host, service, aggregate, server and allocation."""
+        """Remove every host, service, aggregate, server and allocation; restore the cells."""
         self.api.clear(API_TABLES)
+        self.restore_cells()
         for database in (self.cell0, *self.cells.values()):
             database.clear(CELL_TABLES)
         self.placement.clear()
         self.computes.clear()
+
+    def map_cell(self, cell: str, **values: object) -> None:
+        """What nova-manage cell_v2 update_cell does, until the cells are restored."""
+        self.api.update('cell_mappings', values, uuid=self.cell_uuids[cell])
+
+    def restore_cells(self) -> None:
+        """Map every cell as in the beginning."""
+        there = {row['id'] for row in self.api.rows('cell_mappings')}
+        for row in self._mappings:
+            self.api.update('cell_mappings', row, id=row['id'])
+        self.api.insert('cell_mappings', [row for row in self._mappings if row['id'] not in there])
 
     def add_host(self, name: str, cell: str = 'cell1', **sizes: Any) -> Compute:
         """One host, up and mapped; the keywords are Compute's."""
