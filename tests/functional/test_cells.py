@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -13,13 +12,14 @@ from collections.abc import Iterator
 import pytest
 
 from novasched.cells.engines import filled
-from tests.lab.client import NovaClient, Refused, new_uuids
-from tests.lab.compute_rows import Flavor
+from tests.lab.client import NovaClient, Refused
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import ENVIRONMENT, NovaRelease
 from tests.lab.processes import free_port, wait_until
 from tests.lab.tunnel import Tunnel
+
+from .signals import reload
 
 PATIENCE = 30
 SHORT = 5
@@ -85,106 +85,68 @@ def test_templates_are_filled_as_nova_does(nova: NovaRelease) -> None:
     assert [*zip(table, ours, strict=True)] == [*zip(table, novas, strict=True)]
 
 
+BOTH = {'host-1', 'host-2'}
+
+
 @pytest.fixture
 def cells(cloud: NovaCloud) -> Iterator[NovaCloud]:
     """One host in each cell; what a test does to the mappings is undone."""
     cloud.reset()
     cloud.add_host('host-1', 'cell1')
     cloud.add_host('host-2', 'cell2')
-    before = cloud.api.rows('cell_mappings')
-    try:
-        yield cloud
-    finally:
-        for row in before:
-            cloud.api.update('cell_mappings', row, id=row['id'])
+    yield cloud
+    cloud.restore_cells()
 
 
-def set_mapping(cloud: NovaCloud, cell: str, **values: object) -> None:
-    """What nova-manage cell_v2 update_cell does."""
-    cloud.api.update('cell_mappings', values, uuid=cloud.cell_uuids[cell])
-
-
-def hangup(daemon: Daemon) -> None:
-    """SIGHUP; returns when the cells have been read anew."""
-
-    def read() -> int:
-        return daemon.text().count('disabled cells: ')
-
-    before = read()
-    os.kill(daemon.pid, signal.SIGHUP)
-    wait_until(lambda: read() > before, PATIENCE, 'new look at the cells')
-
-
-def test_a_template_leads_to_the_cell(cells: NovaCloud, client: NovaClient) -> None:
-    """The parts are those of our own [database] connection."""
-    name = cells.cells['cell1'].url.rpartition('/')[2]
-    template = '{scheme}://{username}:{password}@{hostname}:{port}/' + name + '?{query}'
-    set_mapping(cells, 'cell1', database_connection=template)
-    with Daemon(cells):
-        assert client.reached() == {'host-1', 'host-2'}
+def lines(daemon: Daemon, text: str) -> int:
+    return daemon.text().count(text)
 
 
 def test_changes_are_known_after_sighup(cells: NovaCloud, client: NovaClient) -> None:
     """A cell that is disabled, enabled, moved to another database, removed or added; until
-    the signal nothing changes, and requests are answered all the time."""
+    the signal nothing changes, and requests are answered all the time. The parts of a template
+    are those of our own [database] connection."""
     one, two = cells.cells['cell1'].url, cells.cells['cell2'].url
     [row] = [each for each in cells.api.rows('cell_mappings') if each['name'] == 'cell2']
+    template = '{scheme}://{username}:{password}@{hostname}:{port}/' + one.rpartition('/')[2]
+    cells.map_cell('cell1', database_connection=template + '?{query}')
     with Daemon(cells) as daemon:
-        assert client.reached() == {'host-1', 'host-2'}
-        set_mapping(cells, 'cell1', disabled=True)
-        assert client.reached() == {'host-1', 'host-2'}
-        hangup(daemon)
+        assert client.reached() == BOTH
+        cells.map_cell('cell1', disabled=True)
+        assert client.reached() == BOTH
+        reload(daemon)
         assert client.reached() == {'host-2'}
-        set_mapping(cells, 'cell1', disabled=False)
-        hangup(daemon)
-        assert client.reached() == {'host-1', 'host-2'}
-        set_mapping(cells, 'cell1', database_connection=two)
-        set_mapping(cells, 'cell2', database_connection=one, disabled=True)
-        hangup(daemon)
+        cells.map_cell('cell1', disabled=False)
+        reload(daemon)
+        assert client.reached() == BOTH
+        cells.map_cell('cell1', database_connection=two)
+        cells.map_cell('cell2', database_connection=one, disabled=True)
+        reload(daemon)
         assert client.reached() == {'host-2'}
-        set_mapping(cells, 'cell1', database_connection=one)
+        cells.map_cell('cell1', database_connection=one)
         cells.api.clear(['host_mappings'])
-        with cells.api.engine.begin() as connection:
-            connection.exec_driver_sql("DELETE FROM cell_mappings WHERE name = 'cell2'")
-        try:
-            hangup(daemon)
-            assert client.reached() == {'host-1'}
-        finally:
-            cells.api.insert('cell_mappings', [row])
-        hangup(daemon)
-        assert client.reached() == {'host-1', 'host-2'}
+        cells.api.delete('cell_mappings', uuid=row['uuid'])
+        reload(daemon)
+        assert client.reached() == {'host-1'}
+        cells.api.insert('cell_mappings', [row])
+        reload(daemon)
+        assert client.reached() == BOTH
         assert 'Traceback' not in daemon.text()
-
-
-def test_sighup_while_the_mappings_cannot_be_read(cells: NovaCloud, client: NovaClient) -> None:
-    """An error says so, and requests are answered once they can be read again."""
-    with Daemon(cells) as daemon:
-        assert client.reached() == {'host-1', 'host-2'}
-        with cells.api.engine.begin() as connection:
-            connection.exec_driver_sql('RENAME TABLE cell_mappings TO away')
-        try:
-            os.kill(daemon.pid, signal.SIGHUP)
-            told = 'SIGHUP: all stays as it was: [api_database] connection'
-            wait_until(lambda: told in daemon.text(), PATIENCE, 'error')
-        finally:
-            with cells.api.engine.begin() as connection:
-                connection.exec_driver_sql('RENAME TABLE away TO cell_mappings')
-        assert client.reached() == {'host-1', 'host-2'}
 
 
 def test_a_cell_that_is_down(cells: NovaCloud, client: NovaClient) -> None:
     """From the start, or from SIGHUP on: it is named and left out, the other answers."""
     away = f'mysql+pymysql://nova:secret@127.0.0.1:{free_port()}/away'
-    set_mapping(cells, 'cell1', database_connection=away)
+    cells.map_cell('cell1', database_connection=away)
     failed = f'Failed to get computes for cell {cells.cell_uuids["cell1"]}'
     with Daemon(cells) as daemon:
         assert client.reached() == {'host-2'}
         assert failed in daemon.text()
-        set_mapping(cells, 'cell1', database_connection=cells.cells['cell1'].url)
-        hangup(daemon)
-        assert client.reached() == {'host-1', 'host-2'}
-        set_mapping(cells, 'cell1', database_connection='{unknown}')
-        hangup(daemon)
+        cells.map_cell('cell1', database_connection=cells.cells['cell1'].url)
+        reload(daemon)
+        assert client.reached() == BOTH
+        cells.map_cell('cell1', database_connection='{unknown}')
+        reload(daemon)
         assert client.reached() == {'host-2'}
         assert 'The URL of cell cell1 cannot be filled: KeyError' in daemon.text()
         assert 'A cell is left out: cell cell1 = (not shown)' in daemon.text()
@@ -197,7 +159,7 @@ def test_a_cell_that_is_frozen(cells: NovaCloud, client: NovaClient) -> None:
     keeps the daemon neither from starting nor from ending."""
     with socket.create_server(('127.0.0.1', 0)) as frozen:
         url = f'mysql+pymysql://nova:secret@127.0.0.1:{frozen.getsockname()[1]}/away'
-        set_mapping(cells, 'cell1', database_connection=url)
+        cells.map_cell('cell1', database_connection=url)
         discovery = {'discover_hosts_in_cells_interval': 1, 'workers': 1}
         quick = {'novasched': {'cell_timeout': SHORT}, 'scheduler': discovery}
         with Daemon(cells, quick) as daemon:
@@ -207,20 +169,19 @@ def test_a_cell_that_is_frozen(cells: NovaCloud, client: NovaClient) -> None:
             assert 'Traceback' not in daemon.text()
 
 
-def lines(daemon: Daemon, text: str) -> int:
-    """How often the log says so."""
-    return daemon.text().count(text)
-
-
-def test_a_cell_that_falls_silent(cells: NovaCloud, client: NovaClient) -> None:
-    """One request waits for it. The others leave it out at once, each with a warning, until
+def test_a_cell_that_goes_and_comes(cells: NovaCloud, client: NovaClient) -> None:
+    """If it refuses, its hosts are there for the very next request that finds it back. If it is
+    silent, one request waits for it; the others leave it out at once, each with a warning, until
     it has answered a probe."""
-    both = {'host-1', 'host-2'}
     failed = f'Failed to get computes for cell {cells.cell_uuids["cell1"]}: cell cell1: '
     with Tunnel(cells.cells['cell1'].url) as tunnel:
-        set_mapping(cells, 'cell1', database_connection=tunnel.url)
+        cells.map_cell('cell1', database_connection=tunnel.url)
         with Daemon(cells, {'novasched': {'cell_timeout': SHORT}}) as daemon:
-            assert client.reached() == both
+            assert client.reached() == BOTH
+            tunnel.refuse()
+            assert client.reached() == {'host-2'}
+            tunnel.accept()
+            assert client.reached() == BOTH
             tunnel.shut()
             assert client.reached() == {'host-2'}
             waited, left_out = lines(daemon, 'Timeout getting'), lines(daemon, failed)
@@ -229,21 +190,8 @@ def test_a_cell_that_falls_silent(cells: NovaCloud, client: NovaClient) -> None:
             assert lines(daemon, failed) > left_out
             assert lines(daemon, 'cell cell1 is left alone until it answers') == 1
             tunnel.open()
-            wait_until(lambda: client.reached() == both, PATIENCE, 'use of the cell')
+            wait_until(lambda: client.reached() == BOTH, PATIENCE, 'use of the cell')
             assert lines(daemon, 'cell cell1 is asked again') == 1
-            assert 'Traceback' not in daemon.text()
-
-
-def test_a_cell_that_refuses(cells: NovaCloud, client: NovaClient) -> None:
-    """Its hosts are there for the very next request that finds it back."""
-    with Tunnel(cells.cells['cell1'].url) as tunnel:
-        set_mapping(cells, 'cell1', database_connection=tunnel.url)
-        with Daemon(cells) as daemon:
-            assert client.reached() == {'host-1', 'host-2'}
-            tunnel.refuse()
-            assert client.reached() == {'host-2'}
-            tunnel.accept()
-            assert client.reached() == {'host-1', 'host-2'}
             assert 'Traceback' not in daemon.text()
 
 
@@ -253,13 +201,8 @@ def test_without_the_api_database(cells: NovaCloud, client: NovaClient) -> None:
     for number in (1, 2):
         cells.add_aggregate(f'rack-{number}', [f'host-{number}'], zone=f'z{number}')
 
-    def host(**asked: object) -> str:
-        [[found]] = client.select_destinations(new_uuids(), Flavor(), **asked)
-        name: str = found['service_host']
-        return name
-
     def works() -> None:
-        assert [host(zone='z1'), host(zone='z2')] == ['host-1', 'host-2']
+        assert [client.chosen(zone=zone) for zone in ('z1', 'z2')] == [['host-1'], ['host-2']]
 
     with Tunnel(cells.api.url) as tunnel:
         own = {'cell_timeout': SHORT, 'database_patience': 0}
@@ -270,12 +213,12 @@ def test_without_the_api_database(cells: NovaCloud, client: NovaClient) -> None:
             works()
             works()
             with pytest.raises(Refused) as refusal:
-                host(force_hosts=['host-2'])
+                client.chosen(force_hosts=['host-2'])
             assert refusal.value.no_valid_host
             assert lines(daemon, 'Cannot schedule, since a database fails: [api_database]') == 1
             assert lines(daemon, 'Aggregates cannot be read, and stay as they were') == 1
             tunnel.accept()
-            assert host(force_hosts=['host-2']) == 'host-2'
+            assert client.chosen(force_hosts=['host-2']) == ['host-2']
             assert lines(daemon, 'Aggregates can be read again') == 1
             tunnel.shut()
             works()
@@ -283,7 +226,7 @@ def test_without_the_api_database(cells: NovaCloud, client: NovaClient) -> None:
             assert lines(daemon, '[api_database] connection is left alone until') == 1
             tunnel.open()
             wait_until(lambda: lines(daemon, 'connection is asked again') == 1, PATIENCE, 'probe')
-            assert host(force_hosts=['host-2']) == 'host-2'
+            assert client.chosen(force_hosts=['host-2']) == ['host-2']
             assert 'Traceback' not in daemon.text()
 
 
@@ -292,7 +235,7 @@ def test_the_end_while_a_database_is_silent(cells: NovaCloud, client: NovaClient
     with Tunnel(cells.cell0.url) as tunnel:
         patient = {'novasched': {'cell_timeout': 1000}, 'database': {'connection': tunnel.url}}
         with Daemon(cells, patient) as daemon:
-            assert client.reached() == {'host-1', 'host-2'}
+            assert client.reached() == BOTH
             tunnel.shut()
             assert tunnel.held.wait(PATIENCE), 'no heartbeat'
             assert daemon.stop() == 0

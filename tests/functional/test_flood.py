@@ -16,7 +16,7 @@ import pytest
 from novasched.rpc.server import MAX_WAITING_MESSAGES
 from tests.lab import broker
 from tests.lab.crowd import HUGE, Crowd, crowd
-from tests.lab.daemon import Daemon, is_reference
+from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import wait_until
 from tests.lab.proxy import WAIT, Proxy
@@ -27,9 +27,7 @@ PER_MESSAGE, PER_THREAD = 60_000, 1_000_000
 """Bytes of memory at the most: a message of nova's that waits, decoded (35 kB in the mean), and
 a request at work with all that it needs for the first time (measured: 0.7 MB)."""
 IMPATIENT = 2  # seconds; the least that a caller can say
-QUIET = {'DEFAULT': {'debug': False, 'service_down_time': 3600}}
-
-pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler holds all it can get')
+QUIET = {'DEFAULT': {'debug': False}}
 
 
 @pytest.fixture(scope='module')
@@ -44,7 +42,6 @@ def hosts(cloud: NovaCloud) -> NovaCloud:
 
 @pytest.fixture
 def callers(hosts: NovaCloud) -> Iterator[Crowd]:
-    """Clients."""
     with crowd(hosts.amqp_url) as made:
         yield made
 
@@ -58,13 +55,11 @@ class Memory:
         self.grown = 0
 
     def look(self) -> None:
-        """Look at it now."""
         self.grown = max(self.grown, self._worker.memory_info().rss - self._before)
 
 
 @contextmanager
 def watched(*daemons: Daemon) -> Iterator[list[Memory]]:
-    """Their memory, looked at all the time."""
     found, over = [Memory(daemon) for daemon in daemons], threading.Event()
 
     def watch() -> None:
@@ -104,14 +99,12 @@ REFUSAL = 'Got no allocation candidates'
 
 @pytest.fixture
 def gate(hosts: NovaCloud) -> Iterator[Proxy]:
-    """Placement."""
     with Proxy(hosts.placement_url) as made:
         yield made
 
 
 @pytest.fixture
 def wire(hosts: NovaCloud) -> Iterator[Tunnel]:
-    """Between the scheduler and the broker."""
     with Tunnel(hosts.amqp_url) as made:
         yield made
 
@@ -192,27 +185,19 @@ def test_a_lost_connection(
     assert callers.answers == dict.fromkeys(everybody, 1)
 
 
-def test_heartbeats_while_waiting(slow: Daemon, gate: Proxy, callers: Crowd) -> None:
+def test_who_waits(hosts: NovaCloud, slow: Daemon, gate: Proxy, callers: Crowd) -> None:
     """A caller that gives up after two seconds of silence hears of the scheduler for as long as it
-    takes, before its request is begun and after; then it gets its answer."""
-    everybody = [begun(callers, gate), *callers.ask(20, patience=IMPATIENT)]
-    last = everybody[-1]
-    callers.listen(lambda: callers.heartbeats[last] > 2, WAIT, 'heartbeats')
-    gate.open()
-    callers.listen(lambda: callers.answered(everybody), WAIT, 'answers')
-    assert None not in callers.hosts.values()
-
-
-def test_expired_requests_are_dropped(
-    hosts: NovaCloud, slow: Daemon, gate: Proxy, callers: Crowd
-) -> None:
-    """A request that has waited for longer than its caller does is dropped, with a line in the log that
-    names request and server; others are served in the order in which they came."""
-    first, late, last = begun(callers, gate), callers.ask(2, lifetime=3), callers.ask(2)
+    takes, before its request is begun and after; then it gets its answer. A request that has
+    waited for longer than its caller does is dropped, with a line in the log that names request
+    and server; others are served in the order in which they came."""
+    first, late = begun(callers, gate), callers.ask(2, lifetime=3)
+    others = callers.ask(20, patience=IMPATIENT)
+    callers.listen(lambda: callers.heartbeats[others[-1]] > 2, WAIT, 'heartbeats')
     wait_until(lambda: slow.text().count('is dropped, since its caller') == 2, WAIT, 'lines')
     for server in late:
         assert f"for instances ['{server}'] is dropped" in slow.text()
     gate.open()
-    callers.listen(lambda: callers.answered([first, *last]), WAIT, 'answers')
-    assert list(callers.answers) == [first, *last]
+    callers.listen(lambda: callers.answered([first, *others]), WAIT, 'answers')
+    assert list(callers.answers) == [first, *others]
+    assert None not in callers.hosts.values()
     assert not hosts.all_allocations().keys() & set(late)

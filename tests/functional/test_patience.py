@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import statistics
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,7 +34,6 @@ from tests.lab.proxy import (
 from tests.lab.steady import Caller, load
 from tests.lab.tunnel import Tunnel
 
-from .test_cells import set_mapping
 from .test_placement_fails import CANDIDATES, first, held_by, placed
 
 SMALL, LARGE = Flavor(), Flavor(ram_mb=4096)
@@ -64,18 +62,10 @@ def between(cloud: NovaCloud) -> Iterator[Proxy]:
 @pytest.fixture
 def proxy(hosts: NovaCloud, between: Proxy) -> Iterator[Proxy]:
     """The same for one test, at the end of which all is well again."""
-    hosts.refresh_services()
     between.asked.clear()
     yield between
     between.faults = None
     between.release()
-
-
-@pytest.fixture(scope='module')
-def caller(cloud: NovaCloud) -> Iterator[Caller]:
-    """Who asks in several threads."""
-    with Caller(cloud.config('patient-caller')) as made:
-        yield made
 
 
 @dataclass(frozen=True)
@@ -91,9 +81,9 @@ def tunnels(hosts: NovaCloud) -> Iterator[Tunnels]:
     """Those of the API database and of the cell of both hosts."""
     cell = hosts.cells['cell1'].url
     with Tunnel(hosts.api.url) as first_one, Tunnel(cell) as second:
-        set_mapping(hosts, 'cell1', database_connection=second.url)
+        hosts.map_cell('cell1', database_connection=second.url)
         yield Tunnels(first_one, second)
-        set_mapping(hosts, 'cell1', database_connection=cell)
+        hosts.restore_cells()
 
 
 @pytest.fixture(scope='module')
@@ -115,31 +105,24 @@ def scheduler(hosts: NovaCloud, between: Proxy, tunnels: Tunnels) -> Iterator[Da
 
 
 FAULTS = {
-    '500': answer(500),
-    '401': answer(401),
-    'a page': garbage(work=False),
-    'silence': hang(work=False),
+    '500': [answer(500)] * 2,
+    '401': [answer(401)] * 2,
+    '503': [answer(503)] * 3,
+    'a page': [garbage(work=False)] * 2,
+    'silence': [hang(work=False)] * 2,
+    'dropped': [dropped()] * 3,
+    'half': [half()] * 2,
 }
 
 
 @pytest.mark.usefixtures('scheduler')
-@pytest.mark.parametrize('fault', FAULTS.values(), ids=FAULTS)
-def test_a_query(proxy: Proxy, client: NovaClient, fault: Fault) -> None:
+@pytest.mark.parametrize('faults', FAULTS.values(), ids=FAULTS)
+def test_a_query(proxy: Proxy, client: NovaClient, faults: list[Fault]) -> None:
     """Whatever it is that passes, it is waited for."""
-    proxy.faults = first('GET', CANDIDATES, *[fault] * 2)
-    assert placed(client)
-    asked = [each for each in proxy.asked if CANDIDATES in each]
-    assert len(asked) == 3
-
-
-@pytest.mark.parametrize(
-    'faults', [[answer(503)] * 3, [dropped()] * 3, [half()] * 2], ids=['503', 'dropped', 'half']
-)
-@pytest.mark.usefixtures('scheduler')
-def test_a_short_failure(proxy: Proxy, client: NovaClient, faults: list[Fault]) -> None:
-    """What looks like a restart costs no server."""
     proxy.faults = first('GET', CANDIDATES, *faults)
     assert placed(client)
+    asked = [each for each in proxy.asked if CANDIDATES in each]
+    assert len(asked) == len(faults) + 1
 
 
 def test_a_restart(proxy: Proxy, client: NovaClient, scheduler: Daemon) -> None:
@@ -197,20 +180,7 @@ def test_credentials_that_are_refused(proxy: Proxy, client: NovaClient, schedule
     assert said in [['refused', 'accepted'] * times for times in (1, 2, 3)]
 
 
-@pytest.mark.usefixtures('scheduler')
-def test_heartbeats(proxy: Proxy, caller: Caller) -> None:
-    """A caller that gives up after two seconds of silence waits for five."""
-    proxy.faults = every('GET', CANDIDATES, answer(500))
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(caller.place, call_monitor_timeout=2)
-        time.sleep(5)  # the time that has to pass
-        assert not asked.done()
-        proxy.faults = None
-        assert asked.result().error is None
-
-
 def large_ones(fault: Fault) -> Rule:
-    """A rule: what happens to the one query."""
     return lambda method, path, body: fault if CANDIDATES in path and WANTED in path else None
 
 
@@ -220,7 +190,7 @@ def test_one_slow_query(
     """It times out again and again, and nobody who asks for something else is refused."""
     proxy.faults, before = large_ones(hang()), len(scheduler.text())
     with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(placed_large, client)
+        slow = pool.submit(client.chosen, flavor=LARGE)
         proxy.wait_for_hanging()
         with load(caller, 4) as found:
             wait_until(
@@ -237,12 +207,6 @@ def test_one_slow_query(
     taken = sorted(each.taken for each in found.answers)
     print(f'{len(taken)} quick ones: median {statistics.median(taken):.3f} s, last {taken[-1]:.3f}')
     assert 'left alone' not in scheduler.text()[before:]
-
-
-def placed_large(client: NovaClient) -> list[str]:
-    """The host of a large server."""
-    found = client.select_destinations(new_uuids(), LARGE)
-    return [selections[0]['service_host'] for selections in found]
 
 
 def test_those_who_find_no_thread(

@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import statistics
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import oslo_messaging
@@ -19,24 +21,21 @@ import pytest
 
 from tests.lab import broker
 from tests.lab.client import new_uuids
-from tests.lab.daemon import Daemon, is_reference
+from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import PROJECT, NovaCloud
 from tests.lab.processes import wait_until
 from tests.lab.proxy import WAIT, Proxy
 from tests.lab.steady import Caller, arguments_for, load
 from tests.lab.wire import a_spec
 
-SECONDS = int(os.environ.get('NOVASCHED_TEST_SECONDS', '10'))
+from .signals import reload, report, workers
+
+SECONDS = int(os.environ.get('NOVASCHED_TEST_SECONDS', '3'))
 QUEUE = broker.TOPIC
 SECRET = 'kG7bQz2mXw9RtLp4'
-RELOADED = 'SIGHUP: reloaded'
 NEWEST = 20
 """So many decisions are in a Guru Meditation Report."""
 BEGUN = 'Starting to schedule for instances'
-STAY_UP = {'DEFAULT': {'service_down_time': 3600}}
-"""The computes report no more, and a machine may be slow."""
-
-pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler stops serving')
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -48,13 +47,6 @@ def from_the_console_script() -> Iterator[None]:
 
 
 @pytest.fixture(scope='module')
-def caller(cloud: NovaCloud) -> Iterator[Caller]:
-    """A client."""
-    with Caller(cloud.config('caller')) as made:
-        yield made
-
-
-@pytest.fixture
 def hosts(cloud: NovaCloud) -> NovaCloud:
     """Hosts without end; those of the second cell are larger, and are preferred."""
     cloud.reset()
@@ -65,27 +57,33 @@ def hosts(cloud: NovaCloud) -> NovaCloud:
     return cloud
 
 
-@pytest.fixture
-def daemon(hosts: NovaCloud) -> Iterator[Daemon]:
-    """A scheduler for them."""
-    with Daemon(hosts, STAY_UP) as running:
+@pytest.fixture(autouse=True)
+def fresh(hosts: NovaCloud) -> None:
+    """Nothing is placed."""
+    for server in hosts.placement.all_allocations():
+        hosts.placement.release(server)
+
+
+@pytest.fixture(scope='module')
+def notified(directory: Path) -> Iterator[socket.socket]:
+    """What systemd listens to."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        made.bind(str(directory / 'notify'))
+        made.settimeout(WAIT)
+        yield made
+
+
+@pytest.fixture(scope='module')
+def daemon(hosts: NovaCloud, notified: socket.socket) -> Iterator[Daemon]:
+    """A scheduler for them, which runs as long as these tests do."""
+    neutron = {'auth_type': 'password', 'auth_url': 'http://127.0.0.1:1/', 'password': SECRET}
+    environment = {'NOTIFY_SOCKET': notified.getsockname()}
+    with Daemon(hosts, {'neutron': neutron}, environment=environment) as running:
         yield running
 
 
-def reload(daemon: Daemon) -> None:
-    """SIGHUP; returns when it is handled."""
-    before = daemon.text().count(RELOADED)
-    os.kill(daemon.pid, signal.SIGHUP)
-    wait_until(lambda: daemon.text().count(RELOADED) > before, WAIT, 'reload')
-
-
-def workers(daemon: Daemon) -> list[psutil.Process]:
-    """Its worker processes."""
-    return psutil.Process(daemon.pid).children()
-
-
 class TestReload:
-    """SIGHUP, while requests come all the time."""
+    """SIGHUP. That cells come and go by it is in test_cells.py."""
 
     def test_no_request_fails(self, hosts: NovaCloud, daemon: Daemon, caller: Caller) -> None:
         """Every second a SIGHUP; each request gets its host, from the same process."""
@@ -102,30 +100,6 @@ class TestReload:
         assert workers(daemon) == before
         assert hosts.all_allocations().keys() == {each.server for each in found.answers}
 
-    def test_cells(self, hosts: NovaCloud, daemon: Daemon, caller: Caller) -> None:
-        """A cell that is disabled, enabled, taken away or added counts from the next request
-        on that comes after the reload."""
-
-        def cells_since_reload() -> set[str]:
-            reload(daemon)
-            moment = time.monotonic()
-            wait_until(lambda: len(found.since(moment)) > 3, WAIT, 'requests')
-            return {str(each.host).partition('-')[0] for each in found.since(moment)}
-
-        uuid = hosts.cell_uuids['cell2']
-        [mapping] = hosts.api.rows('cell_mappings', uuid=uuid)
-        with load(caller, 2, server=daemon.host) as found:
-            hosts.api.update('cell_mappings', {'disabled': True}, uuid=uuid)
-            assert cells_since_reload() == {'cell1'}
-            hosts.api.update('cell_mappings', {'disabled': False}, uuid=uuid)
-            assert cells_since_reload() == {'cell2'}
-            hosts.api.clear(['host_mappings'])
-            hosts.api.delete('cell_mappings', uuid=uuid)
-            assert cells_since_reload() == {'cell1'}
-            hosts.api.insert('cell_mappings', [mapping])
-            assert cells_since_reload() == {'cell2'}
-        assert found.failures() == []
-
     def test_what_cannot_be_read(self, hosts: NovaCloud, daemon: Daemon, caller: Caller) -> None:
         """With a nova.conf that is broken, or without cell mappings, all stays as it was, and
         the log says so; once it is mended, options that may change do."""
@@ -135,8 +109,7 @@ class TestReload:
         assert 'SIGHUP: options stay as they were' in daemon.text()
         hosts.api.rename('cell_mappings', 'lost')
         try:
-            os.kill(daemon.pid, signal.SIGHUP)
-            wait_until(lambda: 'SIGHUP: all stays' in daemon.text(), WAIT, 'complaint')
+            reload(daemon, 'SIGHUP: all stays as it was: [api_database] connection')
             assert caller.place(server=daemon.host).error is None
         finally:
             hosts.api.rename('lost', 'cell_mappings')
@@ -145,120 +118,84 @@ class TestReload:
         length = len(daemon.text())
         assert caller.place(server=daemon.host).error is None
         assert ' DEBUG ' not in daemon.text()[length:]
-
-
-@pytest.fixture
-def gate(hosts: NovaCloud) -> Iterator[Proxy]:
-    """A Placement for one scheduler alone, shut as soon as that runs."""
-    with Proxy(hosts.placement_url) as server:
-        yield server
-
-
-@pytest.fixture
-def gated(hosts: NovaCloud, gate: Proxy) -> Iterator[Daemon]:
-    """A scheduler whose requests take until the gate is opened."""
-    with Daemon(hosts, {'placement': {'endpoint': gate.url}}) as running:
-        gate.shut()
-        yield running
+        daemon.config.write_text(whole)
+        reload(daemon)
 
 
 class TestEnd:
     """SIGTERM and SIGINT."""
 
     def test_under_load(self, hosts: NovaCloud, daemon: Daemon, caller: Caller) -> None:
-        """Of two schedulers that share the queue one ends, then the other after a third has
-        come: each with status 0, each request is answered, and nothing is claimed for nobody."""
-
-        def more() -> None:
-            moment = time.monotonic()
-            wait_until(lambda: len(found.since(moment)) > 20, WAIT, 'requests')
-
-        third = Daemon(hosts, STAY_UP)
-        with closing(third), Daemon(hosts, STAY_UP) as second, load(caller, 8) as found:
-            more()
-            assert daemon.stop() == 0
-            more()
-            third.start()
-            assert second.stop() == 0
-            more()
+        """Of two schedulers that share the queue one ends, and comes again, and ends: each time
+        with status 0, each request is answered, and nothing is claimed for nobody."""
+        second = Daemon(hosts)
+        with closing(second), load(caller, 4, pause=0.05) as found:
+            for change in (second.start, second.stop) * 2:
+                assert change() in (second, 0)
+                moment = time.monotonic()
+                wait_until(lambda: len(found.since(moment)) > 20, WAIT, 'requests')  # noqa: B023
         assert found.failures() == []
         assert hosts.all_allocations().keys() == {each.server for each in found.answers}
 
-    @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-    def test_what_is_in_progress(
-        self, hosts: NovaCloud, gated: Daemon, gate: Proxy, caller: Caller, number: int
-    ) -> None:
+    def test_what_is_in_progress(self, hosts: NovaCloud, daemon: Daemon, caller: Caller) -> None:
         """A scheduler that ends leaves the queue to others at once, and answers what it has
         taken, however long that lasts."""
-        with ThreadPoolExecutor(5) as pool:
+        with (
+            Proxy(hosts.placement_url) as gate,
+            Daemon(hosts, {'placement': {'endpoint': gate.url}}) as gated,
+            ThreadPoolExecutor(5) as pool,
+        ):
+            gate.shut()
             taken = [pool.submit(caller.place, server=gated.host) for _ in range(5)]
             wait_until(lambda: gated.text().count(BEGUN) == 5, WAIT, 'requests')
-            os.kill(gated.pid, number)
-            wait_until(lambda: broker.consumers(hosts.amqp_url, QUEUE) == 0, WAIT, 'leaving')
-            with Daemon(hosts):
-                with load(caller, 4) as found:
-                    wait_until(lambda: len(found.answers) > 40, WAIT, 'requests')
-                assert found.failures() == []
-                assert not any(each.done() for each in taken)
+            os.kill(gated.pid, signal.SIGTERM)
+            wait_until(lambda: broker.consumers(hosts.amqp_url, QUEUE) == 1, WAIT, 'leaving')
+            with load(caller, 4) as found:
+                wait_until(lambda: len(found.answers) > 40, WAIT, 'requests')
+            assert found.failures() == []
+            assert not any(each.done() for each in taken)
             gate.open()
             assert gated.wait(WAIT) == 0
             assert [each.result().error for each in taken] == [None] * 5
 
-    def test_the_second_time(self, gated: Daemon, gate: Proxy, caller: Caller) -> None:
-        """The second signal ends it at once."""
-        with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(caller.place, server=gated.host, timeout=5)
-            gate.wait_for_hanging()
-            os.kill(gated.pid, signal.SIGTERM)
-            wait_until(lambda: 'Stopping: requests in progress' in gated.text(), WAIT, 'word')
-            assert gated.stop(WAIT) == 1
-            assert 'MessagingTimeout' in str(asked.result().error)
-
-    def test_time_is_up(self, hosts: NovaCloud, gate: Proxy, caller: Caller) -> None:
-        """Requests not finished within graceful_shutdown_timeout are given up."""
-        config = {
-            'DEFAULT': {'graceful_shutdown_timeout': 1},
-            'placement': {'endpoint': gate.url},
-        }
-        with Daemon(hosts, config) as running, ThreadPoolExecutor(1) as pool:
-            gate.shut()
-            asked = pool.submit(caller.place, server=running.host, timeout=5)
-            gate.wait_for_hanging()
-            assert running.stop(WAIT) == 1
-            assert 'MessagingTimeout' in str(asked.result().error)
+    @pytest.mark.parametrize('timeout', [60, 1], ids=['second signal', 'time is up'])
+    def test_what_is_given_up(self, hosts: NovaCloud, caller: Caller, timeout: int) -> None:
+        """Requests not finished within graceful_shutdown_timeout, or when the second signal comes."""
+        with Proxy(hosts.placement_url) as gate, ThreadPoolExecutor(1) as pool:
+            config = {
+                'DEFAULT': {'graceful_shutdown_timeout': timeout},
+                'placement': {'endpoint': gate.url},
+            }
+            with Daemon(hosts, config) as running:
+                gate.shut()
+                asked = pool.submit(caller.place, server=running.host, timeout=5)
+                gate.wait_for_hanging()
+                os.kill(running.pid, signal.SIGINT)
+                wait_until(lambda: 'Stopping: requests in' in running.text(), WAIT, 'word')
+                assert (running.wait() if timeout == 1 else running.stop(WAIT)) == 1
+                assert 'MessagingTimeout' in str(asked.result().error)
 
 
-class TestWorkers:
-    """[scheduler] workers."""
-
-    def test_more_than_one(self, hosts: NovaCloud, caller: Caller) -> None:
-        """They share a services row; one that is killed is replaced; all end together."""
-        with Daemon(hosts, {'scheduler': {'workers': 2}}) as running:
-            queue = f'{QUEUE}.{running.host}'
-            both = lambda: broker.consumers(hosts.amqp_url, queue) == 2  # noqa: E731
-            wait_until(both, WAIT, 'second consumer')
-            first, second = workers(running)
-            first.kill()
-            wait_until(lambda: first not in workers(running), WAIT, 'end of a worker')
-            wait_until(both, WAIT, 'second consumer again')
-            assert caller.place(server=running.host).error is None
-            assert second in workers(running)
-            rows = hosts.service_rows('nova-scheduler')
-            assert len([row for row in rows if row['host'] == running.host]) == 1
-            left = workers(running)
-            assert running.stop() == 0
-            assert [each for each in left if each.is_running()] == []
-
-    def test_without_a_master(self, hosts: NovaCloud) -> None:
-        """A worker does not outlive the master that would have restarted it."""
-        with Daemon(hosts) as running:
-            [worker] = workers(running)
-            os.kill(running.pid, signal.SIGKILL)
-            wait_until(lambda: not worker.is_running(), WAIT, 'end of the worker')
+def test_more_than_one_worker(hosts: NovaCloud, caller: Caller) -> None:
+    """They share a services row; one that is killed is replaced; all end together."""
+    with Daemon(hosts, {'scheduler': {'workers': 2}}) as running:
+        queue = f'{QUEUE}.{running.host}'
+        both = lambda: broker.consumers(hosts.amqp_url, queue) == 2  # noqa: E731
+        wait_until(both, WAIT, 'second consumer')
+        first, second = workers(running)
+        first.kill()
+        wait_until(lambda: first not in workers(running), WAIT, 'end of a worker')
+        wait_until(both, WAIT, 'second consumer again')
+        assert caller.place(server=running.host).error is None
+        assert second in workers(running)
+        rows = hosts.service_rows('nova-scheduler')
+        assert len([row for row in rows if row['host'] == running.host]) == 1
+        left = workers(running)
+        assert running.stop() == 0
+        assert [each for each in left if each.is_running()] == []
 
 
 def connected(process: psutil.Process, port: int | None) -> bool:
-    """True if it has a connection to a port."""
     return any(
         each.raddr and each.raddr.port == port and each.status == psutil.CONN_ESTABLISHED
         for each in process.net_connections('tcp')
@@ -266,7 +203,9 @@ def connected(process: psutil.Process, port: int | None) -> bool:
 
 
 class TestProbes:
-    """Health probes of deployments."""
+    def test_systemd(self, daemon: Daemon, notified: socket.socket) -> None:
+        """Type=notify: READY comes once what an operator has to mend has been looked at."""
+        assert b'READY=1' in notified.recv(1024)
 
     def test_the_name(self, hosts: NovaCloud, daemon: Daemon) -> None:
         """kolla searches command lines for nova-scheduler, openstack-helm compares the name
@@ -304,15 +243,14 @@ class TestProbes:
         # One more or less is at work just now; each probe would have left one.
         assert worker.num_threads() < before + 20
 
-    def test_heartbeats(self, gated: Daemon, gate: Proxy, caller: Caller) -> None:
-        """A caller that gives up after two seconds of silence waits for five."""
-        with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(caller.place, server=gated.host, call_monitor_timeout=2)
-            gate.wait_for_hanging()
-            time.sleep(5)  # the time that has to pass
-            assert not asked.done()
-            gate.open()
-            assert asked.result().error is None
+
+SECTIONS = {'master': False, 'worker': True}
+"""Whether the report of a process tells of decisions."""
+
+
+def secrets_of(hosts: NovaCloud) -> tuple[str, ...]:
+    """What no log may tell."""
+    return SECRET, hosts.api.url, hosts.cell0.url, hosts.amqp_url
 
 
 def test_the_first_words(hosts: NovaCloud, daemon: Daemon) -> None:
@@ -320,58 +258,38 @@ def test_the_first_words(hosts: NovaCloud, daemon: Daemon) -> None:
     assert ' INFO nova.service ' in daemon.text()
     assert 'Starting scheduler node (version ' in daemon.text()
     assert 'api_database.connection        = ****' in daemon.text()
-    for secret in (hosts.api.url, hosts.cell0.url, hosts.amqp_url):
-        assert secret not in daemon.text()
+    assert [secret for secret in secrets_of(hosts) if secret in daemon.text()] == []
 
 
-@pytest.mark.parametrize('whose', ['master', 'worker'])
-def test_guru_meditation(hosts: NovaCloud, whose: str) -> None:
+@pytest.mark.parametrize('whose', SECTIONS)
+def test_guru_meditation(hosts: NovaCloud, daemon: Daemon, whose: str) -> None:
     """SIGUSR2 has a process tell its threads and options, and no secret."""
-    config = {
-        'neutron': {'auth_type': 'password', 'auth_url': 'http://127.0.0.1:1/', 'password': SECRET}
-    }
-    with Daemon(hosts, config) as running:
-        [worker] = workers(running)
-        length = len(running.text())
-        os.kill(running.pid if whose == 'master' else worker.pid, signal.SIGUSR2)
-        wait_until(lambda: 'report_interval = 1' in running.text(), WAIT, 'report')
-        report = running.text()[length:]
-        assert 'Guru Meditation' in report
-        assert 'novasched' in report
-        assert 'in wait' in report
-        assert 'connection = ***' in report
-        assert SECRET not in report
-        for secret in (hosts.api.url, hosts.cell0.url, hosts.amqp_url):
-            assert secret not in report
-        assert ('Decisions' in report) is (whose == 'worker')
+    [worker] = workers(daemon)
+    text = report(daemon, daemon.pid if whose == 'master' else worker.pid)
+    for words in ('Guru Meditation', 'novasched', 'in wait', 'connection = ***'):
+        assert words in text
+    assert [secret for secret in secrets_of(hosts) if secret in text] == []
+    assert ('Decisions' in text) is SECTIONS[whose]
 
 
-def test_decisions_in_a_meditation(hosts: NovaCloud, caller: Caller) -> None:
+def test_decisions_in_a_meditation(daemon: Daemon, caller: Caller) -> None:
     """A worker's report has the first lines of its twenty newest decisions, the newest first,
     and of what is secret nothing."""
-    config = {
-        'neutron': {'auth_type': 'password', 'auth_url': 'http://127.0.0.1:1/', 'password': SECRET}
-    }
-    with Daemon(hosts, config) as running:
-        [worker] = workers(running)
-        placed = [caller.place(server=running.host) for _ in range(25)]
-        spec = a_spec(num_instances=1, project_id=PROJECT, force_hosts=[SECRET])
-        arguments = {**arguments_for(new_uuids()[0]), 'spec_obj': spec}
-        with pytest.raises(oslo_messaging.MessagingException):
-            caller.call('select_destinations', arguments, server=running.host)
-        first, last = 'Refused before Placement was asked', placed[-NEWEST + 1].server
-        lines: list[str] = []
+    [worker] = workers(daemon)
+    placed = [caller.place(server=daemon.host) for _ in range(25)]
+    spec = a_spec(num_instances=1, project_id=PROJECT, force_hosts=[SECRET])
+    arguments = {**arguments_for(new_uuids()[0]), 'spec_obj': spec}
+    with pytest.raises(oslo_messaging.MessagingException):
+        caller.call('select_destinations', arguments, server=daemon.host)
+    lines: list[str] = []
 
-        def told() -> bool:
-            """Records are made after the answer."""
-            before = len(running.text())
-            os.kill(worker.pid, signal.SIGUSR2)
-            wait_until(lambda: last in running.text()[before:], WAIT, 'report')
-            section = running.text()[before:].partition('Decisions')[2]
-            lines[:] = [line for line in section.splitlines() if ' UTC ' in line]
-            return first in section
+    def told() -> bool:
+        """Records are made after the answer."""
+        section = report(daemon, worker.pid).partition('Decisions')[2]
+        lines[:] = [line for line in section.splitlines() if ' UTC ' in line]
+        return 'Refused before Placement was asked' in section
 
-        wait_until(told, WAIT, 'refusal in the report')
+    wait_until(told, WAIT, 'refusal in the report')
     assert len(lines) == NEWEST
     assert 'No such host - host: ***' in lines[0]
     assert SECRET not in '\n'.join(lines)
