@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Neutron over HTTP, as far as prefilters ask it: GETs of ports and subnets.
 
-The segments of a routed network are providers in Placement, and their aggregates there
-are host aggregates of nova's.
+Segments of a routed network are providers in Placement; their aggregates are nova's.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ class Neutron:
     """Implements :class:`novasched.scheduler.prefilters.Network` with the service's own
     credentials.
 
-    :param provider_aggregates: Placement's aggregates of a provider; none also where there is no
-        such provider.
+    :param provider_aggregates: Placement's aggregates of a provider; none if there is no provider.
     """
 
     def __init__(

@@ -24,8 +24,7 @@ NUMERIC_KEYS: Mapping[str, type[int] | type[float]] = {
     'max_io_ops_per_host': int,
     'ram_allocation_ratio': float,
 }
-"""Metadata keys by which an aggregate overrides an option of a filter. Weighers warn of their
-keys themselves, as in nova."""
+"""Metadata that overrides options of filters. As in nova, weighers warn of theirs themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,7 @@ class AggregateReader:
         return self._flights.at_least(since)
 
     def _refresh(self) -> AggregateState:
-        """Read the aggregates. While the API database does not answer, the former ones are used:
-        they change rarely."""
+        """Read the aggregates. They change rarely: if the database is away the former ones do."""
         failure = None
         try:
             self.api.read(self._read)

@@ -35,9 +35,8 @@ NO_CRYPTOGRAPHY = (
 
 
 class SharedContextConnection(pymysql.Connection):  # type: ignore[misc]
-    """Uses one TLS context for all connections whose URL does not mention TLS. PyMySQL loads
-    the system's authorities for each of them, which takes 20 ms and a MiB, and verifies
-    nothing with them."""
+    """Uses one TLS context where the URL does not mention TLS. PyMySQL loads the system's
+    authorities for each connection, in 20 ms and a MiB, and verifies nothing with them."""
 
     _default_context: ssl.SSLContext | None = None
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova's databases, in any release.
 
-Columns come and go between releases: a query names the columns that it uses, and a column that
-does not exist is read as None.
+Columns come and go between releases: a query names its columns, and one that is not there is None.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ QUICK_FAILURE_S = 1.0
 """Failures that are quicker than that open no circuit: a server that refuses connections is
 used again as soon as it accepts them."""
 SHUTDOWN_CODES = (1053, 1317, 1927, '57P01', '57P02', '57014')
-"""The errors of MySQL and PostgreSQL for a shutdown, and for a query and a connection that were
-killed."""
+"""The errors of MySQL and PostgreSQL for a shutdown, and a killed query or connection."""
 SCHEMA_CHANGED_CODES = (1054, 1146, 1412, '42703', '42P01')
 """The errors of MySQL and PostgreSQL for a column and a table that are not there, and MySQL's for
 a table that has changed since the transaction began."""

@@ -132,12 +132,11 @@ def _with_patience(url: str, seconds: float) -> str:
 def filled(template: str, own: str | None, name: str) -> str:
     """A cell's connection URL whose ``{username}`` and the like are taken from ours.
 
-    nova lets cell mappings hold such templates, so that each host has its own credentials.
-    They are those of Python's ``str.format``, names alone: a template comes from a database,
-    and is not to reach into objects or to make texts of any length. ``{path}`` comes without
-    its leading slash; where our own URL names several hosts, ``{hostname2}`` is the second,
-    and so on with what else is theirs. A template that cannot be filled stays as it is, with
-    an error in the log.
+    nova lets cell mappings hold such templates, so that each host has its own credentials. They are
+    those of Python's ``str.format``, names alone: a template comes from a database, and is not to
+    reach into objects or to make texts of any length. ``{path}`` comes without its leading slash;
+    where our own URL names several hosts, ``{hostname2}`` is the second, and so on with what else
+    is theirs. A template that cannot be filled stays as it is, with an error in the log.
 
     :param name: the name of the cell's URL in the log.
     """

@@ -185,8 +185,7 @@ class InstanceReader:
 
 
 def _may_be_uuid(text: str) -> bool:
-    """False for texts that no row can hold: hints are free text, and databases refuse
-    statements with some characters."""
+    """False for texts that no row can hold: hints are free text, of which databases refuse some."""
     return 0 < len(text) <= 36 and text.isascii() and text.isprintable()
 
 

@@ -59,8 +59,7 @@ class CellMappings:
 
 
 class Cells:
-    """The cells. They are read anew by :meth:`refresh`, as operators expect of SIGHUP, and when
-    a request names an unknown cell."""
+    """The cells, read anew by :meth:`refresh` (SIGHUP) and when a request names an unknown one."""
 
     def __init__(
         self,
@@ -174,8 +173,7 @@ def scatter_gather(
 ) -> list[tuple[Cell, Answer]]:
     """Ask all cells in parallel; cells that fail or are late are logged and left out.
 
-    The circuit of a database that did not answer in time is opened, so that no other request
-    waits for it.
+    The circuit of a database that is late is opened, so that no other request waits for it.
     """
     began = time.monotonic()
     asked = [(cell, pool.submit(ask, cell)) for cell in cells]

@@ -70,8 +70,7 @@ def cache_region(conf: cfg.ConfigOpts, expiration_time: int) -> Any:
 
 
 class SafeUnpickler(pickle.Unpickler):
-    """Loads the values that nova writes, and None for anything else, which clients take for
-    no value."""
+    """Loads the values that nova writes; anything else is None, which clients take for no value."""
 
     def load(self) -> Any:
         try:

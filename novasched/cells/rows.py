@@ -40,8 +40,7 @@ SYSTEM_METADATA_COLUMNS = ('instance_uuid', 'key', 'value')
 class LazyColumn(Generic[Value]):
     """A long column of compute_nodes that few requests look at, parsed on demand and once for
     all hosts with the same text, which share the value for as long as one of them is in memory.
-    A text that cannot be parsed counts as absent, and the log names the first host that reports
-    it.
+    A text that cannot be parsed counts as absent, and the log names the first host with it.
     """
 
     def __init__(self, column: str, parse: Callable[[str], Value], absent: Value) -> None:
@@ -168,8 +167,7 @@ def _free_disk_gb(row: Any) -> int:
 
 
 def _supported(row: Any) -> Triples:
-    """The supported_instances triples (architecture, hypervisor type, VM mode); the same object
-    for hosts that report the same."""
+    """Triples (architecture, hypervisor type, VM mode); one object for hosts with the same."""
     text = row.supported_instances
     if text not in _triples_by_text:
         if len(_triples_by_text) >= MAX_CACHED_TRIPLES:
@@ -195,8 +193,7 @@ def _texts(stats: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _ratio(row: Any, name: str, settings: Settings) -> float:
-    """The host's allocation ratio; 0.0 and null stand for our options, ``*_allocation_ratio`` and
-    ``initial_*_allocation_ratio``."""
+    """The host's ratio; 0.0 and null stand for our options, with and without ``initial_``."""
     option = f'{name}_allocation_ratio'
     value = getattr(row, option) or getattr(settings, option)
     ratio = float(value or getattr(settings, f'initial_{option}'))

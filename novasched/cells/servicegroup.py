@@ -106,8 +106,7 @@ class MemcachedServiceGroup:
         services: Mapping[int, Any],
         now: datetime,
     ) -> frozenset[int]:
-        """The ids of the services without a key. All keys are read at once; while memcached does
-        not answer, all services are down."""
+        """The ids of the services without a key; of all while memcached does not answer."""
         if not services:
             return frozenset()
         keys = [service_key(binary, row.host) for row in services.values()]

@@ -195,8 +195,7 @@ class HostReader:
         return replace(snapshot.host_snapshot, hosts=hosts, total=len(snapshot.host_snapshot.hosts))
 
     def _hosts_of_cell(self, uuid: str, snapshot: CellsSnapshot) -> Mapping[str, Host]:
-        """The hosts of one cell. An instance may move within a disabled cell, which is read for
-        such requests only."""
+        """The hosts of one cell. A disabled one is read only for moves within it."""
         cell = self.cells.get(uuid)
         if cell is None or not cell.disabled:
             return snapshot.cells.get(uuid, {})
@@ -274,8 +273,7 @@ class HostReader:
     def _with_aggregates(
         self, cell_uuid: str, hosts: Mapping[str, Host], aggregates: AggregatesByHost
     ) -> _CellHosts:
-        """A cell's hosts with their aggregates; the same objects as in the last reading where
-        nothing has changed."""
+        """A cell's hosts with their aggregates; the same objects as before if nothing changes."""
         last = self._cell_hosts.get(cell_uuid, _CellHosts())
         if last.without_aggregates is hosts and last.aggregates is aggregates:
             return last

@@ -32,8 +32,7 @@ class CircuitBreaker:
     ) -> None:
         """:param probe: asks for something small, and raises one of ``errors`` while there is
         no answer.
-        :param on_change: is called with the reason when the circuit opens, and with None when a
-            probe closes it.
+        :param on_change: called with the reason when the circuit opens, with None when it closes.
         """
         self._probe = probe
         self._errors = errors

@@ -38,8 +38,7 @@ class SingleFlight(Generic[Result]):
 
     A caller gets the result of a flight that began at its moment or later: the current one, the
     last one, or the next, which all share who came too late for the current one. So work that
-    takes long is done often enough and not more often. There are two flights at a time only
-    where one is stuck.
+    takes long is done no more often than it must. Two fly at a time only where one is stuck.
     """
 
     def __init__(

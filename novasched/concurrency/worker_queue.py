@@ -49,14 +49,8 @@ class WorkerQueue(Generic[Item]):
             return False
         return True
 
-    @property
-    def idle(self) -> bool:
-        """True while there is no thread."""
-        return self._thread is None
-
     def close(self) -> None:
-        """Do the items that wait, for as long as :data:`CLOSE_TIMEOUT_S`; an item that is put
-        later starts a new thread."""
+        """Do what waits, for up to :data:`CLOSE_TIMEOUT_S`; a later item starts a new thread."""
         if (thread := self._thread) is not None:
             with contextlib.suppress(queue.Full):
                 self._waiting.put(None, timeout=CLOSE_TIMEOUT_S)

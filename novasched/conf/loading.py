@@ -34,8 +34,7 @@ _VARIABLE = re.compile(r'OS_\w+?__(\w+)\Z')
 GRACEFUL_SHUTDOWN_S = 180
 """``[DEFAULT] graceful_shutdown_timeout`` unless set; oslo.service's own is a third of it."""
 HTTP_TIMEOUT_S = 60
-"""Seconds that a service has for an answer to begin, and as many for the rest of it, unless
-``timeout`` is set."""
+"""``timeout`` unless set: seconds for an answer to begin, and as many for the rest of it."""
 CLIENTS = (('placement', 'placement'), ('neutron', 'network'))
 """The groups that keystoneauth1 reads, and the services that they are for."""
 RATIO_OPTIONS = {

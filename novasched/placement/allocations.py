@@ -17,8 +17,7 @@ from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.request import Request
 
 CLAIM_LIMIT_S = 600.0
-"""Seconds after a request's arrival in which it may still claim: Placement may refuse each of
-very many candidates, slowly."""
+"""Seconds from its arrival in which a request may claim: Placement may refuse very many, slowly."""
 Body = Mapping[str, Any]
 Resources = Mapping[str, Mapping[str, int]]
 """Provider UUID to resource class to amount."""

@@ -46,8 +46,7 @@ CONCURRENT_UPDATE = 'placement.concurrent_update'
 CONFLICT_ATTEMPTS = 4
 """Tries of a write while others write to the same providers."""
 RETRY_PAUSE_S, RETRY_LIMIT_S = 0.1, 5.0
-"""Seconds after which a request is sent again, at first, and in which it is: Placement is
-restarted in less."""
+"""Seconds after which a request is first sent again, and in which it is: a restart takes less."""
 LONGEST_PAUSE_S = 1.0
 PROBE = '/resource_providers?name=novasched'
 """Something small that Placement asks its database for."""

@@ -8,9 +8,8 @@ down to the request, and where the answer to the whole is lost, each request goe
 that none suffers from another. Instances that move are few, and hold something: each is claimed
 for by itself, beside the batches.
 
-Where an answer gets lost, what the instances hold is read. If it is what was claimed, the
-claim is made; if not, it is refused, and what comes of it later is deleted if it can be no other
-request's.
+Where an answer gets lost, what the instances hold is read. If it is what was claimed, the claim is
+made; if not, it is refused, and what comes of it later is deleted if it can be no other request's.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes allocations that may come of claims without an answer, unless they may be another's.
 
-An allocation that equals a lost claim is no proof that it comes of it: another scheduler may
-have claimed the same for a repeated request. nova's API sets the instance's task before a
-scheduler is asked, and the instance's host before the task is over. So if the allocation is
-read first, the instance after it, and the instance has neither a task, nor a migration, nor
-the claim's host, then the allocation belongs to no request. In doubt it is left, and the log
-names the instance.
+An allocation that equals a lost claim is no proof that it comes of it: another scheduler may have
+claimed the same for a repeated request. nova's API sets the instance's task before a scheduler is
+asked, and the instance's host before the task is over. So if the allocation is read first, the
+instance after it, and the instance has neither a task, nor a migration, nor the claim's host, then
+the allocation belongs to no request. In doubt it is left, and the log names the instance.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ LOG = logging.getLogger('nova.scheduler.client.report')
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 10.0
 """Seconds between tries, at first and in the end."""
 LATE_CLAIM_S = 120.0
-"""Seconds after which Placement no longer does a request: longer than its database waits for a
-lock, and its web server for it."""
+"""Seconds after which Placement does no request: its database and web server have given up."""
 CLEANUP_LIMIT_S = 300.0
 """Seconds in which a deletion is tried: a claim that comes late, and then three minutes in which
 nova ends its work on the instance, or Placement is restarted. Allocations that are left after that
@@ -52,8 +50,7 @@ class AllocationDeleter:
 
     :param instances: tells whose allocations may be; without them every doubt stays, and so do
         the allocations that were not deleted before the request was answered.
-    :ivar lost: until when (monotonic seconds) a deletion whose answer was lost may still be done,
-        by instance.
+    :ivar lost: by instance, until when (monotonic seconds) a lost deletion may still be done.
     """
 
     def __init__(self, api: PlacementApi, instances: Instances | None) -> None:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Placement service: candidates, claims and allocations. Equal queries at the same time are
-sent once."""
+"""The Placement service: candidates, claims and allocations. Equal queries share an answer."""
 
 from __future__ import annotations
 
@@ -142,8 +141,7 @@ class PlacementClient:
         return parse(self._answer(built, None), CandidatesWithSummaries)
 
     def _ask(self, built: query.Query, request: Request) -> CandidatesText:
-        """The answer to a query, which requests share that ask the same, unless it was sent
-        before they came."""
+        """The answer to a query, shared by requests that ask it and came before it was sent."""
         for warning in built.warnings:
             UTILS.warning(warning)
         self._window.arrived(request.arrived)

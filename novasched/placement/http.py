@@ -37,8 +37,7 @@ class _Bounded(TCPKeepAliveAdapter):
     def send(
         self, request: Any, stream: bool = False, timeout: Any = None, *args: Any, **how: Any
     ) -> requests.Response:
-        """Send a request, and bound the reading of the answer. As for keystoneauth1, 0 is no
-        timeout."""
+        """Send a request, and bound the reading of the answer; 0 is no timeout (keystoneauth1)."""
         seconds = float(timeout or 0) or math.inf
         timeouts: Any = (min(seconds, CONNECT_TIMEOUT_S), None if seconds == math.inf else seconds)
         response = super().send(request, stream, timeouts, *args, **how)

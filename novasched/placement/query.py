@@ -35,8 +35,7 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
     """:param pinned: count pinned CPUs as PCPU; the fallback for hosts that do not
         report any (``vcpu_pin_set``) counts them as VCPU.
     :raises BadRequest: a group from outside asks for nothing or has no name of its own.
-    :raises NoValidHost: flavor and image contradict each other, or ask for a feature that
-        does not exist.
+    :raises NoValidHost: flavor and image contradict each other, or ask for what does not exist.
     """
     groups = request.request_groups(pinned)
     of_flavor = request.requirements.flavor_groups
@@ -61,8 +60,7 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
 
 
 def build_all(request: Request, settings: Settings) -> list[Query]:
-    """The queries for a request: a second one where hosts may report pinned CPUs as VCPU.
-    Raises what :func:`build` raises."""
+    """See :func:`build`; a second query where hosts may report pinned CPUs as VCPU."""
     queries = [build(request, settings)]
     if has_fallback(request) and not settings.disable_fallback_pcpu_query:
         queries.append(build(request, settings, pinned=False))

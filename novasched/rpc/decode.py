@@ -139,8 +139,7 @@ def _image(image: NovaObject) -> Image:
 
 
 def _hints(hints: Any) -> dict[str, tuple[str, ...]]:
-    """Each hint as a tuple of texts, which is how every release sends it; numbers among
-    them become texts."""
+    """Each hint as a tuple of texts, as every release sends it; numbers become texts."""
     if hints is None:
         return {}
     if not isinstance(hints, Mapping):

@@ -2,8 +2,7 @@
 """From the hosts that were chosen to the answer, in objects that the caller's release knows.
 
 A conductor that gets a newer object asks another for an older form of it, and that one does not
-know the object either. A message does not name its release, but the version of its RequestSpec
-tells enough of it.
+know the object either. A message's release shows, well enough, in the version of its RequestSpec.
 """
 
 from __future__ import annotations
@@ -23,14 +22,12 @@ PLAIN_ALLOCATION_REQUEST_VERSION = '1.12'
 NO_ALLOCATION = 'null'
 
 NETWORKS_SINCE: SpecVersion = (1, 10)
-"""The RequestSpec of Rocky, whose NUMATopologyLimits is 1.1 and may name networks; otherwise it
-is 1.0."""
+"""The RequestSpec of Rocky, whose NUMATopologyLimits is 1.1, not 1.0, and may name networks."""
 GENERATIONS_SINCE: SpecVersion = (1, 12)
 """The RequestSpec of Stein, whose conductor claims an alternate in whatever microversion it is
 told to. Those before send no consumer generation, which Placement wants from 1.28 on."""
 ZONES_SINCE: SpecVersion = (1, 13)
-"""The RequestSpec of Ussuri, whose Selection is 1.1 and names the availability zone; otherwise
-it is 1.0."""
+"""The RequestSpec of Ussuri, whose Selection is 1.1, not 1.0, and names the availability zone."""
 LIMIT_NAMES = ('vcpu', 'disk_gb', 'memory_mb')
 
 Reply = list[list[objects.Selection]] | list[dict[str, Any]]
@@ -50,8 +47,7 @@ def reply(
 
 
 def _selection(chosen: Selection, version: SpecVersion) -> objects.Selection:
-    """The wire object, with the body that the caller sends to Placement if it falls back on this
-    host, and its microversion."""
+    """The wire object, with a claim's body and microversion for a caller that needs the host."""
     allocation_request, microversion = NO_ALLOCATION, None
     if chosen.candidate and version >= GENERATIONS_SINCE:
         allocation_request, microversion = chosen.candidate.body(), ALLOCATION_REQUEST_VERSION

@@ -45,8 +45,7 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
         """The context of a request, also made the one that this thread logs with.
 
         Keys of any release are accepted: releases before Queens say ``tenant`` for the
-        project. The user's token is left out, since this service calls others in its
-        own name.
+        project. The user's token is left out: this service calls others in its own name.
         """
         context = RequestContext.from_dict(
             dict(ctxt),
@@ -64,9 +63,7 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
 
 
 def _check(entity: Any) -> None:
-    """:raises BadRequest: an argument is nested too deeply, or half a character is in it, which no
-    encoding but JSON can say.
-    """
+    """:raises BadRequest: it is nested too deeply, or has half a character, as only JSON can."""
     level = [entity]
     for _ in range(MAX_DEPTH):
         below: list[Any] = []

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server that listens where nova's conductors and computes talk to a scheduler, and the
-methods that they call."""
+"""The server to which nova's conductors and computes talk, and the methods that they call."""
 
 from __future__ import annotations
 
@@ -76,8 +75,7 @@ def checked_transport(option: str, make: Callable[[], Any]) -> Any:
 
 
 class SchedulerEndpoint:
-    """The scheduler's own methods, in no namespace. Public methods are those that a
-    message may name."""
+    """The scheduler's own methods, in no namespace; a message may name any public one."""
 
     target = oslo_messaging.Target(version=LATEST)
 

@@ -57,8 +57,7 @@ LOG = logging.getLogger('nova.scheduler.manager')
 COUNTS = 'counts'
 """The value of ``[novasched] fault_detail`` with which refusals say why."""
 MAX_HTTP_CONNECTIONS = 64
-"""Threads that ask a service at once: what ``[DEFAULT] executor_thread_pool_size`` is unless
-set."""
+"""Threads that ask a service at once, as by default ``[DEFAULT] executor_thread_pool_size``."""
 
 
 @dataclass(frozen=True, slots=True)

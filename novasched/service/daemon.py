@@ -184,8 +184,7 @@ def _jobs(
     files: MetricsFiles | None,
     page: Callable[[], Page] | None,
 ) -> list[Job]:
-    """The processes: the workers, and one for HTTP where metrics are served, perhaps with the
-    page."""
+    """The workers, and where metrics are served a process for HTTP, perhaps with the page."""
     make = functools.partial
     if files is None:
         return [Job(make(worker, number)) for number in range(workers)]

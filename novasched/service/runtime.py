@@ -39,9 +39,8 @@ def tune_malloc() -> None:
 
 
 def trim_heaps() -> None:
-    """Look for garbage among young objects, and give the system back what is free between the
-    pieces in use, where the C library is glibc. The long texts of hosts and answers leave much
-    of it, which nothing else fits."""
+    """Look for garbage among young objects, and, with glibc, give the system back what is free
+    between pieces in use: long texts of hosts and answers leave much that nothing else fits."""
     gc.collect(YOUNG_GENERATIONS)
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

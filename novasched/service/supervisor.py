@@ -192,9 +192,8 @@ class Supervisor:
 def work(service: ProcessService, signals: Signals) -> int:
     """Run a service in this process until a signal ends it; the answer is the exit status.
 
-    Start and reloads come one after the other, in a thread of their own, so that the end
-    need not wait for them. A reload begins after the last SIGHUP, and sees what the sender
-    has done before.
+    Start and reloads come one after the other, in a thread of their own, so that the end need not
+    wait for them. A reload begins after the last SIGHUP, and sees what the sender has done before.
 
     :raises Exception: the start does.
     """

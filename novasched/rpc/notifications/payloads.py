@@ -4,8 +4,7 @@ context in them, without secrets.
 
 nova writes its findings into the RequestSpec of the message, so its notifications show the
 aggregates that prefilters ask for and, at the end, the last of the instances, the hosts in their
-group, and the cells and CPUs that this instance got. novasched leaves the message as it came, and
-adds them here.
+group, and the cells and CPUs that this instance got. novasched adds them here, to a copy.
 """
 
 from __future__ import annotations

@@ -49,8 +49,7 @@ class ContextSerializer(oslo_messaging.NoOpSerializer):  # type: ignore[misc]
 
 
 class QueuedNotifier:
-    """Implements :class:`novasched.scheduler.ports.Notifier`: sends notifications from a
-    thread of its own, in order."""
+    """Implements :class:`novasched.scheduler.ports.Notifier`, in order, by a thread of its own."""
 
     def __init__(self, send: Callable[[Notification], None]) -> None:
         self._send = send
@@ -112,8 +111,7 @@ class NotificationSender:
 
 
 def make_notifier(conf: cfg.ConfigOpts, service: ServiceSettings) -> QueuedNotifier | None:
-    """Notifications as nova.conf wants them; None where every driver is noop, which is the
-    default.
+    """Notifications as nova.conf wants them; None where every driver is noop, which is the default.
 
     :raises ConfigError: the transport's URL cannot be used.
     """

@@ -177,8 +177,7 @@ class InstanceGroup(NovaObject):
 
 
 class InstanceNUMACell(NovaObject):
-    """A guest cell. Before 1.5 there is no pcpuset: a dedicated cell has its CPUs in
-    cpuset."""
+    """A guest cell. Before 1.5 there is no pcpuset: dedicated CPUs are in cpuset."""
 
     VERSION = '1.6'
     fields = {

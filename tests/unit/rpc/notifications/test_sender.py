@@ -66,7 +66,7 @@ def test_requests_of_unknown_origin():
     notices = QueuedNotifier(Crowd())
     notices.started(a_request())
     notices.ended(a_request(), [])
-    assert notices._queue.idle
+    assert notices._queue._thread is None
     notices.close()
 
 
