@@ -9,6 +9,7 @@ not fail the request; times stay the ISO 8601 texts that they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -22,16 +23,12 @@ __all__ = ['BadObject', 'NovaObject', 'decode', 'loads']  # the objects are defi
 Fields = dict[str, fields.Field[Any]]
 
 
-def _each(field: Callable[[], fields.Field[Any]], *names: str) -> Fields:
-    return {name: field() for name in names}
+def _each(field: Callable[..., fields.Field[Any]], *names: str, **options: Any) -> Fields:
+    return {name: field(**options) for name in names}
 
 
-def _texts(*names: str) -> Fields:
-    return _each(fields.StringField, *names)
-
-
-def _integers(*names: str) -> Fields:
-    return _each(fields.IntegerField, *names)
+_texts = partial(_each, fields.StringField)
+_integers = partial(_each, fields.IntegerField)
 
 
 class Destination(NovaObject):
@@ -283,9 +280,7 @@ class SchedulerLimits(NovaObject):
     VERSION = '1.0'
     fields = {
         'numa_topology': fields.ObjectField('NUMATopologyLimits', nullable=True),
-        'vcpu': fields.IntegerField(nullable=True),
-        'disk_gb': fields.IntegerField(nullable=True),
-        'memory_mb': fields.IntegerField(nullable=True),
+        **_integers('vcpu', 'disk_gb', 'memory_mb', nullable=True),
     }
 
 
@@ -300,7 +295,6 @@ class Selection(NovaObject):
     fields = {
         **_texts('compute_node_uuid', 'service_host', 'nodename', 'cell_uuid'),
         'limits': fields.ObjectField('SchedulerLimits', nullable=True),
-        'allocation_request': fields.StringField(nullable=True),
-        'allocation_request_version': fields.StringField(nullable=True),
-        'availability_zone': fields.StringField(nullable=True),
+        **_texts('allocation_request', 'allocation_request_version', nullable=True),
+        **_texts('availability_zone', nullable=True),
     }

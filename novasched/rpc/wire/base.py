@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from oslo_versionedobjects import base, fields
@@ -147,13 +147,7 @@ class NovaObject(base.VersionedObject):
             raise BadObject(f'{self.obj_name()} {self.VERSION}, {name}: {why}')
 
 
-def decode(primitive: Any) -> NovaObject:
-    """The object that a primitive stands for.
-
-    :raises BadObject: it cannot be read
-    """
-    decoded: NovaObject = NovaObject.obj_from_primitive(primitive)
-    return decoded
+decode: Callable[[Any], NovaObject] = NovaObject.obj_from_primitive
 
 
 def loads(text: str) -> NovaObject:
