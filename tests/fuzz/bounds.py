@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 SECONDS = float(os.environ.get('NOVASCHED_FUZZ_SECONDS') or 0)
 EFFORT = settings(
-    max_examples=200 if SECONDS else 25,
+    max_examples=200 if SECONDS else 15,
     derandomize=not SECONDS,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],

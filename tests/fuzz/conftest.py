@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,32 +13,17 @@ from hypothesis import is_hypothesis_test
 
 from tests.fuzz.bounds import SECONDS, TRIED, bounded_memory
 from tests.fuzz.clouds import Cloud
-from tests.lab.tables import Sheet, rst, show
+from tests.lab.tables import Sheet, show
 
-KEPT = 'test_kept'
-"""The test of each module whose cases were found by the others."""
-
-
-class Results:
-    """Tests by target: what was tried, and what came of it."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, int] = {}
-        self.crashes: dict[str, int] = {}
-
-    def add(self, target: str, name: str, failed: bool) -> None:
-        self.kept[target] = self.kept.get(target, 0) + (name.split('[')[0] == KEPT)
-        self.crashes[target] = self.crashes.get(target, 0) + failed
-
-
-RESULTS = Results()
+KEPT, CRASHES = Counter[str](), Counter[str]()
+"""By target: the cases that were found by earlier runs, and tests that failed now."""
 
 
 def _is_ours(path: str) -> bool:
     return path.startswith('tests/fuzz/')
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every property has the same share of the time."""
     properties = [
         item
@@ -70,26 +55,19 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if _is_ours(report.nodeid) and (report.when == 'call' or report.failed):
         path, _, name = report.nodeid.partition('::')
         target = path.removeprefix('tests/fuzz/test_').removesuffix('.py')
-        RESULTS.add(target, name, report.failed)
+        KEPT[target] += name.startswith('test_kept[')
+        CRASHES[target] += report.failed
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption('--fuzz-table', type=Path, help='where to write the table of bad input')
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any) -> None:
     """The table: inputs that were tried, properties that failed, cases kept of earlier ones."""
-    if not RESULTS.kept:
-        return
     rows = [
-        [target, *(f'{n:,}' for n in (TRIED[target], RESULTS.crashes[target], kept))]
-        for target, kept in RESULTS.kept.items()
+        [target, *(f'{n:,}' for n in (TRIED[target], CRASHES[target], kept))]
+        for target, kept in KEPT.items()
     ]
-    sheet = Sheet('Bad input', ('target', 'inputs tried', 'crashes', 'cases kept'), rows)
-    terminalreporter.ensure_newline()
-    show([sheet])
-    if path := config.getoption('--fuzz-table'):
-        path.write_text(rst([sheet]))
+    if rows:
+        terminalreporter.ensure_newline()
+        show([Sheet('Bad input', ('target', 'inputs tried', 'crashes', 'cases kept'), rows)])
 
 
 @pytest.fixture(scope='module')

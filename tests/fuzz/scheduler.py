@@ -34,6 +34,7 @@ from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.prefilters import Port, Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from tests.fuzz.mutation import dumped
+from tests.lab.logs import logged
 
 FILTERS = tuple(
     name
@@ -164,31 +165,17 @@ class Notices:
         """Nobody waits."""
 
 
-class Bugs(logging.Handler):
-    """Keeps the errors of which the log has the traceback; their callers are told nothing."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.errors: list[BaseException] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1]:
-            self.errors.append(record.exc_info[1])
-
-
 @contextmanager
 def raising_bugs() -> Iterator[None]:
-    """Raise what the scheduler logs as a bug."""
-    bugs = Bugs()
-    faults.LOG.addHandler(bugs)
-    try:
-        yield
-    except oslo_messaging.ExpectedException:
-        for error in bugs.errors:
-            raise error from None
-        raise
-    finally:
-        faults.LOG.removeHandler(bugs)
+    """Raise the errors of which the log has the traceback; their callers are told nothing."""
+    with logged(faults.LOG.name, logging.ERROR) as records:
+        try:
+            yield
+        except oslo_messaging.ExpectedException:
+            for record in records:
+                if record.exc_info:
+                    raise record.exc_info[1] from None
+            raise
 
 
 @dataclass(eq=False)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns of the databases: whatever stands in one of a host's, the other hosts are there as
-before, servers find them, and the log says no more than once what is wrong."""
+before, servers find them, and the log says no more than once what is wrong. Servers find the
+other hosts, too, whatever one of the aggregates says."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from novasched.scheduler.weights import normalised
-from tests.fuzz import mutation, stored
+from novasched.tools.sandbox import databases as tables
+from tests.fuzz import mutation
 from tests.fuzz.bounds import EFFORT, one_input
-from tests.fuzz.clouds import REPORT, Cloud
+from tests.fuzz.clouds import ODD_AGGREGATE, REPORT, Cloud
 from tests.fuzz.messages import HOSTS, MESSAGES
 from tests.lab.builders import a_request, a_uuid
+from tests.lab.logs import logged
 
 ODD, *OTHERS = HOSTS
 """The first host is that whose columns are written to; its rows have the id 1."""
@@ -36,29 +37,27 @@ COLUMNS = {
     'instance_system_metadata': ('key', 'value'),
 }  # fmt: skip
 PLACES = [(table, column) for table, columns in COLUMNS.items() for column in columns]
-WARNINGS = 'nova.scheduler.host_manager'
+OF_AGGREGATES = (('aggregates', 'uuid'), ('aggregates', 'name'), ('aggregate_hosts', 'host'))
+KEYS = (
+    'availability_zone', 'filter_tenant_id', 'filter_tenant_id2', 'instance_type', 'e2e_ssd', 'hw_cpu_policy',
+    'max_io_ops_per_host', 'max_instances_per_host', 'cpu_allocation_ratio', 'ram_allocation_ratio',
+    'disk_allocation_ratio', 'trait:CUSTOM_A', 'trait:', 'hw_numa_nodes', 'ram_weight_multiplier',
+    'cpu_weight_multiplier', 'io_ops_weight_multiplier', 'pci_weight_multiplier', 'metrics_weight_multiplier',
+    'soft_affinity_weight_multiplier', 'build_failure_weight_multiplier', 'image_props_weight_multiplier',
+)  # fmt: skip
+"""The metadata of aggregates that filters, weighers and prefilters look at."""
 
 
-class Warnings(logging.Handler):
-    """Keeps what is said of the host."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
+def can_be_stored(value: Any) -> bool:
+    """Whether SQLite takes it in a column of any type: there are no half characters, no whole
+    numbers of more than 64 bits; and it makes null of what is no number."""
+    if isinstance(value, str):
+        return value == value.encode(errors='replace').decode()
+    return value == value and (not isinstance(value, int) or -(2**63) <= value < 2**63)
 
 
-@contextmanager
-def warnings() -> Iterator[list[str]]:
-    """What the log warns of meanwhile, of hosts."""
-    handler = Warnings()
-    logging.getLogger(WARNINGS).addHandler(handler)
-    try:
-        yield handler.texts
-    finally:
-        logging.getLogger(WARNINGS).removeHandler(handler)
+texts = mutation.text.filter(can_be_stored)
+scalars = (mutation.scalar | st.binary(max_size=8)).filter(can_be_stored)
 
 
 @st.composite
@@ -66,26 +65,31 @@ def written(draw: st.DrawFn) -> tuple[str, str, Any]:
     """A table, a column and what is to stand there."""
     table, column = draw(st.sampled_from(PLACES))
     if column not in JSON or draw(st.integers(0, 3)) == 0:
-        return table, column, draw(stored.scalar)
+        return table, column, draw(scalars)
     damaged = draw(mutation.mutated(json.loads(REPORT[column])))
     return table, column, mutation.dumped(damaged)
+
+
+def servers_find_hosts(cloud: Cloud) -> None:
+    for case in ('boot', 'full'):
+        answer = cloud.scheduler.answer(MESSAGES[case])
+        assert isinstance(answer, list), answer
 
 
 def check(cloud: Cloud, table: str, column: str, value: Any) -> None:
     """Servers find the other hosts, which nothing is wrong with, and every host weighs
     something."""
     before = cloud.scheduler.hosts.read(None, a_request(), instances=False).hosts
-    with cloud.written('cell1', table, column, value), warnings() as told:
+    told = logged('nova.scheduler.host_manager', logging.WARNING)
+    with cloud.written('cell1', table, column, value), told as records:
         after = cloud.scheduler.hosts.read(None, a_request(), instances=False).hosts
-        for case in ('boot', 'full'):
-            answer = cloud.scheduler.answer(MESSAGES[case])
-            assert isinstance(answer, list), answer
+        servers_find_hosts(cloud)
         for weigher in cloud.scheduler.weighers:
             raw = weigher.weigh_all(list(after.values()), a_request())
             assert all(map(math.isfinite, normalised(raw, weigher.minval, weigher.maxval)))
         for uuid in map(a_uuid, OTHERS):
             assert after[uuid] == before[uuid]
-        assert len(told) <= 1, told
+        assert len(records) <= 1, records
 
 
 @EFFORT
@@ -94,6 +98,31 @@ def test_one_column(cloud: Cloud, where: tuple[str, str, Any]) -> None:
     """A column in which anything stands."""
     with one_input('columns'):
         check(cloud, *where)
+
+
+@EFFORT
+@given(
+    metadata=st.dictionaries(
+        st.sampled_from(KEYS) | texts, texts | mutation.number.filter(can_be_stored), max_size=4
+    )
+)
+def test_metadata(cloud: Cloud, metadata: dict[str, Any]) -> None:
+    """An aggregate with metadata of any kind."""
+    table, api = tables.aggregate_metadata, cloud.databases.api
+    with one_input('columns'):
+        with api.begin() as connection:
+            connection.execute(table.delete().where(table.c.aggregate_id == ODD_AGGREGATE))
+        for key, value in metadata.items():
+            cloud.databases.add(api, table, aggregate_id=ODD_AGGREGATE, key=key, value=value)
+        servers_find_hosts(cloud)
+
+
+@EFFORT
+@given(where=st.sampled_from(OF_AGGREGATES), value=scalars)
+def test_an_aggregate(cloud: Cloud, where: tuple[str, str], value: Any) -> None:
+    """An aggregate, or a member of one, without a name or with an odd one."""
+    with one_input('columns'), cloud.written('api', *where, value, ODD_AGGREGATE):
+        servers_find_hosts(cloud)
 
 
 DEEP = '[' * 5000

@@ -105,7 +105,7 @@ def test_aggregates(cloud: Cloud, status: int, body: bytes) -> None:
 
 KEPT = {
     'A word in place of a list of providers': b'{"allocation_requests": [{"allocations": {"%b": {"resources": {}}}, "mappings": {"": "x"}}]}'
-    % a_uuid(HOSTS[0]).encode(),
+    % a_uuid(HOSTS[0]).encode()
 }
 """What was found: an offer that was believed until somebody looked."""
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-import tempfile
+import logging
+from contextlib import closing
 
 import pytest
 import sqlalchemy as sa
@@ -15,9 +16,9 @@ from novasched.plugins import loading
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.plugin import name_of
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_group, a_request, a_uuid
+from tests.lab.logs import logged, rejections
 from tests.lab.nova_databases import NovaDatabases
 from tests.lab.ports import CountingPlacement
 
@@ -62,14 +63,13 @@ class Whole:
 
 
 @pytest.fixture(scope='module')
-def cloud():
-    with tempfile.TemporaryDirectory() as directory:
-        made = NovaDatabases(lambda name: f'sqlite:///{directory}/{name}')
+def cloud(tmp_path_factory):
+    directory = tmp_path_factory.mktemp('databases')
+    with closing(NovaDatabases(lambda name: f'sqlite:///{directory}/{name}')) as made:
         for cell, hosts in CELLS.items():
             for host in hosts:
                 made.add_host(host, cell)
         yield made
-        made.close()
 
 
 def _write(cloud, rows):
@@ -97,33 +97,21 @@ def _request(wanted):
 
 
 def _decided(hosts, wanted, pending):
-    """The hosts that were chosen, in their order, or why there is none; and all verdicts."""
+    """The hosts that were chosen, in their order, or why there is none; and why not others."""
     values = Settings(enabled_filters=FILTERS)
     pending_claims = PendingClaims(values)
     host_snapshot = hosts.read(None, a_request(), False).hosts
     for uuid, host in pending.items():
         pending_claims.add(host_snapshot[a_uuid(host)], a_request(instance_uuids=(uuid,)), None, {})
     slots = CountingPlacement(dict.fromkeys(map(a_uuid, HOSTS), 9))
-    verdicts: list[object] = []
-    filters = loading.filters(values)
-    for each in filters:
-        each.reject = _heard(each, verdicts)
-    parts = Parts(values, [], slots, hosts, filters, loading.weighers(values), pending_claims)
-    decision = FilterScheduler(parts).decide(_request(wanted), seed=1)
+    filters, weighers = loading.filters(values), loading.weighers(values)
+    parts = Parts(values, [], slots, hosts, filters, weighers, pending_claims)
+    with logged('nova.filters', logging.DEBUG) as told:
+        decision = FilterScheduler(parts).decide(_request(wanted), seed=1)
+    against = [(name, host.host, why) for name, host, why in rejections(told)]
     if decision.refusal is not None:
-        return decision.refusal, verdicts
-    return [[each.service_host for each in row] for row in decision.selections], verdicts
-
-
-def _heard(each, verdicts):
-    ask = each.reject
-
-    def reject(host, request):
-        reason = ask(host, request)
-        verdicts.append((name_of(each), host.host, reason))
-        return reason
-
-    return reject
+        return decision.refusal, against
+    return [[each.service_host for each in row] for row in decision.selections], against
 
 
 @given(rows=ROWS, wanted=REQUEST, pending=PENDING)
@@ -139,8 +127,5 @@ def _heard(each, verdicts):
 def test_named_instances_are_all_that_counts(cloud, rows, wanted, pending):
     """Hosts, verdicts and reasons are those of a scheduler that reads every instance."""
     _write(cloud, rows)
-    reader = cloud.reader()
-    try:
+    with closing(cloud.reader()) as reader:
         assert _decided(reader, wanted, pending) == _decided(Whole(reader), wanted, pending)
-    finally:
-        reader.close()

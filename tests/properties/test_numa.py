@@ -87,14 +87,10 @@ def hosts(draw: st.DrawFn, most: int) -> HostTopology:
     cores, threads = draw(st.sampled_from(((1, 1), (4, 1), (3, 2), (3, 2), (2, 3), (1, 4))))
     old = draw(st.booleans())
     count = draw(st.integers(1, most))
-    kinds = [
-        draw(host_cells(cores, threads, old)) for _ in range(draw(st.integers(1, min(4, count))))
-    ]
+    cell = host_cells(cores, threads, old)
+    kinds = [draw(cell) for _ in range(draw(st.integers(1, min(4, count))))]
     spare = count - len(kinds)
-    kinds += [
-        kinds[i]
-        for i in draw(st.lists(st.integers(0, len(kinds) - 1), min_size=spare, max_size=spare))
-    ]
+    kinds += draw(st.lists(st.sampled_from(kinds), min_size=spare, max_size=spare))
     return HostTopology(tuple(moved(cell, i, cores * threads) for i, cell in enumerate(kinds)))
 
 
@@ -225,31 +221,16 @@ def test_the_order_of_host_cells_decides_nothing_but_preference(pair, limits):
     assert len(answers) == 1
 
 
+KEYS = ('nova_object.data', 'nova_object.name', 'nova_object.version', 'cells', 'id', 'cpus', 'mem',
+        'total', 'cpuset', 'memory')  # fmt: skip
+
+
 @settings(max_examples=1000, deadline=None)
 @given(
     st.text()
     | st.recursive(
         st.none() | st.integers() | st.text() | st.sampled_from(('1.2', 'NUMATopology', '0-3')),
-        lambda inner: (
-            st.lists(inner)
-            | st.dictionaries(
-                st.sampled_from(
-                    (
-                        'nova_object.data',
-                        'nova_object.name',
-                        'nova_object.version',
-                        'cells',
-                        'id',
-                        'cpus',
-                        'mem',
-                        'total',
-                        'cpuset',
-                        'memory',
-                    )
-                ),
-                inner,
-            )
-        ),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner),
         max_leaves=12,
     ).map(json.dumps)
 )

@@ -13,18 +13,9 @@ from tests.lab.page_client import ask_raw, seen
 from tests.lab.page_sample import Cells, a_page, cloud
 
 MARKUP = (
-    '<evil>',
-    '"><evil evil="',
-    "' evil='",
-    '&lt;evil&gt;',
-    '{{evil}}',
-    '{% evil %}',
-    '\r\nevil: evil',
-    '\x00',
-    '..',
-    '%',
-    '\u202eevil',
-)
+    '<evil>', '"><evil evil="', "' evil='", '&lt;evil&gt;', '{{evil}}', '{% evil %}',
+    '\r\nevil: evil', '\x00', '..', '%', '\u202eevil',
+)  # fmt: skip
 PAGE = a_page(Cells(cloud(12)), None, timeout=60.0)
 TAGS = {
     'a', 'body', 'button', 'caption', 'dd', 'div', 'dl', 'dt', 'footer', 'form', 'h1', 'h2', 'h3', 'head', 'header',
@@ -33,29 +24,21 @@ TAGS = {
 }  # fmt: skip
 """The elements of the templates."""
 
-texts = st.lists(st.one_of(st.sampled_from(MARKUP), st.text(max_size=20)), max_size=4).map(''.join)
-known = st.sampled_from(
-    ['show', 'by', 'within', 'state', 'name', 'order', 'form', 'page', 'q', 'host', 'evil']
+PLACES = ['/', '/hosts/', '/decisions/', '/decisions', '/hosts/compute-03']
+NAMES = ['show', 'by', 'within', 'state', 'name', 'order', 'form', 'page', 'q', 'host', 'evil']
+VALUES = ['ram', 'pinned', 'zone', 'aggregate', 'table', '1', '2', '-1', 'down', '']
+
+texts = st.lists(st.sampled_from(MARKUP) | st.text(max_size=20), max_size=4).map(''.join)
+quoted = texts.map(lambda text: text.encode(errors='surrogatepass')).map(quote)
+paths = (
+    st.builds('{}{}'.format, st.sampled_from(PLACES), quoted)
+    | st.binary(max_size=40).map(lambda raw: '/' + quote(raw))
+    | st.just('')
 )
-values = st.one_of(
-    texts,
-    st.sampled_from(['ram', 'pinned', 'zone', 'aggregate', 'table', '1', '2', '-1', 'down', '']),
-)
-encoded = texts.map(lambda text: text.encode(errors='surrogatepass'))
-paths = st.one_of(
-    st.tuples(
-        st.sampled_from(['/', '/hosts/', '/decisions/', '/decisions', '/hosts/compute-03']),
-        encoded,
-    ).map(lambda both: both[0] + quote(both[1])),
-    st.binary(max_size=40).map(lambda raw: '/' + quote(raw)),
-    st.just(''),
-)
-queries = st.one_of(
-    st.lists(st.tuples(known, values), max_size=4).map(
-        lambda pairs: urlencode(pairs, errors='surrogatepass')
-    ),
-    st.binary(max_size=60).map(lambda raw: raw.decode('latin-1')),
-)
+pairs = st.tuples(st.sampled_from(NAMES), texts | st.sampled_from(VALUES))
+queries = st.lists(pairs, max_size=4).map(
+    lambda asked: urlencode(asked, errors='surrogatepass')
+) | st.binary(max_size=60).map(lambda raw: raw.decode('latin-1'))
 
 
 @settings(deadline=None)

@@ -97,32 +97,24 @@ def twin(pools, requests, cells):
             )
 
         suited = [device for device in devices if fits(device)]
+        near = [device for device in suited if device.numa_node in cells]
+        near_socket = [device for device in suited if SOCKETS.get(device.numa_node) in sockets]
+        maybe_near = [device for device in suited if device.numa_node in {None, *cells}]
         allowed = {
-            'required': [lambda d: d.numa_node in cells],
-            'socket': [
-                lambda d: d.numa_node in cells,
-                lambda d: SOCKETS.get(d.numa_node) in sockets,
-            ],
-            'legacy': [lambda d: d.numa_node in cells, lambda d: d.numa_node in {None, *cells}],
-            'preferred': [
-                lambda d: d.numa_node in cells,
-                lambda d: d.numa_node in {None, *cells},
-                lambda d: True,
-            ],
+            'required': [near],
+            'socket': [near, near_socket],
+            'legacy': [near, maybe_near],
+            'preferred': [near, maybe_near, suited],
         }[request.numa_policy or 'legacy']
         if not cells:
-            allowed = [lambda d: True]
-        chosen = []
-        for test in allowed:
-            chosen = [device for device in suited if test(device)]
-            if len(chosen) >= request.count:
-                break
+            allowed = [suited]
+        chosen = next((each for each in allowed if len(each) >= request.count), allowed[-1])
         if not any(spec.get('dev_type') == 'type-PF' for spec in request.spec):
             chosen = [device for device in chosen if device.tags['dev_type'] != 'type-PF']
         if len(chosen) < request.count:
             return False
-        if test is allowed[-1] and len(allowed) == 3:
-            chosen.sort(key=lambda d: d.numa_node not in {None, *cells})
+        if cells and request.numa_policy == 'preferred':
+            chosen = sorted(chosen, key=lambda device: device not in maybe_near)
         for device in chosen[: request.count]:
             devices.remove(device)
     return True

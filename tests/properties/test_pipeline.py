@@ -2,8 +2,6 @@
 """What the pipeline shares among hosts and keeps between servers changes no answer."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import entry_points
 from random import Random
@@ -21,6 +19,7 @@ from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Destination, InstanceGroup, Retry
 from novasched.scheduler.pipeline import Pipeline
 from tests.lab.builders import a_flavor, a_host, a_mapped_candidate, a_request, a_uuid
+from tests.lab.logs import logged, rejections
 from tests.properties import pipeline_twin
 
 NAMES = sorted(entry_points(group='novasched.filters').names)
@@ -193,14 +192,14 @@ def test_as_if_one_host_came_after_the_other(count, request, settings, seed, bus
             wanted, why = pipeline_twin.ranked(
                 hosts, request, index, Random(seed), filters, weighers, settings, plain
             )
-            with _reasons() as told:
+            with logged('nova.filters', logging.DEBUG) as told:
                 ranking = line.filter(hosts, request, index, candidates, changed)
                 ranking, weights = line.weigh(
                     ranking, request, index, Random(seed), weights, changed
                 )
             found, candidates = ranking.hosts, ranking.candidates
             assert list(map(id, found)) == list(map(id, wanted))
-            assert told == why
+            assert rejections(told) == why
             assert candidates == plain
             if not found:
                 break
@@ -214,26 +213,3 @@ def test_as_if_one_host_came_after_the_other(count, request, settings, seed, bus
             if group := request.instance_group:
                 group = replace(group, hosts=group.hosts | {after.host})
             request = replace(request, instance_group=group)
-
-
-@contextmanager
-def _reasons() -> Iterator[list[tuple[str, Host, str]]]:
-    """Collects what the log is told of rejected hosts, and keeps it out of the output."""
-    told: list[tuple[str, Host, str]] = []
-
-    class Listening(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.msg == '%s rejected %s: %s':
-                told.append(record.args)
-
-    log, handler = logging.getLogger('nova.filters'), Listening()
-    before = log.level, log.propagate
-    log.addHandler(handler)
-    log.setLevel(logging.DEBUG)
-    log.propagate = False
-    try:
-        yield told
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before[0])
-        log.propagate = before[1]

@@ -76,13 +76,18 @@ def test_headers(secret: str, name: str) -> None:
             assert Secrets.of([]).redact(text.format(value)) == text.format(HIDDEN)
 
 
-def lines_of(logger: str, message: object, *args: object, exc_info: object = None) -> str:
-    """The line of a log, with its logger and its level."""
-    output = io.StringIO()
+def a_log(name: str) -> tuple[logging.Logger, io.StringIO]:
+    """A logger, and the lines of what it is told, each with its level and its name."""
+    log, output = logging.Logger(name), io.StringIO()
     handler = logging.StreamHandler(output)
     handler.setFormatter(Hiding(logging.Formatter('%(levelname)s %(name)s %(message)s')))
-    record = logging.LogRecord(logger, logging.ERROR, __file__, 1, message, args, exc_info)  # type: ignore[arg-type]
-    handler.handle(record)
+    log.addHandler(handler)
+    return log, output
+
+
+def line_of(name: str, message: str, *args: object, exc_info: BaseException | None = None) -> str:
+    log, output = a_log(name)
+    log.error(message, *args, exc_info=exc_info)
     return output.getvalue()
 
 
@@ -110,7 +115,7 @@ def test_our_own_lines(sentence: str, secret: str, logger: str) -> None:
     known(secret, f'mysql://{secret}:{secret}@{secret}/{secret}')
     places = re.findall(r'%[.\d]*[a-z]', sentence)
     args = [7 if place[-1] in 'df' else f'{secret}-1' for place in places]
-    assert lines_of(logger, sentence, *args) == f'ERROR {logger} {sentence % tuple(args)}\n'
+    assert line_of(logger, sentence, *args) == f'ERROR {logger} {sentence % tuple(args)}\n'
     known()
 
 
@@ -123,16 +128,14 @@ def test_options(secret: str, logger: str) -> None:
     conf.register_opt(cfg.StrOpt('memcache_password', default=secret))
     conf.register_opt(cfg.StrOpt('transport', default=f'rabbit://u:{secret}@h:1,u:{secret}@i:2/'))
     conf([])
-    output = io.StringIO()
-    handler = logging.StreamHandler(output)
-    handler.setFormatter(Hiding(logging.Formatter('%(name)s %(message)s')))
-    log = logging.Logger(logger)
-    log.addHandler(handler)
+    log, output = a_log(logger)
     conf.log_opt_values(log, logging.INFO)
-    text = ' '.join(output.getvalue().split())
-    assert f'{logger} weight_classes = nova.scheduler.weights.all_weighers {logger}' in text
-    assert f'{logger} memcache_password = {HIDDEN} {logger}' in text
-    assert f'{logger} transport = rabbit://{HIDDEN}@i:2/ ' in text
+    lines = {' '.join(line.split()) for line in output.getvalue().splitlines()}
+    assert lines >= {
+        f'INFO {logger} weight_classes = nova.scheduler.weights.all_weighers',
+        f'INFO {logger} memcache_password = {HIDDEN}',
+        f'INFO {logger} transport = rabbit://{HIDDEN}@i:2/',
+    }
     known()
 
 
@@ -164,14 +167,13 @@ def test_errors_of_libraries(secret: str, number: int) -> None:
     assert not as_token(secret, redaction.hide(error))
     for logger in ('nova.scheduler', 'oslo_db.engines'):
         start = f'ERROR {logger} '
-        line = lines_of(logger, 'it fails: %s', error)
+        line = line_of(logger, 'it fails: %s', error)
         assert line.startswith(start)
         assert not as_token(secret, line.removeprefix(start))
         try:
             raise RuntimeError(f'for {secret}') from error
         except RuntimeError as outer:
-            found = (RuntimeError, outer, outer.__traceback__)
-        line = lines_of(logger, 'x', exc_info=found)
+            line = line_of(logger, 'x', exc_info=outer)
         assert line.startswith(f'{start}x\n')
         told = [each for each in line.splitlines()[1:] if not each.startswith('  ')]
         assert not any(as_token(secret, each.partition(': ')[2]) for each in told)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a logger is told meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from novasched.scheduler.model.host import Host
+
+
+@contextmanager
+def logged(name: str, level: int) -> Iterator[list[logging.LogRecord]]:
+    """The records of a logger from a level on, which are not printed."""
+    found: list[logging.LogRecord] = []
+    log, handler = logging.getLogger(name), logging.Handler(level)
+    handler.emit = found.append
+    before = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(level)
+    log.propagate = False
+    try:
+        yield found
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
+
+
+def rejections(records: Iterable[logging.LogRecord]) -> list[tuple[str, Host, str]]:
+    """What nova.filters was told of rejected hosts: by which filter, which host, and why."""
+    return [record.args for record in records if record.msg == '%s rejected %s: %s']  # type: ignore[misc]
