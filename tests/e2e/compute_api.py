@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,11 +55,7 @@ class Server:
             shown['OS-EXT-SRV-ATTR:host'],
             shown['OS-EXT-AZ:availability_zone'],
             (shown['image'] or {}).get('id', ''),
-            {
-                'VCPU': flavor['vcpus'],
-                'MEMORY_MB': flavor['ram'],
-                'DISK_GB': flavor['disk'],
-            },
+            {'VCPU': flavor['vcpus'], 'MEMORY_MB': flavor['ram'], 'DISK_GB': flavor['disk']},
             shown.get('fault', {}).get('message', ''),
         )
 
@@ -77,23 +73,6 @@ class ComputeApi:
         if not response.ok:
             raise AssertionError(f'{method} {path}: {response.status_code} {response.text}')
         return response.json() if response.content else None
-
-    def create_flavor(
-        self, name: str, size: Mapping[str, int], extra_specs: Mapping[str, str] | None = None
-    ) -> None:
-        """A flavor of vcpus, ram (MiB) and disk (GiB); its id is its name."""
-        self.call('POST', '/flavors', {'flavor': {'name': name, 'id': name, **size}})
-        if extra_specs:
-            body = {'extra_specs': dict(extra_specs)}
-            self.call('POST', f'/flavors/{name}/os-extra_specs', body)
-
-    def create_server(self, options: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
-        """Ask for a server without networks; the UUID of the first, if they are several."""
-        body: dict[str, Any] = {'server': {'name': 'e2e', 'networks': 'none', **options}}
-        if hints:
-            body['os:scheduler_hints'] = dict(hints)
-        made: str = self.call('POST', '/servers', body)['server']['id']
-        return made
 
     def act(self, uuid: str, action: str, arguments: Any = None) -> None:
         self.call('POST', f'/servers/{uuid}/action', {action: arguments})
@@ -181,26 +160,3 @@ class ComputeApi:
     def update_compute(self, host: str, **changes: Any) -> None:
         uuid = self.services('nova-compute')[host]['id']
         self.call('PUT', f'/os-services/{uuid}', changes)
-
-    def create_aggregate(self, name: str, hosts: Sequence[str], metadata: Mapping[str, str]) -> int:
-        body = {'aggregate': {'name': name}}
-        number: int = self.call('POST', '/os-aggregates', body)['aggregate']['id']
-        path = f'/os-aggregates/{number}'
-        self.call('POST', f'{path}/action', {'set_metadata': {'metadata': dict(metadata)}})
-        for host in hosts:
-            self.call('POST', f'{path}/action', {'add_host': {'host': host}})
-        return number
-
-    def delete_aggregate(self, number: int) -> None:
-        path = f'/os-aggregates/{number}'
-        for host in self.call('GET', path)['aggregate']['hosts']:
-            self.call('POST', f'{path}/action', {'remove_host': {'host': host}})
-        self.call('DELETE', path)
-
-    def delete_group(self, uuid: str) -> None:
-        self.call('DELETE', f'/os-server-groups/{uuid}')
-
-    def create_group(self, policy: str) -> str:
-        body = {'server_group': {'name': policy, 'policy': policy}}
-        made: str = self.call('POST', '/os-server-groups', body)['server_group']['id']
-        return made

@@ -16,8 +16,7 @@ from tests.lab.nova_release import NovaRelease
 from tests.lab.placement_api import PlacementProcess
 from tests.lab.servers import Server
 
-from .image_service import ImageService
-from .network_service import NetworkService
+from .services import ImageService, NetworkService
 from .small_cloud import SmallCloud
 
 directory, nova, mariadb = fixtures.directory, fixtures.nova, fixtures.mariadb

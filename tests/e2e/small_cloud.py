@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from tests.lab.nova_cloud import NovaCloud
@@ -13,11 +13,8 @@ from tests.lab.placement_api import TOKEN
 from tests.lab.processes import Failed, wait_until
 
 from .compute_api import ComputeApi, Server, eventually
-from .image_service import ImageService
-from .network_service import NetworkService
-from .nova_services import NovaServices
+from .services import START, ImageService, NetworkService, NovaServices
 
-START = 120.0  # seconds
 COMPUTES = ('compute-1', 'compute-2', 'compute-3', 'compute-4')
 FICKLE = 'compute-fickle'
 """One more, disabled most of the time: it fails to build each server the first time."""
@@ -73,15 +70,17 @@ class SmallCloud:
         wait_until(lambda: len(self.placement.providers()) == count, START, 'providers')
         self.services.discover_hosts()
         self.api.update_compute(FICKLE, status='disabled')
-        for name, size in FLAVORS.items():
-            self.api.create_flavor(name, size)
-        self.api.create_flavor('fast', FLAVORS['small'], FAST)
+        for name, size in {**FLAVORS, 'fast': FLAVORS['small']}.items():
+            self.api.call('POST', '/flavors', {'flavor': {'name': name, 'id': name, **size}})
+        self.api.call('POST', '/flavors/fast/os-extra_specs', {'extra_specs': FAST})
 
     def ask(self, hints: Mapping[str, Any] | None = None, **options: Any) -> str:
-        """Ask for a small server of any image, unless the options of the API say otherwise;
-        its UUID."""
-        given = {'flavorRef': 'small', 'imageRef': self.image, **options}
-        return self.api.create_server(given, hints or {})
+        """Ask for a small server of any image without networks, unless the options of the API
+        say otherwise; the UUID of the first, if they are several."""
+        usual = {'name': 'e2e', 'networks': 'none', 'flavorRef': 'small', 'imageRef': self.image}
+        body = {'server': {**usual, **options}, 'os:scheduler_hints': dict(hints or {})}
+        made: str = self.api.call('POST', '/servers', body)['server']['id']
+        return made
 
     def boot(self, hints: Mapping[str, Any] | None = None, **options: Any) -> Server:
         return self.api.settled(self.ask(hints, **options), 'ACTIVE')
@@ -104,42 +103,46 @@ class SmallCloud:
     def aggregate(self, *hosts: str, **metadata: str) -> Iterator[None]:
         """An aggregate of these hosts, for as long as the context lasts; without servers at
         the end, since no zone may be taken away from under a server."""
-        number = self.api.create_aggregate('-'.join(hosts), hosts, metadata)
+        name = {'name': '-'.join(hosts)}
+        made = self.api.call('POST', '/os-aggregates', {'aggregate': name})['aggregate']
+        path = f'/os-aggregates/{made["id"]}'
+        self.api.call('POST', f'{path}/action', {'set_metadata': {'metadata': metadata}})
+        for host in hosts:
+            self.api.call('POST', f'{path}/action', {'add_host': {'host': host}})
         try:
             yield
             self.check_allocations()
         finally:
             self.api.delete(*(server.uuid for server in self.api.servers()))
-            self.api.delete_aggregate(number)
+            for host in hosts:
+                self.api.call('POST', f'{path}/action', {'remove_host': {'host': host}})
+            self.api.call('DELETE', path)
 
     @contextmanager
     def group(self, policy: str) -> Iterator[Mapping[str, str]]:
         """A server group, for as long as the context lasts; the hint that names it."""
-        uuid = self.api.create_group(policy)
+        body = {'server_group': {'name': policy, 'policy': policy}}
+        uuid = self.api.call('POST', '/os-server-groups', body)['server_group']['id']
         try:
             yield {'group': uuid}
         finally:
-            self.api.delete_group(uuid)
+            self.api.call('DELETE', f'/os-server-groups/{uuid}')
 
     @contextmanager
-    def disabled(self, *hosts: str) -> Iterator[None]:
+    def disabled(self, *hosts: str, status: str = 'disabled') -> Iterator[None]:
         """Computes that take no new servers, for as long as the context lasts."""
+        before = 'enabled' if status == 'disabled' else 'disabled'
         try:
             for host in hosts:
-                self.api.update_compute(host, status='disabled')
+                self.api.update_compute(host, status=status)
             yield
         finally:
             for host in hosts:
-                self.api.update_compute(host, status='enabled')
+                self.api.update_compute(host, status=before)
 
-    @contextmanager
-    def enabled(self, host: str) -> Iterator[None]:
+    def enabled(self, host: str) -> AbstractContextManager[None]:
         """A compute that takes new servers, for as long as the context lasts."""
-        self.api.update_compute(host, status='enabled')
-        try:
-            yield
-        finally:
-            self.api.update_compute(host, status='disabled')
+        return self.disabled(host, status='enabled')
 
     @contextmanager
     def dead(self, host: str) -> Iterator[None]:
@@ -151,7 +154,7 @@ class SmallCloud:
             yield
         finally:
             before = self._reported(host)
-            self.services.computes[host].launch()
+            self.services.computes[host].start()
             # It reports once it has forgotten the servers that were evacuated.
             eventually(lambda: self._reported(host) > before, f'report of {host}')
             self.api.update_compute(host, forced_down=False)

@@ -48,24 +48,3 @@ def test_delete(cloud: SmallCloud) -> None:
     cloud.api.delete(gone.uuid)
     cloud.check_allocations()
     assert set(cloud.allocations()) == {stays.uuid}
-
-
-def test_allocations_are_those_of_the_servers(cloud: SmallCloud) -> None:
-    """After a day's work Placement holds what the servers take, and no more."""
-    first, second, third, fourth, fifth = cloud.boot_many(5)
-    cloud.ask(flavorRef='impossible')
-    cloud.api.act(first.uuid, 'resize', {'flavorRef': 'larger'})
-    cloud.api.act(second.uuid, 'os-migrateLive', {'host': None, 'block_migration': 'auto'})
-    cloud.api.act(third.uuid, 'shelve')
-    cloud.api.act(fifth.uuid, 'migrate')
-    cloud.api.delete(fourth.uuid)
-    cloud.api.settled(first.uuid, 'VERIFY_RESIZE')
-    cloud.api.settled(fifth.uuid, 'VERIFY_RESIZE')
-    cloud.api.act(first.uuid, 'confirmResize')
-    cloud.api.act(fifth.uuid, 'revertResize')
-    cloud.api.migrated(second.uuid)
-    cloud.api.offloaded(third.uuid)
-    for server in (first, second, fifth):
-        cloud.api.settled(server.uuid, 'ACTIVE')
-    cloud.check_allocations()
-    assert set(cloud.allocations()) == {first.uuid, second.uuid, fifth.uuid}

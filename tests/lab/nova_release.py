@@ -55,13 +55,14 @@ class NovaRelease:
     @classmethod
     def find(cls) -> NovaRelease:
         """The one that the environment names; without it the run ends with one line."""
-        named = os.environ.get(PYTHON_VARIABLE)
-        if not named or not Path(named).exists():
-            pytest.exit(
-                f"functional tests need nova: set {PYTHON_VARIABLE} to its virtualenv's python", 3
-            )
-        # Not resolved: a virtualenv's python is known by its place, not by its target.
-        python = Path(named).absolute()
+        return cls.of(named_python(PYTHON_VARIABLE, 'nova'))
+
+    @classmethod
+    def of(cls, python: Path) -> NovaRelease:
+        """The nova of a virtualenv.
+
+        :raises Failed: there is none that works.
+        """
         version, service_version = json.loads(run([str(python), '-c', _FACTS]).splitlines()[-1])
         return cls(python, version, service_version)
 
@@ -71,6 +72,16 @@ class NovaRelease:
     def manage(self, config: Path, *arguments: str) -> str:
         """Run nova-manage and return its output."""
         return run([self.script('nova-manage'), '--config-file', str(config), *arguments])
+
+
+def named_python(variable: str, what: str) -> Path:
+    """The Python of a virtualenv that the environment names; without it the run ends with one
+    line."""
+    named = os.environ.get(variable)
+    if not named or not Path(named).exists():
+        pytest.exit(f"these tests need {what}: set {variable} to its virtualenv's python", 3)
+    # Not resolved: a virtualenv's python is known by its place, not by its target.
+    return Path(named).absolute()
 
 
 def run(command: list[str]) -> str:

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The services of the cloud but the scheduler: Glance, nova's own, and what they ask of Neutron."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+
+from tests.lab.http_stub import JSON, HttpStub, Reply
+from tests.lab.nova_cloud import NovaCloud
+from tests.lab.nova_release import ENVIRONMENT, Config, named_python, run, write_config
+from tests.lab.processes import Process, free_port
+
+START = 120.0  # seconds
+SERVE = Path(__file__).with_name('serve_wsgi.py')
+DRIVER = 'fake.FakeDriverWithoutFakeNodes'
+"""The one whose node keeps its UUID when its nova-compute is started again."""
+NOVA_PASTE = """\
+[composite:osapi_compute]
+use = egg:Paste#urlmap
+/v2.1: api
+
+[pipeline:api]
+pipeline = faultwrap keystonecontext api_app
+
+[filter:faultwrap]
+paste.filter_factory = nova.api.openstack:FaultWrapper.factory
+
+[filter:keystonecontext]
+paste.filter_factory = nova.api.auth:NovaKeystoneContext.factory
+
+[app:api_app]
+paste.app_factory = nova.api.openstack.compute:APIRouterV21.factory
+"""
+"""Without authtoken: the headers that keystone's middleware would set are believed."""
+GLANCE_PASTE = """\
+[composite:glance-api]
+use = egg:Paste#urlmap
+/: versions
+/v2: images
+
+[pipeline:versions]
+pipeline = unauthenticated versions_app
+
+[pipeline:images]
+pipeline = unauthenticated images_app
+
+[app:versions_app]
+paste.app_factory = glance.api.versions:create_resource
+
+[app:images_app]
+paste.app_factory = glance.api.v2.router:API.factory
+
+[filter:unauthenticated]
+paste.filter_factory = glance.api.middleware.context:UnauthenticatedContextMiddleware.factory
+"""
+"""Without keystone whoever asks is admin."""
+GLANCE_RULES = ('add_image', 'publicize_image', 'upload_image', 'get_images', 'get_image')
+"""Who has no token has no role either, so these ask for none."""
+
+
+class Service:
+    """A child process, which may be killed and started again."""
+
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        self._command, self._log = command, log
+        self._environment = {**os.environ, **environment}
+        self._process: Process | None = None
+
+    def start(self) -> Process:
+        self._process = Process(self._command, self._log, env=self._environment)
+        return self._process
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    close = kill
+
+
+class WebService(Service):
+    """A WSGI application of another virtualenv, on a port of its own; started it serves.
+
+    :param module: where the application is; its first part names the log file.
+    """
+
+    def __init__(
+        self, python: Path, module: str, directory: Path, environment: Mapping[str, str]
+    ) -> None:
+        port = free_port()
+        self.url, self._ready = f'http://127.0.0.1:{port}', f'serving {module}'
+        log = directory / f'{module.partition(".")[0]}-api.log'
+        super().__init__([str(python), str(SERVE), module, str(port)], log, environment)
+
+    def start(self) -> Process:
+        process = super().start()
+        process.ready(lambda: self._ready in process.text(), START, self._ready)
+        return process
+
+
+class ImageService(WebService):
+    """Glance with an SQLite database and a store of files."""
+
+    def __init__(self, directory: Path) -> None:
+        python = named_python('NOVASCHED_GLANCE_PYTHON', 'Glance')
+        home = directory / 'glance'
+        (home / 'store').mkdir(parents=True)
+        paste, policy = home / 'paste.ini', home / 'policy.yaml'
+        paste.write_text(GLANCE_PASTE)
+        policy.write_text(''.join(f'{name}: ""\n' for name in GLANCE_RULES))
+        store = {'default_store': 'file', 'filesystem_store_datadir': home / 'store'}
+        config = write_config(
+            home / 'glance-api.conf',
+            {
+                'database': {'connection': f'sqlite:///{home}/glance.sqlite'},
+                'glance_store': {'stores': 'file', **store},
+                'oslo_policy': {'policy_file': policy},
+                'paste_deploy': {'config_file': paste},
+            },
+        )
+        run([str(python.with_name('glance-manage')), '--config-file', str(config), 'db_sync'])
+        environment = {'OS_GLANCE_CONFIG_DIR': str(home), 'PYTHONWARNINGS': 'ignore'}
+        super().__init__(python, 'glance.wsgi.api', directory, environment)
+
+    def add_image(self, name: str, **properties: str) -> str:
+        """A small public image with these properties; its UUID."""
+        usual = {'disk_format': 'raw', 'container_format': 'bare', 'visibility': 'public'}
+        images, body = f'{self.url}/v2/images', {'name': name, **usual, **properties}
+        made = requests.post(images, json=body, timeout=60)
+        made.raise_for_status()
+        uuid: str = made.json()['id']
+        binary = {'Content-Type': 'application/octet-stream'}
+        file = f'{images}/{uuid}/file'
+        requests.put(file, data=bytes(512), headers=binary, timeout=60).raise_for_status()
+        return uuid
+
+
+class NetworkService(HttpStub):
+    """A Neutron that has nothing, which is enough for servers without networks."""
+
+    def reply(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        """``GET /v2.0/ports.json`` is answered with ``{"ports": []}``, whatever the noun."""
+        noun = urlsplit(path).path.rpartition('/')[2].removesuffix('.json')
+        return 200, JSON, json.dumps({noun.replace('-', '_'): []}).encode()
+
+
+class NovaServices:
+    """nova's API, a conductor, and computes with a fake driver, on one cloud.
+
+    :param computes: the computes' names, and what each is told beside the common part.
+    """
+
+    def __init__(self, cloud: NovaCloud, config: Config, computes: Mapping[str, Config]) -> None:
+        self._cloud = cloud
+        self._config = {**config, 'database': {'connection': cloud.cells['cell1'].url}}
+        # The API has no option for its configuration files, but a directory.
+        directory = cloud.directory / 'api'
+        directory.mkdir()
+        cloud.config('api', self._config).rename(directory / 'nova.conf')
+        (directory / 'api-paste.ini').write_text(NOVA_PASTE)
+        environment = {**ENVIRONMENT, 'OS_NOVA_CONFIG_DIR': str(directory)}
+        module = 'nova.wsgi.osapi_compute'
+        self.api = WebService(cloud.nova.python, module, cloud.directory, environment)
+        conductor = {**self._config, 'conductor': {'workers': 1}}
+        self._conductor = self._service('nova-conductor', 'conductor', conductor)
+        self.computes: dict[str, Service] = {}
+        for host, own in computes.items():
+            default = {**config['DEFAULT'], 'compute_driver': DRIVER, **own.get('DEFAULT', {})}
+            told = {**self._config, **own, 'DEFAULT': default}
+            self.computes[host] = self._service('nova-compute', host, told)
+
+    def _service(self, script: str, host: str, config: Config) -> Service:
+        home = self._cloud.directory / host
+        home.mkdir()
+        default = {'state_path': home, **config.get('DEFAULT', {})}
+        path = self._cloud.config(host, {**config, 'DEFAULT': default})
+        command = [self._cloud.nova.script(script), '--config-file', str(path)]
+        return Service(command, home.with_suffix('.log'), ENVIRONMENT)
+
+    def start(self, stack: ExitStack) -> None:
+        """Start them; the stack ends them. Returns when the API serves."""
+        for service in (self._conductor, *self.computes.values(), self.api):
+            stack.callback(service.kill)
+            service.start()
+
+    def discover_hosts(self) -> None:
+        config = self._cloud.config('discovery', self._config)
+        self._cloud.nova.manage(config, 'cell_v2', 'discover_hosts')
