@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,42 +13,18 @@ from typing import Any
 from tests.lab.client import NovaClient
 from tests.lab.compute_rows import Compute
 from tests.lab.nova_cloud import COMPUTE_TRAITS, NovaCloud
-from tests.lab.nova_release import ENVIRONMENT, NovaRelease
-from tests.lab.processes import Failed
+from tests.lab.nova_release import NovaRelease
 
 VARIABLE = 'NOVASCHED_NOVA_RELEASES'
 CELL = 'cell1'
 SCRIPT = Path(__file__).with_name('nova_side.py')
 DEVICE = {'vendor_id': '8086', 'product_id': '10fb', 'device_type': 'type-PCI', 'name': 'nic'}
 
-_FACTS = """
-import json
-from nova import version
-from nova.objects import service
-print(json.dumps([version.version_string(), service.SERVICE_VERSION]))
-"""
-
 
 def virtualenvs() -> list[Path]:
     """Those that the environment names, each with another release of nova."""
     named = os.environ.get(VARIABLE, '').split(os.pathsep)
     return [Path(each).absolute() for each in named if each]
-
-
-def release(virtualenv: Path) -> NovaRelease:
-    """The nova of a virtualenv.
-
-    :raises Failed: there is none.
-    """
-    python = virtualenv / 'bin' / 'python'
-    done = subprocess.run(
-        [str(python), '-c', _FACTS],
-        env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    if done.returncode:
-        raise Failed(f'{python} has no nova that works:\n{done.stderr}')
-    version, service_version = json.loads(done.stdout.splitlines()[-1])
-    return NovaRelease(python, version, service_version)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +17,7 @@ from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import NovaRelease
 from tests.lab.placement_api import PlacementProcess
 
-from .cloud import CELL, VARIABLE, Machine, Nova, release, virtualenvs
+from .cloud import CELL, VARIABLE, Machine, Nova, virtualenvs
 
 __all__ = ['directory', 'mariadb', 'nova', 'placement', 'rabbitmq']
 
@@ -49,8 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope='session')
 def installed(request: pytest.FixtureRequest, nova: NovaRelease) -> NovaRelease:
     """A release of nova; the newest one is there for what all of them share."""
-    virtualenv: Path = request.param
-    return release(virtualenv)
+    return NovaRelease.of(request.param / 'bin' / 'python')
 
 
 @pytest.fixture(scope='session')
@@ -102,18 +100,3 @@ def scheduler(cloud: NovaCloud, conductor: Nova) -> Iterator[Daemon]:
     }
     with Daemon(cloud, options) as running:
         yield running
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A row for each release: what held with it, and what did not."""
-    rows: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for outcome in ('passed', 'failed', 'error', 'skipped'):
-        for report in terminalreporter.getreports(outcome):
-            name = report.nodeid.rpartition('::')[2].partition('[')[0]
-            about = dict(getattr(report, 'user_properties', ()))
-            if 'release' in about and report.when == 'call':
-                rows[about['release']][outcome].append(name.removeprefix('test_'))
-    for version, row in rows.items():
-        terminalreporter.write_line(version)
-        for outcome, names in row.items():
-            terminalreporter.write_line(f'    {outcome}: {", ".join(dict.fromkeys(names))}')

@@ -67,26 +67,18 @@ class Nova:
         """The API puts servers into a group before it has them scheduled."""
         objects.InstanceGroup.add_members(self.context, group, servers)
 
-    def boot(self, cell, host, server, flavor):
+    def boot(self, cell, host, server):
         """A server that was placed now runs there."""
-        mapping = self.mapping(cell)
+        mapping, flavor = self.mapping(cell), a_flavor()
+        sizes = {
+            name: getattr(flavor, name)
+            for name in ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb')
+        }
         with context.target_cell(self.context, mapping) as there:
             instance = objects.Instance(
-                there,
-                uuid=server,
-                host=host,
-                node=host,
-                launched_on=host,
-                user_id=USER,
-                project_id=PROJECT,
-                flavor=objects.Flavor(**flavor),
-                vcpus=flavor['vcpus'],
-                memory_mb=flavor['memory_mb'],
-                root_gb=flavor['root_gb'],
-                ephemeral_gb=0,
-                vm_state='active',
-                system_metadata={},
-            )
+                there, uuid=server, host=host, node=host, launched_on=host, user_id=USER,
+                project_id=PROJECT, flavor=flavor, vm_state='active', system_metadata={}, **sizes,
+            )  # fmt: skip
             if 'compute_id' in instance.fields:
                 node = objects.ComputeNode.get_by_host_and_nodename(there, host, host)
                 instance.compute_id = node.id
@@ -96,14 +88,14 @@ class Nova:
         ).create()
 
     def build(
-        self, servers, flavor, hints=None, zone=None, group=None, version=None, alternates=False
-    ):
+        self, servers, extra_specs=None, vcpus=2, zone=None, group=None, version=None, alternates=False
+    ):  # fmt: skip
         """Servers that a user asks for: what the API keeps of them, then the conductor's call."""
-        spec = self.new_spec(servers[0], flavor, hints or {}, zone)
+        spec = self.new_spec(servers[0], a_flavor(extra_specs, vcpus), zone)
         spec.num_instances = len(servers)
         spec.create()
         if group:
-            spec.scheduler_hints = dict(spec.scheduler_hints or {}, group=[group])
+            spec.scheduler_hints = {'group': [group]}
             spec.instance_group = objects.InstanceGroup.get_by_uuid(self.context, group)
         return self.select(spec, servers, version, alternates)
 
@@ -174,8 +166,7 @@ class Nova:
         every = objects.CellMappingList.get_all(self.context)
         return next(mapping for mapping in every if mapping.name == cell)
 
-    def new_spec(self, server, flavor, hints, zone):
-        flavor = objects.Flavor(**flavor)
+    def new_spec(self, server, flavor, zone=None):
         image = image_meta()
         return objects.RequestSpec.from_components(
             self.context,
@@ -184,7 +175,7 @@ class Nova:
             flavor,
             hardware.numa_get_constraints(flavor, image),
             pci_request.get_pci_requests_from_flavor(flavor),
-            {'scheduler_hints': hints} if hints else {},
+            {},
             None,
             zone,
             security_groups=objects.SecurityGroupList(objects=[]),
@@ -215,46 +206,41 @@ class Nova:
         return self.clients[version]
 
 
+def a_flavor(extra_specs=None, vcpus=2):
+    """A flavor of 512 MiB and 1 GiB."""
+    return objects.Flavor(
+        id=1, flavorid='small', name='small', vcpus=vcpus, memory_mb=512, root_gb=1,
+        ephemeral_gb=0, swap=0, rxtx_factor=1.0, vcpu_weight=0, disabled=False, is_public=True,
+        extra_specs=extra_specs or {},
+    )  # fmt: skip
+
+
 def add_service(there, host):
-    service = objects.Service(there, host=host, binary='nova-compute', topic='compute')
-    service.report_count = 1
-    service.last_seen_up = timeutils.utcnow()
-    service.disabled = False
-    service.forced_down = False
-    service.create()
+    objects.Service(
+        there, host=host, binary='nova-compute', topic='compute', report_count=1,
+        last_seen_up=timeutils.utcnow(), disabled=False, forced_down=False,
+    ).create()  # fmt: skip
 
 
 def add_compute_node(there, host):
-    node = objects.ComputeNode(there, host=host['name'], uuid=host['uuid'])
+    name, ram_mb, disk_gb = host['name'], host['ram_mb'], host['disk_gb']
+    pools = [device_pool(host['devices'])] if host['devices'] else []
+    node = objects.ComputeNode(
+        there, host=name, uuid=host['uuid'], free_ram_mb=ram_mb, free_disk_gb=disk_gb,
+        current_workload=0, running_vms=0, stats={'failed_builds': '0'}, metrics='[]',
+        cpu_allocation_ratio=host['cpu_ratio'], ram_allocation_ratio=1.0,
+        disk_allocation_ratio=1.0, pci_device_pools=objects.PciDevicePoolList(objects=pools),
+    )  # fmt: skip
     node.update_from_virt_driver(
         {
-            'vcpus': host['vcpus'],
-            'vcpus_used': 0,
-            'memory_mb': host['ram_mb'],
-            'memory_mb_used': 0,
-            'local_gb': host['disk_gb'],
-            'local_gb_used': 0,
-            'disk_available_least': host['disk_gb'],
-            'hypervisor_type': 'QEMU',
-            'hypervisor_version': 8002000,
-            'hypervisor_hostname': host['name'],
-            'host_ip': '127.0.0.1',
+            'vcpus': host['vcpus'], 'vcpus_used': 0, 'memory_mb': ram_mb, 'memory_mb_used': 0,
+            'local_gb': disk_gb, 'local_gb_used': 0, 'disk_available_least': disk_gb,
+            'hypervisor_type': 'QEMU', 'hypervisor_version': 8002000, 'hypervisor_hostname': name,
+            'host_ip': '127.0.0.1', 'supported_instances': [ARCHITECTURE],
             'cpu_info': json.dumps({'arch': 'x86_64', 'features': ['avx']}),
-            'supported_instances': [ARCHITECTURE],
             'numa_topology': numa_topology(host['cells'])._to_json() if host['cells'] else None,
         }
-    )
-    node.free_ram_mb = host['ram_mb']
-    node.free_disk_gb = host['disk_gb']
-    node.current_workload = 0
-    node.running_vms = 0
-    node.stats = {'failed_builds': '0'}
-    node.metrics = '[]'
-    node.cpu_allocation_ratio = host['cpu_ratio']
-    node.ram_allocation_ratio = 1.0
-    node.disk_allocation_ratio = 1.0
-    pools = [device_pool(host['devices'])] if host['devices'] else []
-    node.pci_device_pools = objects.PciDevicePoolList(objects=pools)
+    )  # fmt: skip
     node.create()
 
 
@@ -269,17 +255,11 @@ def numa_cell(number, count, memory):
     """A cell of cores with one thread; its CPUs can be pinned."""
     cpus = set(range(number * count, (number + 1) * count))
     values = {
-        'id': number,
-        'cpuset': cpus,
-        'pcpuset': cpus,
-        'memory': memory,
-        'cpu_usage': 0,
-        'memory_usage': 0,
-        'pinned_cpus': set(),
-        'siblings': [{cpu} for cpu in sorted(cpus)],
+        'id': number, 'cpuset': cpus, 'pcpuset': cpus, 'memory': memory, 'cpu_usage': 0,
+        'memory_usage': 0, 'pinned_cpus': set(), 'siblings': [{cpu} for cpu in sorted(cpus)],
         'mempages': [objects.NUMAPagesTopology(size_kb=4, total=memory * 256, used=0)],
         'socket': number,
-    }
+    }  # fmt: skip
     known = objects.NUMACell.fields
     return objects.NUMACell(**{name: value for name, value in values.items() if name in known})
 
@@ -296,17 +276,11 @@ def image_meta():
     """An image without properties."""
     return objects.ImageMeta.from_dict(
         {
-            'id': '5b1c9b5f-6e0e-4f5a-9d0a-3c3f2b1a0e11',
-            'name': 'releases',
-            'status': 'active',
-            'disk_format': 'qcow2',
-            'container_format': 'bare',
-            'min_ram': 0,
-            'min_disk': 0,
-            'size': 1,
-            'properties': {},
+            'id': '5b1c9b5f-6e0e-4f5a-9d0a-3c3f2b1a0e11', 'name': 'releases', 'status': 'active',
+            'disk_format': 'qcow2', 'container_format': 'bare', 'min_ram': 0, 'min_disk': 0,
+            'size': 1, 'properties': {},
         }
-    )
+    )  # fmt: skip
 
 
 def plain(found):

@@ -15,7 +15,7 @@ import json
 from nova import objects
 from nova.objects import base
 from nova.scheduler import utils
-from nova_side import PROJECT, USER, Nova
+from nova_side import PROJECT, USER, Nova, a_flavor
 from oslo_config import cfg
 from oslo_serialization import jsonutils
 
@@ -37,16 +37,8 @@ SPECS = {
 }
 
 
-def flavor(extra_specs):
-    return {
-        'id': 1, 'flavorid': 'small', 'name': 'small', 'vcpus': 2, 'memory_mb': 512,
-        'root_gb': 1, 'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1.0, 'vcpu_weight': 0,
-        'disabled': False, 'is_public': True, 'extra_specs': extra_specs,
-    }  # fmt: skip
-
-
 def spec_of(case):
-    spec = Nova().new_spec(SERVER, flavor(SPECS[case]), {}, None)
+    spec = Nova().new_spec(SERVER, a_flavor(SPECS[case]))
     if case == 'group':
         spec.instance_group = objects.InstanceGroup(
             uuid='7c0b9f1e-3b1a-4c55-9a46-0f5f0a6c2d02', name='apart', user_id=USER,

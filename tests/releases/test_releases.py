@@ -11,7 +11,6 @@ import pytest
 from tests.lab.client import Refused, new_uuids
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_release import NovaRelease
 
 from .cloud import CELL, Nova
 
@@ -21,23 +20,6 @@ WITH_DEVICE = {'pci_passthrough:alias': 'nic:1'}
 NO_VALID_HOST = 'No valid host was found. '
 CLAIMED_SINCE = '4.4'
 """Callers of older versions claim by themselves."""
-
-
-@pytest.fixture(autouse=True)
-def _noted(installed: NovaRelease, record_property: Any) -> None:
-    """Lets the summary tell the releases apart."""
-    record_property('release', f'nova {installed.version}')
-
-
-def a_flavor(**extra_specs: str) -> dict[str, Any]:
-    return {
-        'id': 1, 'flavorid': 'small', 'name': 'small', 'vcpus': 2, 'memory_mb': 512,
-        'root_gb': 1, 'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1.0, 'vcpu_weight': 0,
-        'disabled': False, 'is_public': True, 'extra_specs': extra_specs,
-    }  # fmt: skip
-
-
-SMALL = a_flavor()
 
 
 def hosts(found: Any) -> list[str]:
@@ -50,10 +32,10 @@ def needs_selections(conductor: Nova) -> None:
         pytest.skip('Selections came with Queens')
 
 
-def placed(conductor: Nova, count: int = 1, flavor: Any = SMALL, **asked: Any) -> dict[str, str]:
+def placed(conductor: Nova, count: int = 1, **asked: Any) -> dict[str, str]:
     """So many new servers and the hosts that they were sent to, and are claimed on."""
     servers = new_uuids(count)
-    chosen = hosts(conductor('build', servers=servers, flavor=flavor, **asked))
+    chosen = hosts(conductor('build', servers=servers, **asked))
     for server, host in zip(servers, chosen, strict=True):
         assert claimed(conductor, server) == ([host] if conductor.newest >= CLAIMED_SINCE else [])
     return dict(zip(servers, chosen, strict=True))
@@ -81,7 +63,7 @@ class TestPlacing:
         """A server gets a host, and its Selection names the node and the cell."""
         needs_selections(conductor)
         [server] = new_uuids()
-        [[chosen]] = conductor('build', servers=[server], flavor=SMALL)
+        [[chosen]] = conductor('build', servers=[server])
         compute = cloud.computes[chosen['service_host']]
         assert chosen['nodename'] == compute.name
         assert chosen['compute_node_uuid'] == compute.uuid
@@ -94,7 +76,7 @@ class TestPlacing:
         """Three servers of a request have a host each with the others as alternates."""
         needs_selections(conductor)
         servers = new_uuids(3)
-        found = conductor('build', servers=servers, flavor=SMALL, alternates=True)
+        found = conductor('build', servers=servers, alternates=True)
         chosen = hosts(found)
         for server, selections in zip(servers, found, strict=True):
             assert list(cloud.allocations(server)) == [selections[0]['service_host']]
@@ -108,7 +90,7 @@ class TestPlacing:
         """When a build fails, the release's own code claims the alternate by what it was sent."""
         needs_selections(conductor)
         [server] = new_uuids()
-        [[_, second, *_]] = conductor('build', servers=[server], flavor=SMALL, alternates=True)
+        [[_, second, *_]] = conductor('build', servers=[server], alternates=True)
         cloud.placement.release(server)
         claim = {k: second[k] for k in ('allocation_request', 'allocation_request_version')}
         assert conductor('fall_back', server=server, **claim)
@@ -121,23 +103,22 @@ class TestPlacing:
     def test_pinned(self, conductor: Nova) -> None:
         """A pinned server goes to a host whose compute reports cells, with the limits that
         this compute is to honour."""
-        found = conductor('build', servers=new_uuids(), flavor=a_flavor(**PINNED))
+        found = conductor('build', servers=new_uuids(), extra_specs=PINNED)
         assert {*hosts(found)} <= {'north-1', 'north-2'}
         limits = found[0][0] if conductor.newest == '4.5' else found[0]
         assert limits['limits']['numa_topology'] == 'NUMATopologyLimits'
 
     def test_too_many_cells(self, conductor: Nova) -> None:
         """No host has so many cells as the guest wants."""
-        flavor = {**a_flavor(**{'hw:numa_nodes': '4'}), 'vcpus': 4}
-        refused(conductor, 'build', servers=new_uuids(), flavor=flavor)
+        cells = {'hw:numa_nodes': '4'}
+        refused(conductor, 'build', servers=new_uuids(), extra_specs=cells, vcpus=4)
 
     def test_devices(self, conductor: Nova) -> None:
         """Two servers get the devices that there are; a third is refused, unless the compute
         has yet to tell of what its callers claimed by themselves."""
-        flavor = a_flavor(**WITH_DEVICE)
-        assert Counter(placed(conductor, 2, flavor).values()) == {'north-2': 2}
+        assert Counter(placed(conductor, 2, extra_specs=WITH_DEVICE).values()) == {'north-2': 2}
         if conductor.newest >= CLAIMED_SINCE:
-            refused(conductor, 'build', servers=new_uuids(), flavor=flavor)
+            refused(conductor, 'build', servers=new_uuids(), extra_specs=WITH_DEVICE)
 
     def test_group(self, conductor: Nova) -> None:
         """Servers of a group stay apart, those of one request and those that run already."""
@@ -146,26 +127,26 @@ class TestPlacing:
         for count in (3, 1):
             servers = new_uuids(count)
             conductor('join_group', group=group, servers=servers)
-            found = hosts(conductor('build', servers=servers, flavor=SMALL, group=group))
+            found = hosts(conductor('build', servers=servers, group=group))
             for server, host in zip(servers, found, strict=True):
-                conductor('boot', cell=CELL, host=host, server=server, flavor=SMALL)
+                conductor('boot', cell=CELL, host=host, server=server)
             spread += found
         assert sorted(spread) == sorted(EVERYWHERE)
         [last] = new_uuids()
         conductor('join_group', group=group, servers=[last])
-        refused(conductor, 'build', servers=[last], flavor=SMALL, group=group)
+        refused(conductor, 'build', servers=[last], group=group)
 
     def test_live_migration(self, conductor: Nova) -> None:
         """A server moves off its host within its cell, by the request that nova has kept."""
         [(server, host)] = placed(conductor).items()
-        conductor('boot', cell=CELL, host=host, server=server, flavor=SMALL)
+        conductor('boot', cell=CELL, host=host, server=server)
         [chosen] = hosts(conductor('move', server=server, host=host, cell=CELL))
         assert chosen in EVERYWHERE - {host}
 
     def test_move_to_a_host(self, conductor: Nova) -> None:
         """A server moves to the host that was named, or not at all."""
         [(server, host)] = placed(conductor, zone='south').items()
-        conductor('boot', cell=CELL, host=host, server=server, flavor=SMALL)
+        conductor('boot', cell=CELL, host=host, server=server)
         [other] = {'south-1', 'south-2'} - {host}
         assert hosts(conductor('move', server=server, host=host, to=other)) == [other]
         refused(conductor, 'move', server=server, host=host, to='nowhere')
@@ -173,7 +154,7 @@ class TestPlacing:
     def test_rebuild(self, conductor: Nova) -> None:
         """A server that is rebuilt stays where it is, and claims nothing more."""
         [(server, host)] = placed(conductor).items()
-        conductor('boot', cell=CELL, host=host, server=server, flavor=SMALL)
+        conductor('boot', cell=CELL, host=host, server=server)
         before = conductor.cloud.all_allocations()
         assert hosts(conductor('rebuild', server=server, host=host)) == [host]
         assert conductor.cloud.all_allocations() == before
@@ -185,7 +166,7 @@ class TestPlacing:
         if version > conductor.newest:
             pytest.skip('this form is yet to come')
         servers = new_uuids(2)
-        found = conductor('build', servers=servers, flavor=a_flavor(**PINNED), version=version)
+        found = conductor('build', servers=servers, extra_specs=PINNED, version=version)
         for server, chosen in zip(servers, found, strict=True):
             assert chosen['host'] == chosen['nodename']
             assert chosen['host'] in {'north-1', 'north-2'}
@@ -197,7 +178,7 @@ def test_casts(conductor: Nova, scheduler: Daemon) -> None:
     """The API's and the computes' announcements are taken without complaint, and requests are
     served after them."""
     [(server, host)] = placed(conductor).items()
-    conductor('boot', cell=CELL, host=host, server=server, flavor=SMALL)
+    conductor('boot', cell=CELL, host=host, server=server)
     spare = conductor('add_aggregate', name='spare', hosts=['north-1'], metadata={'a': 'b'})
     before = len(scheduler.text())
     conductor('cast_aggregates', uuids=[conductor.zone, spare])
