@@ -45,15 +45,16 @@ def everything():
     names = [name for name in every if not name.startswith('Exact')]
     options = {'enabled_filters': ','.join(names), 'max_instances_per_host': 10**6}
     with Sandbox(MACHINES, {'filter_scheduler': options}) as cloud:
+        now = {'created_at': datetime(2026, 1, 1)}
+        odd = {'id': 90, 'uuid': str(UUID(int=90)), 'name': 'odd', **now}
+        of_it = {'aggregate_id': 90, **now}
         with cloud.databases.api.begin() as connection:
-            number, now = 90, datetime(2026, 1, 1)
-            row = {'aggregate_id': number, 'created_at': now}
-            odd = {'id': number, 'uuid': str(UUID(int=number)), 'name': 'odd', 'created_at': now}
             connection.execute(sa.insert(tables.aggregates), [odd])
-            hosts = [{**row, 'host': name} for name in ('host1', 'host2')]
-            connection.execute(sa.insert(tables.aggregate_hosts), hosts)
-            metadata = [{**row, 'key': key, 'value': value} for key, value in METADATA.items()]
-            connection.execute(sa.insert(tables.aggregate_metadata), metadata)
+            for name in ('host1', 'host2'):
+                connection.execute(sa.insert(tables.aggregate_hosts), {**of_it, 'host': name})
+            for key, value in METADATA.items():
+                row = {**of_it, 'key': key, 'value': value}
+                connection.execute(sa.insert(tables.aggregate_metadata), row)
         placed = []
         yield cloud, placed
         assert placed
@@ -87,16 +88,9 @@ def test_any_request(
     flavor = Flavor('f', 'f', 1, vcpus, memory_mb, extra_specs=extra_specs)
     group = cloud.group(policy, **rules) if policy else None
     known = cloud.problems()
+    asked = {'image_properties': image, 'scheduler_hints': hints, **names}
     try:
-        cloud.boot(
-            flavor,
-            count,
-            zone=zone,
-            group=group,
-            image_properties=image,
-            scheduler_hints=hints,
-            **names,
-        )
+        cloud.boot(flavor, count, zone=zone, group=group, **asked)
     except BadRequest:
         pass
     except NoAnswer as error:

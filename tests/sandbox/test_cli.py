@@ -15,23 +15,16 @@ from novasched.tools.sandbox import tour
 from novasched.tools.sandbox.cloud import SANDBOX_NAME, Sandbox
 
 
-def run(capsys, *arguments):
-    """Run the command in this process; its exit status and standard output."""
-    status = novaschedctl.main(['sandbox', *arguments])
-    return status, capsys.readouterr().out
-
-
-def run_json(capsys, *arguments):
-    """The same, with the report decoded."""
-    status, output = run(capsys, '--format', 'json', *arguments)
-    return status, json.loads(output)
+def report_of(capsys, *arguments, status=0):
+    """The report of the command, which is run in this process and ends with that status."""
+    assert novaschedctl.main(['sandbox', '--format', 'json', *arguments]) == status
+    return json.loads(capsys.readouterr().out)
 
 
 def test_report(capsys, tmp_path, monkeypatch):
     """The parts of the JSON report agree with each other, and no file is left behind."""
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
-    status, report = run_json(capsys, '--hosts', '5', '--servers', '12', '--multi', '5')
-    assert status == 0
+    report = report_of(capsys, '--hosts', '5', '--servers', '12', '--multi', '5')
     assert report['summary']['confirmed'] is True
     assert report['problems'] == []
     assert report['summary']['placed'] == 12 == len(report['servers'])
@@ -47,8 +40,7 @@ def test_report(capsys, tmp_path, monkeypatch):
 
 def test_refusals_are_no_failure(capsys):
     """Eight servers that must not meet on five hosts: three are refused, exit status 0."""
-    status, report = run_json(capsys, '--hosts', '5', '--servers', '8', '--anti-affinity')
-    assert status == 0
+    report = report_of(capsys, '--hosts', '5', '--servers', '8', '--anti-affinity')
     assert [host['servers'] for host in report['hosts']] == [1] * 5
     fault = 'No valid host was found. There are not enough hosts available.'
     assert report['refusals'] == [{'fault': fault, 'servers': 3}]
@@ -57,8 +49,7 @@ def test_refusals_are_no_failure(capsys):
 def test_zone_and_affinity(capsys):
     """All servers of an affinity group share a host of the zone."""
     arguments = ('--hosts', '6', '--servers', '4', '--az', 'az01', '--affinity')
-    status, report = run_json(capsys, *arguments)
-    assert status == 0
+    report = report_of(capsys, *arguments)
     (used,) = [host for host in report['hosts'] if host['servers']]
     assert (used['zone'], used['servers']) == ('az01', 4)
 
@@ -67,19 +58,14 @@ def test_seed(capsys):
     """A seed says which hosts there are and what is asked for in which order. Hosts of
     equal weight are Placement's to order, and it may do so in another way each time."""
     arguments = ('--hosts', '4', '--servers', '6', '--flavor', '1,512,1', '--flavor', '2,1024,2')
-    first, again, other = (
-        described(run_json(capsys, *arguments, '--seed', seed)[1]) for seed in ('7', '7', '8')
-    )
+    described = []
+    for seed in '778':
+        report = report_of(capsys, *arguments, '--seed', seed)
+        hosts = [(host['name'], host['capacity']) for host in report['hosts']]
+        described.append((hosts, [(each['uuid'], each['flavor']) for each in report['servers']]))
+    first, again, other = described
     assert first == again
     assert first != other
-
-
-def described(report):
-    """What a report says of what there was and what was asked for."""
-    return (
-        [(host['name'], host['capacity']) for host in report['hosts']],
-        [(server['uuid'], server['flavor']) for server in report['servers']],
-    )
 
 
 def test_table_in_80_columns(capsys, monkeypatch):
@@ -87,8 +73,8 @@ def test_table_in_80_columns(capsys, monkeypatch):
     monkeypatch.setenv('COLUMNS', '80')
     more_than_half = f'1,{max(tour.CORES) * tour.MEMORY_MB_PER_CORE // 2 + 1},1'
     arguments = ('--hosts', '3', '--servers', '4', '--flavor', more_than_half)
-    status, output = run(capsys, *arguments)
-    assert status == 0
+    assert novaschedctl.main(['sandbox', *arguments]) == 0
+    output = capsys.readouterr().out
     assert '\x1b' not in output
     assert 'Booting' not in output
     lines = output.splitlines()
@@ -108,8 +94,7 @@ def test_mismatch(capsys, monkeypatch):
             return super().problems()
 
     monkeypatch.setattr(tour, 'Sandbox', Losing)
-    status, report = run_json(capsys, '--hosts', '1', '--servers', '2')
-    assert status == 1
+    report = report_of(capsys, '--hosts', '1', '--servers', '2', status=1)
     assert report['summary']['confirmed'] is False
     assert report['servers'][0]['uuid'] in report['problems'][0]
 
@@ -146,25 +131,21 @@ def test_bad_arguments(capsys, arguments, complaint):
 )
 def test_interrupted(tmp_path, number, status):
     """A signal in the midst of it ends the program without traceback or remains."""
-    command = [sys.executable, '-m', novaschedctl.__name__, 'sandbox', '--verbose']
-    environment = {**os.environ, 'TMPDIR': str(tmp_path)}
+    arguments = ('sandbox', '--verbose', '--servers', '1000')
 
     def listen():
         # Whoever runs the tests in the background may have had SIGINT ignored, by all.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     with subprocess.Popen(
-        [*command, '--servers', '1000'],
-        env=environment,
+        [sys.executable, '-m', novaschedctl.__name__, *arguments],
+        env={**os.environ, 'TMPDIR': str(tmp_path)},
         preexec_fn=listen,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if 'Selected host' in line:
-                break
+        next(line for line in process.stderr if 'Selected host' in line)
         assert list(tmp_path.glob(f'{SANDBOX_NAME}-*'))
         process.send_signal(number)
         _, error = process.communicate(timeout=30)

@@ -18,17 +18,20 @@ from novasched.cmd import novaschedctl
 from novasched.rpc import wire
 from novasched.rpc.faults import NoValidHostFault
 from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.requirements import Requirements
 from novasched.tools.sandbox import databases as tables
 from novasched.tools.sandbox.cloud import Sandbox
 from novasched.tools.sandbox.computes import SandboxHost
 from novasched.tools.sandbox.conductor import request_spec
-from tests.lab.wire import CALLS, primitive
+from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
+from tests.lab.wire import CALLS
 
 LONG = 86_400  # seconds
 LICENSE = 'CUSTOM_LICENSE'
 NUMA_HOSTS, GPU_HOSTS = ('numa1', 'numa2'), {'gpu1': 3, 'gpu2': 1}
 """The hosts whose CPUs can be pinned, and those with so many free devices."""
+CELLS = a_numa_topology(*(a_numa_cell(number, threads=1, memory=8192) for number in range(3)))
+"""Four CPUs in each, all of which can be pinned: one guest of three fits there, and one CPU of
+each stays free."""
 MACHINES = (
     SandboxHost('plain1', cell='cell1', reserved_memory_mb=4096, zone='az1'),
     SandboxHost('plain2', cell='cell2', vcpus=4, cpu_allocation_ratio=1.5, zone='az1'),
@@ -43,7 +46,7 @@ FILTERS = (
     'ServerGroupAntiAffinityFilter', 'ServerGroupAffinityFilter', 'NUMATopologyFilter',
     'PciPassthroughFilter', 'RamFilter',
 )  # fmt: skip
-ALIAS = {'name': 'gpu', 'vendor_id': '10de', 'product_id': '1eb8'}
+ALIAS = {'name': 'gpu', 'vendor_id': '8086', 'product_id': '10fb'}
 OPTIONS = {
     'DEFAULT': {'report_interval': LONG, 'service_down_time': 2 * LONG},
     'filter_scheduler': {'enabled_filters': ','.join(FILTERS), 'max_instances_per_host': 12},
@@ -56,29 +59,6 @@ WITH_GPU = Flavor('gpu', 'g', 3, 1, 512, 1, extra_specs={'pci_passthrough:alias'
 LARGE = Flavor('large', 'la', 4, 2, 4096, 10, 1, 1024)
 SMALL = Flavor('small', 's', 5, 1, 256, 1)
 FLAVORS = (LICENSED, PINNED, WITH_GPU, LARGE, SMALL)
-
-
-def a_topology():
-    """Three cells of four CPUs, all of which can be pinned: one guest of three fits in each,
-    and one CPU of each stays free."""
-    cells = [
-        primitive(
-            'NUMACell', '1.5', id=cell, cpuset=[], pcpuset=[*range(4 * cell, 4 * cell + 4)],
-            cpu_usage=0, memory=8192, memory_usage=0, pinned_cpus=[], siblings=[], mempages=[],
-            socket=cell,
-        )
-        for cell in range(3)
-    ]  # fmt: skip
-    return json.dumps(primitive('NUMATopology', '1.2', cells=cells))
-
-
-def some_devices(count):
-    """A pool of so many."""
-    pool = primitive(
-        'PciDevicePool', '1.1', vendor_id='10de', product_id='1eb8', numa_node=None, count=count,
-        tags={'dev_type': 'type-PCI'},
-    )  # fmt: skip
-    return json.dumps(primitive('PciDevicePoolList', '1.1', objects=[pool]))
 
 
 @pytest.fixture(scope='module')
@@ -98,10 +78,10 @@ def cloud(decisions):
         made.placement.disable(made.computes.machines['off'].uuid)
         made.computes.silence('dead')
         for name in NUMA_HOSTS:
-            report(made, name, numa_topology=a_topology())
+            report(made, name, numa_topology=CELLS)
             stock(made, name, PCPU={'total': 12, 'max_unit': 4})
         for name, count in GPU_HOSTS.items():
-            report(made, name, pci_stats=some_devices(count))
+            report(made, name, pci_stats=some_devices(count, None))
         made.placement.call('PUT', f'/resource_classes/{LICENSE}')
         stock(made, 'plain1', **{LICENSE: {'total': 10, 'reserved': 1, 'step_size': 2}})
         stock(made, 'plain3', **{LICENSE: {'total': 3, 'allocation_ratio': 1.7, 'max_unit': 2}})
@@ -160,13 +140,13 @@ def placed(cloud, flavor, **fields):
     return hosts
 
 
-def placed_at_once(cloud, flavor, fields):
+def placed_at_once(cloud, flavor, **fields):
     """The same before any nova-compute has begun to build one of them; then they do."""
     chosen = {}
     while True:
         uuid = cloud._new_uuid()
         try:
-            ((first, *_),) = cloud.request(request_spec([uuid], flavor, **fields()), [uuid])
+            ((first, *_),) = cloud.request(request_spec([uuid], flavor, **fields), [uuid])
         except NoValidHostFault:
             break
         chosen[uuid] = first.value('service_host')
@@ -181,9 +161,8 @@ def test_where_it_would_go(cloud, capsys):
     (host,) = said['record']['result']['hosts']
     assert said['host']['why'] == ['Placement did not offer it, or there is no such host']
     packs = ('--set', 'filter_scheduler.ram_weight_multiplier=-9')
-    (other,) = simulate(cloud, capsys, '--vcpus', '1', '--ram', '64', *packs)['record']['result'][
-        'hosts'
-    ]
+    said = simulate(cloud, capsys, '--vcpus', '1', '--ram', '64', *packs)
+    (other,) = said['record']['result']['hosts']
     free = {
         name: each.memory_mb - each.reserved_memory_mb
         for name, each in cloud.computes.machines.items()
@@ -240,40 +219,21 @@ def test_pinned_cpus(cloud, capsys):
     said = simulate(cloud, capsys, '--flavor', 'p', '--until-full')
     assert said['placed'] == dict.fromkeys(NUMA_HOSTS, 3)
     assert said['stopped_by'].startswith('0 of 9 hosts: 7 do not fit the NUMA topology')
-    topology = Requirements(PINNED).numa_topology
-    assert topology is not None
-    fields = {'numa_topology': on_the_wire(topology)}
-    assert placed_at_once(cloud, PINNED, lambda: fields) == said['placed']
-
-
-def on_the_wire(topology):
-    """The cells as conductor sends them."""
-    return wire.InstanceNUMATopology(
-        cells=[
-            wire.InstanceNUMACell(
-                id=cell.id,
-                cpuset=set(cell.cpuset),
-                pcpuset=set(cell.pcpuset),
-                memory=cell.memory,
-                cpu_policy=cell.cpu_policy,
-            )
-            for cell in topology.cells
-        ]
+    cell = wire.InstanceNUMACell(
+        id=0, cpuset=set(), pcpuset={0, 1, 2}, memory=512, cpu_policy='dedicated'
     )
+    cells = wire.InstanceNUMATopology(cells=[cell])
+    assert placed_at_once(cloud, PINNED, numa_topology=cells) == said['placed']
 
 
 def test_pci_devices(cloud, capsys):
     """As many as there are devices, which only the hosts know of."""
     said = simulate(cloud, capsys, '--flavor', 'gpu', '--until-full')
     assert said['placed'] == GPU_HOSTS
-    wanted = wire.InstancePCIRequest(
-        count=1,
-        alias_name='gpu',
-        request_id='a',
-        spec=[{name: ALIAS[name] for name in ('vendor_id', 'product_id')}],
-    )
-    fields = {'pci_requests': wire.InstancePCIRequests(requests=[wanted])}
-    assert placed_at_once(cloud, WITH_GPU, lambda: fields) == said['placed']
+    spec = [{name: ALIAS[name] for name in ('vendor_id', 'product_id')}]
+    wanted = wire.InstancePCIRequest(count=1, alias_name='gpu', request_id='a', spec=spec)
+    devices = wire.InstancePCIRequests(requests=[wanted])
+    assert placed_at_once(cloud, WITH_GPU, pci_requests=devices) == said['placed']
 
 
 def test_several_at_once(cloud, capsys):

@@ -1,35 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that must not be used, and books that do not agree."""
+"""A cloud of five nodes in two zones and two cells: where servers land, hosts that must not be
+used, and books that do not agree."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
 from novasched.conf.errors import NovaschedError
+from novasched.rpc import wire
 from novasched.scheduler.memory import flavor_resources
+from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox.cloud import Sandbox
 from novasched.tools.sandbox.computes import SandboxHost
-from tests.sandbox.conftest import IMPOSSIBLE, NAMES, SMALL
 
+AZ01, AZ02 = 'az01', 'az02'
+FIVE_NODES = (
+    SandboxHost('osdev-01', zone=AZ01, cell='cell1'),
+    SandboxHost('osdev-02', zone=AZ01, cell='cell1'),
+    SandboxHost('osdev-03', zone=AZ02, cell='cell2'),
+    SandboxHost('osdev-ceph', zone=AZ02, cell='cell2'),
+    SandboxHost('osdev-gpu', zone=AZ02, cell='cell2'),
+)
 ONE = [SandboxHost('one')]
+NAMES = {machine.name for machine in FIVE_NODES}
+SMALL = Flavor(name='small', flavorid='small', id=1, vcpus=1, memory_mb=512, root_gb=1)
+IMPOSSIBLE = Flavor(name='vast', flavorid='vast', id=3, vcpus=1000, memory_mb=1, root_gb=1)
+REFUSED = 'No valid host was found. '
+LAND = [
+    ({'zone': AZ02}, {machine.name for machine in FIVE_NODES if machine.zone == AZ02}),
+    ({'force_hosts': ['osdev-02']}, {'osdev-02'}),
+    ({'ignore_hosts': sorted(NAMES - {'osdev-gpu'})}, {'osdev-gpu'}),
+    ({'requested_destination': wire.Destination(host='osdev-ceph')}, {'osdev-ceph'}),
+    ({'image_properties': {'hw_architecture': 'x86_64'}}, NAMES),
+]
+FAULTS = [
+    (IMPOSSIBLE, {}, REFUSED),
+    (SMALL, {'force_hosts': ['osdev-99']}, f'{REFUSED}No such host - host: osdev-99 node: None '),
+    (
+        SMALL,
+        {'image_properties': {'hw_architecture': 'aarch64'}},
+        f'{REFUSED}There are not enough hosts available.',
+    ),
+]
 
 
-@pytest.mark.parametrize('synced', [True, False], ids=['placement knows', 'only nova knows'])
-def test_disabled_host(fresh_cloud, synced):
-    """A disabled host is passed over, from the moment at which nova knows."""
-    fresh_cloud.computes.disable('osdev-03')
-    if synced:
-        fresh_cloud.placement.disable(fresh_cloud.computes.machines['osdev-03'].uuid)
-    assert used_by(fresh_cloud) == NAMES - {'osdev-03'}
+@pytest.fixture
+def cloud():
+    """At its end Placement's books are in order."""
+    with Sandbox(FIVE_NODES) as made:
+        yield made
+        assert made.problems() == []
 
 
-def test_silent_host(fresh_cloud):
-    """A host whose nova-compute has not been heard of is passed over."""
-    fresh_cloud.computes.silence('osdev-gpu')
-    fresh_cloud.computes.report()
-    assert used_by(fresh_cloud) == NAMES - {'osdev-gpu'}
+def test_requests(cloud):
+    """Servers land where the request says, also those that are asked for at once. An empty answer
+    of Placement, a host that is not there and a filter have nova's texts."""
+    with ThreadPoolExecutor(4) as pool:
+        for fields, hosts in LAND:
+            boots = list(pool.map(lambda asked: cloud.boot(SMALL, **asked), [fields] * 3))
+            assert [len(boot.servers) for boot in boots] == [1] * 3
+            assert {server.host for boot in boots for server in boot.servers} <= hosts
+    for flavor, fields, fault in FAULTS:
+        assert cloud.boot(flavor, **fields).fault == fault
 
 
 def used_by(cloud):
@@ -37,6 +72,22 @@ def used_by(cloud):
     group = cloud.group('anti-affinity')
     boots = [cloud.boot(SMALL, group=group) for _ in NAMES]
     return {server.host for boot in boots for server in boot.servers}
+
+
+@pytest.mark.parametrize('synced', [True, False], ids=['placement knows', 'only nova knows'])
+def test_disabled_host(cloud, synced):
+    """A disabled host is passed over, from the moment at which nova knows."""
+    cloud.computes.disable('osdev-03')
+    if synced:
+        cloud.placement.disable(cloud.computes.machines['osdev-03'].uuid)
+    assert used_by(cloud) == NAMES - {'osdev-03'}
+
+
+def test_silent_host(cloud):
+    """A host whose nova-compute has not been heard of is passed over."""
+    cloud.computes.silence('osdev-gpu')
+    cloud.computes.report()
+    assert used_by(cloud) == NAMES - {'osdev-gpu'}
 
 
 def test_books_that_do_not_agree():
