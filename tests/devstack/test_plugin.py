@@ -12,7 +12,6 @@ PLUGIN = HERE.parents[1] / 'devstack'
 SAMPLE = PLUGIN / 'local.conf.sample'
 ALL_IN_ONE = 'n-api,n-cond,n-sch,n-cpu,placement-api,placement-client'
 CONTROLLER = 'n-api,n-cond,n-sch,placement-api'
-COMPUTE = 'n-cpu,placement-client'
 PHASES = ['pre-install', 'install', 'post-config', 'extra', 'test-config']
 
 pytestmark = pytest.mark.skipif(shutil.which('bash') is None, reason='there is no bash')
@@ -50,28 +49,36 @@ RUN = f'novasched --config-file {NOVA_CONF}'
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'expected'),
+    ('arguments', 'world', 'expected'),
     [
-        ('stack pre-install', []),
-        ('stack install', ['setup_develop /dest/novasched']),
-        ('stack post-config', [*CONFIGURED, f'{RETRIES} 1']),
-        ('stack extra', [f'run_process novasched /data/venv/bin/{RUN}']),
-        ('stack test-config', []),
-        ('stack another-phase', []),
-        ('unstack', ['stop_process novasched']),
-        ('clean', []),
-        ('another-mode', []),
-        ('override_defaults', []),
+        ('stack pre-install', {}, []),
+        ('stack install', {}, ['setup_develop /dest/novasched']),
+        ('stack post-config', {}, [*CONFIGURED, f'{RETRIES} 1']),
+        ('stack extra', {}, [f'run_process novasched /data/venv/bin/{RUN}']),
+        ('stack test-config', {}, []),
+        ('stack another-phase', {}, []),
+        ('unstack', {}, ['stop_process novasched']),
+        ('clean', {}, []),
+        ('another-mode', {}, []),
+        ('override_defaults', {}, []),
+        # stack.sh configures Placement for n-cpu or n-sch, and neither is enabled.
+        ('stack post-config', {'services': CONTROLLER}, [CONFIGURED[0], 'configure_placement_nova_compute', CONFIGURED[1], f'{RETRIES} 1']),
+        ('stack install', {'NOVASCHED_DIR': '/src'}, ['setup_develop /src']),
+        ('stack post-config', {'NOVASCHED_WORKERS': '2', 'NOVASCHED_PLACEMENT_RETRIES': ''}, [CONFIGURED[0], f'iniset {NOVA_CONF} scheduler workers 2']),
+        ('stack post-config', {'NOVASCHED_IN_FLIGHT_TIMEOUT': '0', 'NOVASCHED_PLACEMENT_RETRIES': ''}, [*CONFIGURED, f'iniset {NOVA_CONF} novasched in_flight_timeout 0']),
+        ('stack extra', {'NOVASCHED_VENV': '/v'}, [f'run_process novasched /v/bin/{RUN}']),
+        ('clean', {'NOVASCHED_VENV': '/v'}, ['rm -rf /v']),
     ],
-)
-def test_each_phase_has_its_calls(arguments, expected):
-    """A phase calls these functions of DevStack, in this order, and no others."""
-    assert calls(*arguments.split()) == expected
+)  # fmt: skip
+def test_each_phase_has_its_calls(arguments, world, expected):
+    """A phase calls these functions of DevStack, in this order, and no others; what local.conf
+    sets takes the place of the default."""
+    assert calls(*arguments.split(), **world) == expected
 
 
 @pytest.mark.parametrize(
     'world',
-    [{'services': COMPUTE}, {'DISABLED_SERVICES': 'novasched'}],
+    [{'services': 'n-cpu,placement-client'}, {'DISABLED_SERVICES': 'novasched'}],
     ids=['no n-sch', 'disabled'],
 )
 @pytest.mark.parametrize('arguments', [*(f'stack {each}' for each in PHASES), 'unstack', 'clean'])
@@ -102,42 +109,6 @@ def test_settings_may_be_sourced_twice():
     assert sourced('stack', 'install', services='n-api,n-sch', then=again).endswith(
         'n-api,novasched\n'
     )
-
-
-def test_a_controller_without_computes_has_placement_configured():
-    """stack.sh configures it for n-cpu or n-sch, and neither is enabled."""
-    assert calls('stack', 'post-config', services=CONTROLLER) == [
-        CONFIGURED[0],
-        'configure_placement_nova_compute',
-        CONFIGURED[1],
-        f'{RETRIES} 1',
-    ]
-
-
-@pytest.mark.parametrize(
-    ('arguments', 'variables', 'expected'),
-    [
-        ('stack install', {'NOVASCHED_DIR': '/src'}, ['setup_develop /src']),
-        (
-            'stack post-config',
-            {
-                'NOVASCHED_WORKERS': '2',
-                'NOVASCHED_IN_FLIGHT_TIMEOUT': '0',
-                'NOVASCHED_PLACEMENT_RETRIES': '',
-            },
-            [
-                CONFIGURED[0],
-                f'iniset {NOVA_CONF} scheduler workers 2',
-                f'iniset {NOVA_CONF} novasched in_flight_timeout 0',
-            ],
-        ),
-        ('stack extra', {'NOVASCHED_VENV': '/v'}, [f'run_process novasched /v/bin/{RUN}']),
-        ('clean', {'NOVASCHED_VENV': '/v'}, ['rm -rf /v']),
-    ],
-)
-def test_settings_can_be_overridden(arguments, variables, expected):
-    """What local.conf sets takes the place of the default."""
-    assert calls(*arguments.split(), **variables) == expected
 
 
 def test_a_virtualenv_of_its_own_is_made_and_filled(tmp_path):
