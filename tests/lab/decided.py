@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import count
+from pathlib import Path
 
 from novasched.conf.settings import Settings
 from novasched.observe.records import from_decision, render
 from novasched.observe.records.record import Record
+from novasched.observe.records.recorder import DecisionRecorder
+from novasched.observe.records.store import RecordWriter
 from novasched.plugins import loading
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import Parts
@@ -88,6 +92,23 @@ class Decided:
         with suppress(NoValidHost):
             self.driver.select_destinations(request)
         return self.notebook.decisions[-1]
+
+
+def keep(
+    path: Path,
+    decided: Decided,
+    requests: Iterable[Request],
+    clock: Callable[[], float] = time.time,
+) -> str:
+    """Decide requests, with refusals too, and keep the records in a file."""
+    with closing(RecordWriter(str(path), 1000)) as writer:
+        recorder = DecisionRecorder(Settings(), writer, clock=clock)
+        decided.driver.recorder = recorder
+        for request in requests:
+            with suppress(NoValidHost):
+                decided.driver.select_destinations(request)
+        recorder.close()
+    return str(path)
 
 
 def record_of(decision: Decision) -> Record:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -13,13 +13,11 @@ from novasched.conf.settings import Settings
 from novasched.observe.page.app import Page
 from novasched.observe.page.hosts import CellView
 from novasched.observe.page.watch import Watch
-from novasched.observe.records.recorder import DecisionRecorder
-from novasched.observe.records.store import RecordWriter
-from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
+from novasched.scheduler.model.request import Request
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.decided import Decided
+from tests.lab.decided import Decided, keep
 from tests.lab.ports import CountingPlacement
 
 CELLS, ZONES, RACK = ('north', 'south', 'west'), ('az1', 'az2', 'az3'), 250
@@ -64,26 +62,21 @@ def cloud(count: int, seed: int = 1) -> Mapping[str, list[Host]]:
 
 def decided(path: Path, hosts: Sequence[Host], count: int, seed: int = 2) -> None:
     """Decide so many requests over hosts, and keep the records in a file."""
-    random, settings = Random(seed), Settings(enabled_filters=FILTERS)
-    ticks = iter(range(10**9))
-    recorder = DecisionRecorder(
-        settings, RecordWriter(str(path), 1000), clock=lambda: NOVEMBER + 37 * next(ticks)
-    )
     full = CountingPlacement({host.uuid: 10**6 for host in hosts if host.service.up})
-    driver = Decided(hosts, full, settings=settings).driver
-    driver.recorder = recorder
-    for number in range(count):
-        servers = 3 if number % 7 == 3 else 1
-        request = a_request(
-            flavor=random.choice(FLAVORS),
-            availability_zone=random.choice((None, *ZONES)),
-            count=servers,
-            instance_uuids=tuple(a_uuid(f'server-{number}-{i}') for i in range(servers)),
-            request_id=f'req-{a_uuid(f"request-{number}")}',
-        )
-        with suppress(NoValidHost):
-            driver.select_destinations(request)
-    recorder.close()
+    driver = Decided(hosts, full, settings=Settings(enabled_filters=FILTERS))
+    random, ticks = Random(seed), itertools.count(NOVEMBER, 37)
+    keep(path, driver, [_request(number, random) for number in range(count)], lambda: next(ticks))
+
+
+def _request(number: int, random: Random) -> Request:
+    servers = 3 if number % 7 == 3 else 1
+    return a_request(
+        flavor=random.choice(FLAVORS),
+        availability_zone=random.choice((None, *ZONES)),
+        count=servers,
+        instance_uuids=tuple(a_uuid(f'server-{number}-{i}') for i in range(servers)),
+        request_id=f'req-{a_uuid(f"request-{number}")}',
+    )
 
 
 def a_page(
@@ -95,6 +88,14 @@ def a_page(
 ) -> Page:
     file = str(decisions) if decisions else None
     return Page(Watch(lambda: reader.read, **watch), file, zone, remote)
+
+
+def a_site(folder: Path, count: int, requests: int) -> tuple[Page, Path]:
+    """The page of a cloud of so many hosts in which so many requests were decided, and the file
+    of the decisions, which is in the folder."""
+    hosts, path = cloud(count), folder / 'decisions'
+    decided(path, [host for each in hosts.values() for host in each], requests)
+    return a_page(Cells(hosts), path, timeout=60.0), path
 
 
 def _host(number: int, cell: str, count: int, random: Random) -> Host:

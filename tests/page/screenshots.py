@@ -15,7 +15,7 @@ from selenium import webdriver
 from novasched.observe.records import render
 from novasched.observe.records.store import RecordReader
 from tests.lab.browser import appear, browser, served
-from tests.lab.page_sample import Cells, a_page, cloud, decided
+from tests.lab.page_sample import a_site
 
 HOSTS, REQUESTS = 5000, 40
 FOLDER = Path(__file__).parents[2] / 'doc' / 'source' / 'images'
@@ -59,12 +59,9 @@ def take(driver: webdriver.Chrome, url: str, picture: Picture, folder: Path) -> 
 
 def main(folder: Path) -> None:
     """Take all of them."""
-    hosts = cloud(HOSTS)
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
-        path = Path(work, 'decisions')
-        decided(path, [host for each in hosts.values() for host in each], REQUESTS)
-        page = a_page(Cells(hosts), path, timeout=60.0)
+        page, path = a_site(Path(work), HOSTS, REQUESTS)
         with served(page) as url, browser() as driver:
             for picture in pictures(placed(path)):
                 print(take(driver, url, picture, folder))

@@ -16,7 +16,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from novasched.observe.records.store import RecordReader
 from tests.lab.browser import appear, browser, served
-from tests.lab.page_sample import Cells, a_page, cloud, decided
+from tests.lab.page_sample import a_site
 
 DESKTOP, PHONE = 1280, 390
 WAIT = 30.0
@@ -37,15 +37,13 @@ PAGES = {
 @pytest.fixture(scope='module')
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
     """A page, and what its paths are filled with."""
-    path = tmp_path_factory.mktemp('page') / 'decisions'
-    cells = cloud(300)
-    decided(path, [host for each in cells.values() for host in each], 30)
+    page, path = a_site(tmp_path_factory.mktemp('page'), 300, 30)
     records = RecordReader(str(path)).newest(30)
     ids = {
         'placed': next(each.id for each in records if each.result.hosts),
         'refused': next(each.id for each in records if not each.result.hosts),
     }
-    with served(a_page(Cells(cells), path, timeout=60.0)) as url:
+    with served(page) as url:
         yield url, ids
 
 

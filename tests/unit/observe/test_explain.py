@@ -4,7 +4,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -12,12 +12,8 @@ import pytest
 
 from novasched.cmd import novaschedctl
 from novasched.conf.settings import Settings
-from novasched.observe.records import render
-from novasched.observe.records.recorder import DecisionRecorder
-from novasched.observe.records.store import RecordWriter
-from novasched.scheduler.errors import NoValidHost
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.decided import Decided, record_of
+from tests.lab.decided import Decided, keep
 
 HOSTS = [
     *(a_host(f'small-{i}', ram=512 + i) for i in range(30)),
@@ -30,18 +26,15 @@ NAMES = {'placed': 512, 'refused': 9000}
 
 @pytest.fixture
 def path(tmp_path):
-    recorder = DecisionRecorder(
-        SETTINGS, RecordWriter(str(tmp_path / 'decisions'), 10), clock=lambda: 1000.0
-    )
-    decided = Decided(HOSTS, settings=SETTINGS)
-    decided.driver.recorder = recorder
-    for name, ram in NAMES.items():
-        flavor = a_flavor(name='m1', memory_mb=ram)
-        request = a_request(instance_uuids=(name,), request_id=f'req-{name}', flavor=flavor)
-        with suppress(NoValidHost):
-            decided.driver.select_destinations(request)
-    recorder.close()
-    return str(tmp_path / 'decisions')
+    requests = [
+        a_request(
+            instance_uuids=(name,),
+            request_id=f'req-{name}',
+            flavor=a_flavor(name='m1', memory_mb=ram),
+        )
+        for name, ram in NAMES.items()
+    ]
+    return keep(tmp_path / 'decisions', Decided(HOSTS, settings=SETTINGS), requests)
 
 
 def explain(capsys, path, *arguments):
@@ -195,7 +188,6 @@ FILES = {
 def test_files_that_cannot_be_read(capsys, path, name):
     """One line says what is wrong with it, and the exit status is 1."""
     damage, said = FILES[name]
-    changed(path, 'pragma wal_checkpoint(truncate)')
     damage(Path(path))
     status, text = explain(capsys, path, '--last')
     assert (status, text.count('\n')) == (1, 1)
@@ -245,13 +237,3 @@ def test_the_file_that_nova_conf_names(capsys, tmp_path, lines, status, said):
     found = novaschedctl.main(['explain', '--config-file', str(conf), '--last'])
     assert found == status
     assert said in capsys.readouterr().err
-
-
-def test_servers_of_one_request():
-    """The first line names the server that found no host."""
-    hosts = [a_host('a'), a_host('b')]
-    decided = Decided(
-        hosts, settings=Settings(enabled_filters=('NumInstancesFilter',), max_instances_per_host=1)
-    )
-    record = record_of(decided.ask(a_request(count=3)))
-    assert render.headline(record) == '0 of 2 hosts for server 3 of 3: 2 with too many servers'

@@ -20,11 +20,7 @@ from novasched.observe.metrics.catalogue import (
     REQUESTS,
     SNAPSHOT_AGE,
 )
-from novasched.observe.metrics.collectors import (
-    DecisionCounters,
-    Instruments,
-    Sampler,
-)
+from novasched.observe.metrics.collectors import DecisionCounters, Instruments, Sampler
 from novasched.observe.web.server import MetricsText
 from novasched.scheduler.decision import Decision, FilterResult, PlacementAttempt, Ranking
 from novasched.scheduler.model.host import Selection
@@ -86,9 +82,7 @@ def test_a_look(directory):
     gone is 0; what was measured meanwhile is in its bucket."""
     casts, breakers, waits = {('handled',): 3}, {('cell', 'c1'): True}, deque([0.1, 0.2])
     look = Sampler(
-        Instruments(0),
-        {CASTS: lambda: dict(casts), BREAKER_OPEN: lambda: dict(breakers)},
-        waits,
+        Instruments(0), {CASTS: lambda: dict(casts), BREAKER_OPEN: lambda: dict(breakers)}, waits
     )
     look()
     assert seen(directory, CASTS) == {('handled',): 3}

@@ -53,7 +53,7 @@ def shown(**wanted):
     ],
 )
 def test_groups(wanted, groups):
-    """HostsQuery stand by what is asked for, numbers in names by their size; one that is down is
+    """Hosts stand by what is asked for, numbers in names by their size; one that is down is
     not also disabled."""
     assert shown(**wanted) == groups
     assert list(shown(**wanted)) == list(groups)
@@ -110,11 +110,7 @@ def test_the_table():
 
 @pytest.mark.parametrize(
     ('page', 'names'),
-    [
-        (1, [('a', ['a0', 'a1']), ('b', ['b0'])]),
-        (2, [('b', ['b1', 'b2'])]),
-        (3, []),
-    ],
+    [(1, [('a', ['a0', 'a1']), ('b', ['b0'])]), (2, [('b', ['b1', 'b2'])]), (3, [])],
 )
 def test_pages(monkeypatch, page, names):
     """A page has so many tiles and no more; a group may begin on one and end on the next."""

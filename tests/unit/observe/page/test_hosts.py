@@ -115,7 +115,7 @@ def test_what_a_host_has(name, amount, told):
 
 
 def test_numa_cells():
-    """Pinned CPUs are describe_count cell by cell; who reports no cells has none."""
+    """Pinned CPUs are counted cell by cell; who reports no cells has none."""
     assert RESOURCES['pinned'].parts(HOST) == (Amount(3, 4), Amount(0, 4))
     assert RESOURCES['pinned'].parts(a_host()) == ()
     assert RESOURCES['pinned'].of(a_host()) == Amount()

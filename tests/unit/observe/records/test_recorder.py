@@ -3,6 +3,8 @@ import os
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 
 import pytest
 
@@ -17,9 +19,9 @@ from novasched.observe.records.store import (
     UnreadableRecords,
 )
 from novasched.scheduler.decision import Decision
-from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
 from tests.lab.builders import a_host, a_request
-from tests.lab.decided import Decided
+from tests.lab.decided import Decided, keep
 from tests.lab.ports import CountingPlacement
 
 A = a_host('a')
@@ -28,18 +30,17 @@ EMPTY = CountingPlacement({})
 
 def decide(recorder, *requests, placement=None):
     decided = Decided([A], placement, clock=time.perf_counter)
-    decided.driver.recorder = decided.notebook = recorder
+    decided.driver.recorder = recorder
     for request in requests:
-        with_suppressed(decided.driver, request)
+        with suppress(NoValidHost):
+            decided.driver.select_destinations(request)
     recorder.close()
     return recorder
 
 
-def with_suppressed(driver, request):
-    try:
-        driver.select_destinations(request)
-    except Exception as error:
-        return error
+def written(path, *requests):
+    """A file of the records of decisions on these requests."""
+    return keep(path, Decided([A], clock=time.perf_counter), requests)
 
 
 def named(*names):
@@ -82,9 +83,7 @@ def test_decisions_that_are_counted():
 
 def test_a_file_that_is_read(tmp_path):
     """A decision is found by its server and its request; of hosts it is told why not."""
-    path = str(tmp_path / 'decisions')
-    decide(DecisionRecorder(Settings(), RecordWriter(path, 10)), *named('a', 'b'))
-    reader = RecordReader(path)
+    reader = RecordReader(written(tmp_path / 'decisions', *named('a', 'b')))
     (record,) = reader.of('a')
     assert reader.of('req-a') == [record]
     assert reader.of('c') == []
@@ -96,10 +95,7 @@ def test_a_file_that_is_read(tmp_path):
 
 def test_a_file_that_is_leafed_through(tmp_path):
     """The newest come first, some at a time; a decision is found by its id and its hosts."""
-    path = str(tmp_path / 'decisions')
-    names = [str(number) for number in range(5)]
-    decide(DecisionRecorder(Settings(), RecordWriter(path, 10)), *named(*names))
-    reader = RecordReader(path)
+    reader = RecordReader(written(tmp_path / 'decisions', *named(*'01234')))
     pages = [reader.newest(2, skipped) for skipped in (0, 2, 4, 6)]
     assert [[each.asked.servers[0] for each in page] for page in pages] == [
         ['4', '3'], ['2', '1'], ['0'], [],
@@ -118,26 +114,20 @@ def test_a_file_that_is_leafed_through(tmp_path):
 def test_several_workers_write_one_file(tmp_path):
     """Records of one are not lost to another, nor to a restart."""
     path = str(tmp_path / 'decisions')
-    recorders = [DecisionRecorder(Settings(), RecordWriter(path, 1000)) for _ in range(4)]
     names = [[f'{number}-{i}' for i in range(10)] for number in range(4)]
-    threads = [
-        threading.Thread(target=decide, args=(recorder, *named(*some)))
-        for recorder, some in zip(recorders, names, strict=True)
-    ]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    decide(DecisionRecorder(Settings(), RecordWriter(path, 1000)), *named('after'))
-    reader = RecordReader(path)
+    recorders = [DecisionRecorder(Settings(), RecordWriter(path, 1000)) for _ in names]
+    with ThreadPoolExecutor() as pool:
+        for recorder, some in zip(recorders, names, strict=True):
+            pool.submit(decide, recorder, *named(*some))
+    reader = RecordReader(written(path, *named('after')))
     assert all(reader.of(name) for some in names for name in some)
     assert reader.newest(1)[0].asked.servers == ('after',)
 
 
 def test_the_file_is_bounded(tmp_path):
     """Old records go, those of single hosts earlier."""
-    path = str(tmp_path / 'decisions')
     names = [str(number) for number in range(2 * CLEANUP_INTERVAL)]
+    path = str(tmp_path / 'decisions')
     decide(DecisionRecorder(Settings(), RecordWriter(path, 150)), *named(*names))
     with sqlite3.connect(path) as base:
         for table in ('decisions', 'servers'):
@@ -172,13 +162,11 @@ def test_a_link_is_not_followed(tmp_path, caplog, target):
     """A link in place of the file leads neither a writer nor a reader to another file."""
     other = tmp_path / target
     if target == 'decisions':
-        store = RecordWriter(str(other), 10)
-        decide(DecisionRecorder(Settings(), store), *named('a'))
-        store.close()
+        written(other, *named('a'))
     path = tmp_path / 'link'
     path.symlink_to(other)
     before = other.read_bytes() if other.exists() else None
-    decide(DecisionRecorder(Settings(), RecordWriter(str(path), 10)), *named('b'))
+    written(path, *named('b'))
     assert (other.read_bytes() if other.exists() else None) == before
     assert 'this is a symbolic link, which is not followed' in caplog.text
     with pytest.raises(UnreadableRecords, match='this is a symbolic link'):
@@ -187,29 +175,21 @@ def test_a_link_is_not_followed(tmp_path, caplog, target):
 
 @pytest.mark.parametrize('damage', ['cut', 'text', 'folder', 'other form'])
 def test_a_file_that_is_damaged(tmp_path, caplog, damage):
-    """The command says so; the scheduler tells it once, and decides on."""
+    """The scheduler tells it once, and decides on."""
     path = tmp_path / 'decisions'
-    decide(
-        DecisionRecorder(Settings(), RecordWriter(str(path), 1000)), *named(*map(str, range(20)))
-    )
-    with sqlite3.connect(path) as base:
-        base.execute('pragma wal_checkpoint(truncate)')
-        if damage == 'other form':
+    written(path, *named(*map(str, range(20))))
+    if damage == 'other form':
+        with closing(sqlite3.connect(path)) as base:
             base.execute('pragma user_version = 99')
-    base.close()
-    if damage == 'cut':
+    elif damage == 'cut':
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     elif damage == 'text':
         path.write_text('this is no database' * 100)
     elif damage == 'folder':
         path.unlink()
         path.mkdir()
-    with pytest.raises(UnreadableRecords, match=str(path)):
-        RecordReader(str(path)).all()
-    kept = decide(
-        DecisionRecorder(Settings(), RecordWriter(str(path), 1000)), *named('x', 'y')
-    ).newest()
-    assert len(kept) == 2
+    recorder = DecisionRecorder(Settings(), RecordWriter(str(path), 1000))
+    assert len(decide(recorder, *named('x', 'y')).newest()) == 2
     assert caplog.text.count('Decision records are kept in memory alone') == 1
 
 
@@ -223,26 +203,21 @@ def test_why_placement_offers_nothing(tmp_path):
     assert RecordReader(path).of('a') == [kept]
 
 
-@pytest.mark.parametrize(('questions', 'placement'), [(0, EMPTY), (9, None)])
-def test_no_reason_to_ask(tmp_path, questions, placement):
-    """Placement is not asked where the option says so, nor if it offered something."""
-    asked, store = [], RecordWriter(str(tmp_path / 'decisions'), 10)
-    recorder = DecisionRecorder(Settings(decisions_questions=questions), store, asked.append)
-    decide(recorder, a_request(), placement=placement)
-    assert asked == []
-
-
-def test_placement_that_does_not_answer(tmp_path):
-    """The record stays as it is."""
+@pytest.mark.parametrize(
+    ('questions', 'placement', 'times'), [(0, EMPTY, 0), (9, None, 0), (9, EMPTY, 1)]
+)
+def test_no_answer_of_placement(tmp_path, questions, placement, times):
+    """It is not asked where the option says so, nor if it offered something. Then, and if it
+    does not answer, the record stays as it is."""
     asked, store = [], RecordWriter(str(tmp_path / 'decisions'), 10)
 
     def ask(request):
         asked.append(request)
         raise PlacementUnavailable('down')
 
-    recorder = DecisionRecorder(Settings(), store, ask)
-    (kept,) = decide(recorder, a_request(), placement=EMPTY).newest()
-    assert (kept.inquiry, len(asked)) == (None, 1)
+    recorder = DecisionRecorder(Settings(decisions_questions=questions), store, ask)
+    (kept,) = decide(recorder, a_request(), placement=placement).newest()
+    assert (kept.inquiry, len(asked)) == (None, times)
 
 
 def test_nobody_waits_for_placement(monkeypatch, tmp_path):
@@ -256,12 +231,13 @@ def test_nobody_waits_for_placement(monkeypatch, tmp_path):
         return Diagnosis(passing=True)
 
     recorder = DecisionRecorder(Settings(), RecordWriter(str(tmp_path / 'decisions'), 10), ask)
-    driver = Decided([A], EMPTY).driver
-    driver.recorder = recorder
-    with_suppressed(driver, a_request())
+    decided = Decided([A], EMPTY)
+    decided.ask(a_request())
+    (decision,) = decided.notebook.decisions
+    recorder(decision)
     assert busy.wait(30)
     for _ in range(4):
-        with_suppressed(driver, a_request())
+        recorder(decision)
     recorder._decisions.close()  # all are kept, while Placement is being asked about the first
     go.set()
     recorder.close()
@@ -275,8 +251,9 @@ def test_fault_detail():
     told = []
     for detail in ('none', 'counts'):
         decided = Decided([a_host('a', disabled=True)], settings=Settings(fault_detail=detail))
-        decided.driver.recorder = DecisionRecorder(Settings(fault_detail=detail))
-        told.append(str(with_suppressed(decided.driver, a_request())))
+        with pytest.raises(NoValidHost) as refused:
+            decided.driver.select_destinations(a_request())
+        told.append(str(refused.value))
     assert told == [
         'No valid host was found. There are not enough hosts available.',
         'No valid host was found. There are not enough hosts available. 0 of 1 host: 1 disabled.',

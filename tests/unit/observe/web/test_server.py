@@ -15,12 +15,7 @@ import pytest
 
 from novasched.conf.errors import ConfigError
 from novasched.conf.settings import Address
-from novasched.observe.web.server import (
-    MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_S,
-    HttpServer,
-    routed,
-)
+from novasched.observe.web.server import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_S, HttpServer, routed
 from novasched.observe.web.wiring import listen
 from tests.lab.processes import free_port
 
@@ -49,11 +44,8 @@ class Served:
         listener = listen(self.address, 'option')
         self.server = HttpServer(listener, routed(routes, echo), longest, rate)
 
-    def connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self.address.host, self.address.port, timeout=WAIT)
-
     def ask(self, method: str, path: str) -> http.client.HTTPResponse:
-        connection = self.connection()
+        connection = http.client.HTTPConnection(self.address.host, self.address.port, timeout=WAIT)
         connection.request(method, path)
         return connection.getresponse()
 

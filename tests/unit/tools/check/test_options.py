@@ -24,14 +24,8 @@ OLD = '. It is obeyed here, while recent releases of nova pass it over'
             '[filter_scheduler]\nmax_io_ops_per_hots = 3',
             ['warning [filter_scheduler] max_io_ops_per_hots: unknown; is it max_io_ops_per_host?'],
         ),
-        (
-            '[scheduler]\nzzz = 3',
-            ['warning [scheduler] zzz: unknown: nobody reads it'],
-        ),
-        (
-            '[placement]\nmy word = 3',
-            ['warning [placement] (no name): unknown: nobody reads it'],
-        ),
+        ('[scheduler]\nzzz = 3', ['warning [scheduler] zzz: unknown: nobody reads it']),
+        ('[placement]\nmy word = 3', ['warning [placement] (no name): unknown: nobody reads it']),
         (
             '[filter_schedulr]\nenabled_filters = x',
             [
@@ -126,8 +120,7 @@ def test_values_together(load, text, subjects):
 
 
 @pytest.mark.parametrize(
-    ('text', 'line'),
-    [('[DEFAULT]\nfine = 1\nsecret', 3), ('secret = 1', 1), ('[secret', 1)],
+    ('text', 'line'), [('[DEFAULT]\nfine = 1\nsecret', 3), ('secret = 1', 1), ('[secret', 1)]
 )
 def test_a_broken_line_is_not_quoted(load, text, line):
     """It may hold a password."""

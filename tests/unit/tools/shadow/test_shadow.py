@@ -21,6 +21,7 @@ TWIN = a_host('twin', ram=4096)
 BUSY = a_host('busy', ram=8192, num_io_ops=9)
 FULL = a_host('full', ram=9000)
 HOSTS = (A, B, BUSY, FULL)
+BUSY_WITH_IO = 'IoOpsFilter rejects it: 9 I/O operations, limit 8'
 
 
 def a_shadow(*hosts, offered=None, **settings):
@@ -52,34 +53,14 @@ def test_servers_of_one_request_see_each_other():
     [
         (('a',), a_request(), None),
         (('b', 'a'), a_request(count=2, group=a_group('anti-affinity')), None),
-        (
-            ('b',),
-            a_request(),
-            ('b', 'a', 'ours weighs differently: RAMWeigher +0.25 (4096 against 3072)'),
-        ),
-        (
-            ('busy',),
-            a_request(),
-            ('busy', 'a', 'IoOpsFilter rejects it: 9 I/O operations, limit 8'),
-        ),
-        (
-            ('full',),
-            a_request(),
-            ('full', 'a', 'Placement offers no candidate there, or no cell has the host any more'),
-        ),
-        (
-            ('b',),
-            a_request(ignore_hosts=('b',)),
-            ('b', 'a', 'the request itself rules the host out'),
-        ),
+        (('b',), a_request(), ('b', 'a', 'ours weighs differently: RAMWeigher +0.25 (4096 against 3072)')),
+        (('busy',), a_request(), ('busy', 'a', BUSY_WITH_IO)),
+        (('full',), a_request(), ('full', 'a', 'Placement offers no candidate there, or no cell has the host any more')),
+        (('b',), a_request(ignore_hosts=('b',)), ('b', 'a', 'the request itself rules the host out')),
         ((), a_request(), ('(none)', 'a', 'the request was refused then')),
-        (
-            ('busy',),
-            a_request(ignore_hosts=('a', 'b')),
-            ('busy', '(none)', 'IoOpsFilter rejects it: 9 I/O operations, limit 8'),
-        ),
+        (('busy',), a_request(ignore_hosts=('a', 'b')), ('busy', '(none)', BUSY_WITH_IO)),
     ],
-)
+)  # fmt: skip
 def test_why(recorded, request_, difference):
     """What is different, and the first reason on the way of the recorded host."""
     decision = a_shadow(*HOSTS, offered=(A, B, BUSY)).decide(request_)

@@ -63,6 +63,12 @@ class Bus:
         )
         self.says(f'scheduler.select_destinations.{phase}', payload, request)
 
+    def places(self, server, *hosts, amounts=AMOUNTS, **asked):
+        """A request from its start to its end, with the claim."""
+        self.selects('start', server, **asked)
+        self.claims(server, *hosts, amounts=amounts)
+        self.selects('end', server, **asked)
+
     def creates(self, server, host):
         payload = {'nova_object.data': {'uuid': server, 'host': host}}
         self.says('instance.create.start', payload, publisher='nova-compute:y')
@@ -87,9 +93,7 @@ def bus():
 def test_the_claim_names_the_host(bus):
     """Which may be ours or not, and then it is told why."""
     for server, host in (('s', A), ('t', B)):
-        bus.selects('start', server, request=server)
-        bus.claims(server, host)
-        bus.selects('end', server, request=server)
+        bus.places(server, host, request=server)
     same, other = bus.watch.rows
     assert (same.compared, same.difference, same.server) == (True, None, 's')
     assert (other.compared, other.difference.recorded, other.difference.ours) == (True, 'b', 'a')
@@ -160,9 +164,7 @@ def test_the_compute_tells_if_placement_cannot(bus):
 
 def test_other_amounts(bus):
     """A claim shows that something else was asked for."""
-    bus.selects('start', 's')
-    bus.claims('s', A, amounts=ON_VOLUME)
-    bus.selects('end', 's')
+    bus.places('s', A, amounts=ON_VOLUME)
     row = bus.row()
     assert not row.compared
     assert row.unknown.startswith('it has claimed MEMORY_MB:512 VCPU:2, but what is told asks for')
@@ -175,9 +177,7 @@ def test_overtaken(bus, is_early):
     difference if there was no claim at that time."""
     if is_early:
         bus.claims('s', FULL)
-    bus.selects('start', 's')
-    bus.claims('s', FULL)
-    bus.selects('end', 's')
+    bus.places('s', FULL)
     row = bus.row()
     assert row.compared != is_early
     assert row.difference.why.startswith('Placement offers no candidate there')
@@ -188,9 +188,7 @@ def test_overtaken(bus, is_early):
 def test_half_a_request(bus):
     """A difference does not count if not all of the request is told."""
     numa = primitive('InstanceNUMATopology', '1.3', cells=[])
-    bus.selects('start', 's', numa_topology=numa)
-    bus.claims('s', B)
-    bus.selects('end', 's')
+    bus.places('s', B, numa_topology=numa)
     row = bus.row()
     assert not row.compared
     assert row.unknown.endswith('but not told: network_metadata')
@@ -216,9 +214,7 @@ def test_one_request_starts_again(bus):
     """Each start has its own end."""
     for host in (A, B):
         bus.held.clear()
-        bus.selects('start', 's')
-        bus.claims('s', host)
-        bus.selects('end', 's')
+        bus.places('s', host)
     assert [row.difference is None for row in bus.watch.rows] == [True, False]
 
 

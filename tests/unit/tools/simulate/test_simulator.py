@@ -6,7 +6,7 @@ import pytest
 from novasched.observe.records import render
 from novasched.scheduler.errors import BadRequest
 from novasched.tools.simulate.runs import spread, until_full, uses
-from tests.lab.builders import a_group, a_host, a_request
+from tests.lab.builders import a_host, a_request
 from tests.lab.simulated import Asked, a_simulator
 
 A, B = a_host('a', ram=2048, num_io_ops=3), a_host('b', ram=1100)
@@ -42,13 +42,6 @@ def test_servers_have_settled():
     assert (after.free_ram_mb, after.num_instances, after.num_io_ops) == (1536, 1, 3)
 
 
-@pytest.mark.parametrize(('policy', 'fit'), [('anti-affinity', 2), ('soft-affinity', 6)])
-def test_a_group_grows(policy, fit):
-    """Servers of one group know each other."""
-    request = a_request(group=a_group(policy))
-    assert until_full(a_simulator([A, B]), request, most=99).fit == fit
-
-
 def test_the_same_seed_gives_the_same():
     """Hosts, UUIDs, seeds and reasons; another seed draws others."""
     hosts = [a_host(f'host{i}', ram=4096) for i in range(9)]
@@ -71,14 +64,6 @@ def test_what_the_limit_keeps():
     assert filled.refused.beyond == 1
     whole = until_full(a_simulator([A, B], max_instances_per_host=2), a_request(), 99)
     assert (whole.placed, whole.refused.beyond) == ({'a': 2, 'b': 2}, 0)
-
-
-def test_servers_of_one_request():
-    """All of them are placed, or none."""
-    filled = until_full(a_simulator([A, B]), a_request(count=4), most=99)
-    assert filled.fit == 4
-    (a, b) = filled.after
-    assert a.servers + b.servers == 4
 
 
 def test_a_rebuild():

@@ -2,8 +2,6 @@
 """Requests of files: recorded messages, and records of decisions."""
 
 import json
-import sqlite3
-from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -11,14 +9,12 @@ import pytest
 from novasched.conf.settings import Settings
 from novasched.observe.records.from_decision import summary_of
 from novasched.observe.records.record import Record
-from novasched.observe.records.recorder import DecisionRecorder
-from novasched.observe.records.store import RecordWriter, UnreadableRecords
-from novasched.scheduler.errors import NoValidHost
+from novasched.observe.records.store import UnreadableRecords
 from novasched.scheduler.model.flavor import Image
 from novasched.tools.simulate import sources
 from novasched.tools.simulate.sources import Unusable
 from tests.lab.builders import a_flavor, a_group, a_host, a_request
-from tests.lab.decided import Decided
+from tests.lab.decided import Decided, keep
 from tests.lab.wire import CALLS
 
 SETTINGS = Settings()
@@ -36,17 +32,13 @@ def recorded(tmp_path):
 @pytest.fixture
 def decisions(tmp_path):
     """A file with decisions on servers of one flavor, in a group and without."""
-    recorder = DecisionRecorder(SETTINGS, RecordWriter(str(tmp_path / 'decisions'), 10))
     decided = Decided([a_host(ram=700)], settings=Settings(enabled_filters=('RamFilter',)))
-    decided.driver.recorder = recorder
     flavor = a_flavor(name='m1', memory_mb=600)
-    for name, group in (('one', None), ('two', None), ('three', a_group('affinity'))):
-        request = a_request(instance_uuids=(name,), flavor=flavor, group=group)
-        with suppress(NoValidHost):
-            decided.driver.select_destinations(request)
-    recorder.close()
-    with closing(sqlite3.connect(tmp_path / 'decisions')) as connection:
-        connection.execute('pragma wal_checkpoint(truncate)')
+    requests = [
+        a_request(instance_uuids=(name,), flavor=flavor, group=group)
+        for name, group in (('one', None), ('two', None), ('three', a_group('affinity')))
+    ]
+    keep(tmp_path / 'decisions', decided, requests)
     return tmp_path / 'decisions'
 
 
