@@ -18,8 +18,9 @@ def main() -> None:
     application = importlib.import_module(module).application
     import waitress
 
+    server = waitress.create_server(application, host='127.0.0.1', port=int(port), threads=8)
     print(f'serving {module}', flush=True)
-    waitress.serve(application, host='127.0.0.1', port=int(port), threads=8)
+    server.run()
 
 
 if __name__ == '__main__':

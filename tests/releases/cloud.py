@@ -4,27 +4,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.lab.client import NovaClient
 from tests.lab.compute_rows import Compute
 from tests.lab.nova_cloud import COMPUTE_TRAITS, NovaCloud
 from tests.lab.nova_release import NovaRelease
 
-VARIABLE = 'NOVASCHED_NOVA_RELEASES'
 CELL = 'cell1'
 SCRIPT = Path(__file__).with_name('nova_side.py')
 DEVICE = {'vendor_id': '8086', 'product_id': '10fb', 'device_type': 'type-PCI', 'name': 'nic'}
-
-
-def virtualenvs() -> list[Path]:
-    """Those that the environment names, each with another release of nova."""
-    named = os.environ.get(VARIABLE, '').split(os.pathsep)
-    return [Path(each).absolute() for each in named if each]
 
 
 @dataclass(frozen=True)
@@ -34,18 +25,6 @@ class Machine:
     compute: Compute
     cells: tuple[tuple[int, int], ...] = ()
     devices: int = 0
-
-    def reported(self) -> dict[str, Any]:
-        return {
-            'name': self.compute.name,
-            'uuid': self.compute.uuid,
-            'vcpus': self.compute.vcpus,
-            'cpu_ratio': self.compute.cpu_ratio,
-            'ram_mb': self.compute.ram_mb,
-            'disk_gb': self.compute.disk_gb,
-            'cells': self.cells,
-            'devices': self.devices,
-        }
 
 
 class Nova(NovaClient):
@@ -59,7 +38,11 @@ class Nova(NovaClient):
         self.newest: str = self('newest')
 
     def add_machines(self, machines: Sequence[Machine]) -> None:
-        self('add_hosts', cell=CELL, hosts=[machine.reported() for machine in machines])
+        reported = [
+            {**asdict(machine.compute), 'cells': machine.cells, 'devices': machine.devices}
+            for machine in machines
+        ]
+        self('add_hosts', cell=CELL, hosts=reported)
         for machine in machines:
             compute = machine.compute
             self.cloud.computes[compute.name] = compute

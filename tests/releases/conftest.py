@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,10 +18,11 @@ from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import NovaRelease
 from tests.lab.placement_api import PlacementProcess
 
-from .cloud import CELL, VARIABLE, Machine, Nova, virtualenvs
+from .cloud import CELL, Machine, Nova
 
 __all__ = ['directory', 'mariadb', 'nova', 'placement', 'rabbitmq']
 
+VARIABLE = 'NOVASCHED_NOVA_RELEASES'
 FILTERS = (
     'ComputeFilter',
     'ComputeCapabilitiesFilter',
@@ -36,9 +38,10 @@ PINNABLE_SINCE = 20
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test with each release, oldest first."""
+    """Each test with each release that the environment names a virtualenv of."""
     if 'installed' in metafunc.fixturenames:
-        found = virtualenvs()
+        named = os.environ.get(VARIABLE, '').split(os.pathsep)
+        found = [Path(each).absolute() for each in named if each]
         if not found:
             pytest.exit(f'name virtualenvs with releases of nova in {VARIABLE}', 3)
         ids = [each.name for each in found]

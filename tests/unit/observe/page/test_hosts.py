@@ -18,35 +18,20 @@ from tests.lab.builders import a_host, a_uuid
 from tests.lab.page_client import ask, seen
 from tests.lab.page_sample import Cells, a_page
 
+FRESH, OLD = CellView('a', (), 1.0), CellView('a', (), 3700.0)
+SILENT, GONE = CellView('a', (), None, answers=False), CellView('b', (), 90.0, answers=False)
+WARNINGS = [
+    (HostsView(), True, []),
+    (HostsView((FRESH,)), True, []),
+    (HostsView(failure='No answer.'), False, ['No answer.']),
+    (HostsView((SILENT,)), False, ['Cell a does not answer; its hosts are not shown.']),
+    (HostsView((FRESH, GONE)), True, ['Cell b does not answer: its hosts are shown as they were 90 s ago.']),
+    (HostsView((OLD,), 'No answer.'), True, ['No answer.', 'Cell a: its hosts are shown as they were 61 min ago.']),
+    (HostsView((FRESH,), stale=True), True, ['The API database does not answer: zones and aggregates are shown as they were.']),
+]  # fmt: skip
 
-@pytest.mark.parametrize(
-    ('hosts_view', 'known', 'warnings'),
-    [
-        (HostsView(), True, []),
-        (HostsView((CellView('a', (), 1.0),)), True, []),
-        (HostsView(failure='No answer.'), False, ['No answer.']),
-        (
-            HostsView((CellView('a', (), None, answers=False),)),
-            False,
-            ['Cell a does not answer; its hosts are not shown.'],
-        ),
-        (
-            HostsView((CellView('a', (), 1.0), CellView('b', (), 90.0, answers=False))),
-            True,
-            ['Cell b does not answer: its hosts are shown as they were 90 s ago.'],
-        ),
-        (
-            HostsView((CellView('a', (), 3700.0),), 'No answer.'),
-            True,
-            ['No answer.', 'Cell a: its hosts are shown as they were 61 min ago.'],
-        ),
-        (
-            HostsView((CellView('a', (), 1.0),), stale=True),
-            True,
-            ['The API database does not answer: zones and aggregates are shown as they were.'],
-        ),
-    ],
-)
+
+@pytest.mark.parametrize(('hosts_view', 'known', 'warnings'), WARNINGS)
 def test_warnings(hosts_view, known, warnings):
     """What is old or missing is told, with its age."""
     assert hosts_view.known is known

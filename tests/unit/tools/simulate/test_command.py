@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line, before anything is asked."""
+"""The command line, before anything is asked; options that are changed for a simulation; and
+pictures."""
 
 import sys
 
 import pytest
 
 from novasched.cmd import novaschedctl
+from novasched.conf import loading
+from novasched.conf.errors import ConfigError
+from novasched.tools.simulate import plot, running
+from novasched.tools.simulate.runs import HostUse
+from novasched.tools.simulate.sources import Unusable
 
 
 def status_of(arguments):
@@ -67,3 +73,81 @@ def test_without_matplotlib(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, 'matplotlib', None)
     assert status_of('--flavor f --until-full --plot a.png') == 1
     assert 'matplotlib is not installed: pip install novasched[simulate]' in capsys.readouterr().err
+
+
+@pytest.fixture
+def conf(tmp_path):
+    (tmp_path / 'nova.conf').write_text('[pci]\nalias = {"name": "a"}\nalias = {"name": "b"}\n')
+    return loading.load(['--config-file', str(tmp_path / 'nova.conf')], 'novasched')
+
+
+@pytest.mark.parametrize(
+    ('text', 'field', 'value'),
+    [
+        ('filter_scheduler.ram_weight_multiplier=-1', 'ram_weight_multiplier', -1.0),
+        ('filter_scheduler.enabled_filters=A,B', 'enabled_filters', ('A', 'B')),
+        ('filter_scheduler.available_filters=a,b', 'available_filters', ('a', 'b')),
+        ('metrics.required = false', 'metrics_required', False),
+        ('scheduler.max_placement_results=7', 'max_placement_results', 7),
+        ('DEFAULT.default_availability_zone=z', 'default_availability_zone', 'z'),
+    ],
+)
+def test_an_option(conf, text, field, value):
+    """It has the value that is given, of the kind that it is of."""
+    running.change_options(conf, [text])
+    assert getattr(loading.settings(conf), field) == value
+
+
+@pytest.mark.parametrize(
+    ('text', 'why'),
+    [
+        ('ram_weight_multiplier', '--set = ram_weight_multiplier: GROUP.NAME=VALUE is needed'),
+        ('scheduler.nothing=1', '--set scheduler.nothing = 1: no decision depends on'),
+        ('database.connection=x', '--set database.connection = x: no decision depends on'),
+        ('scheduler.workers=2', '--set scheduler.workers = 2: no decision depends on'),
+        ('filter_scheduler.host_subset_size=0', '--set filter_scheduler.host_subset_size = 0: '),
+        ('filter_scheduler.ram_weight_multiplier=x', '--set filter_scheduler.ram_weight_'),
+    ],
+)
+def test_what_cannot_be(conf, text, why):
+    """It is named, in one line."""
+    with pytest.raises(ConfigError) as found:
+        running.change_options(conf, [text])
+    assert str(found.value).startswith(why)
+    assert '\n' not in str(found.value)
+
+
+def test_aliases(conf):
+    """nova-api's option has all of its values."""
+    assert running.pci_aliases(conf) == ['{"name": "a"}', '{"name": "b"}']
+
+
+USES = [HostUse(f'h{i}', 'n', i % 7, i * 10, 500) for i in range(40)]
+MORE = [HostUse(each.host, 'n', each.servers + 1, each.ram_mb + 50, 500) for each in USES]
+MAGIC = {'png': b'\x89PNG', 'svg': b'<?xml', 'pdf': b'%PDF'}
+
+
+@pytest.mark.parametrize('kind', MAGIC)
+def test_a_picture(tmp_path, kind):
+    """It is of the kind that the file's name says, and the same each time."""
+    pictures = []
+    for name in ('one', 'two'):
+        path = tmp_path / f'{name}.{kind}'
+        plot.draw(str(path), '5 more', {'before': USES, 'after': MORE, 'changed': USES})
+        pictures.append(path.read_bytes())
+    assert pictures[0].startswith(MAGIC[kind])
+    assert pictures[0] == pictures[1]
+
+
+@pytest.mark.parametrize('name', ['picture', 'picture.gif', 'nowhere/picture.png'])
+def test_no_picture(tmp_path, name):
+    """Before anything is simulated it is said that it cannot be drawn."""
+    with pytest.raises(Unusable, match='--plot'):
+        plot.check(str(tmp_path / name))
+
+
+def test_no_room(tmp_path):
+    """Nor can it where a folder has that name."""
+    (tmp_path / 'a.svg').mkdir()
+    with pytest.raises(Unusable, match='directory'):
+        plot.draw(str(tmp_path / 'a.svg'), '', {'before': USES})

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the names and the values in a nova.conf tell, what differs from nova-scheduler, which
+plugins load, and who does not answer."""
+
+import sys
+import threading
+
+import pytest
+
+from novasched.conf import loading
+from novasched.conf.settings import DEFAULT_FILTERS
+from novasched.tools.check import nova_conf, options, plugins
+from novasched.tools.check.findings import Finding, Level, Question, answers
+from tests.unit.own_process import a_process_of_its_own  # noqa: F401  (a fixture of all tests here)
+
+
+@pytest.fixture
+def load(tmp_path):
+    """The options in a nova.conf of a text, and what is written there."""
+
+    def _load(text):
+        path = tmp_path / 'nova.conf'
+        path.write_text(text)
+        return nova_conf.load([str(path)], [])
+
+    return _load
+
+
+@pytest.fixture
+def read(load):
+    """What checks read of a nova.conf of this text."""
+
+    def _read(text):
+        conf, _ = load(text)
+        settings = loading.settings(conf), loading.service_settings(conf)
+        return nova_conf.NovaConf(conf, *settings, timeout=60.0)
+
+    return _read
+
+
+OLD = '. It is obeyed here, while recent releases of nova pass it over'
+OTHERS = "ok other options: {} options that a scheduler does not read are other services'"
+
+
+@pytest.mark.parametrize(
+    ('text', 'found'),
+    [
+        ('[filter_scheduler]\nmax_io_ops_per_host = 3', ''),
+        ('[DEFAULT]\ndebug = true\nlog-file = x\ntransport_url = rabbit://', ''),
+        ('[database]\nconnection = x\nmax_pool_size = 5\n[api_database]\nmax_retries = 1', ''),
+        ('[oslo_messaging_rabbit]\nrabbit_ha_queues = true\nssl = true', ''),
+        ('[placement]\nauth_type = password\nauth_url = x\nusername = y\nregion_name = z', ''),
+        ('[placement]\nauth_type = admin_token\nendpoint = x\ntoken = y', ''),
+        ('[placement]\nauth_type = nonsense\npassword = y', ''),
+        ('[scheduler]\ndiscover_hosts_in_cells_interval = 300', ''),
+        (
+            '[filter_scheduler]\nmax_io_ops_per_hots = 3',
+            'warning [filter_scheduler] max_io_ops_per_hots: unknown; is it max_io_ops_per_host?',
+        ),
+        ('[scheduler]\nzzz = 3', 'warning [scheduler] zzz: unknown: nobody reads it'),
+        ('[placement]\nmy word = 3', 'warning [placement] (no name): unknown: nobody reads it'),
+        (
+            '[filter_schedulr]\nenabled_filters = x',
+            'warning [filter_schedulr]: unknown group; is it [filter_scheduler]?\n'
+            + OTHERS.format(1),
+        ),
+        (
+            '[DEFAULT]\nscheduler_default_filters = x',
+            'warning [DEFAULT] scheduler_default_filters: deprecated: the name is '
+            f'[filter_scheduler] enabled_filters{OLD}',
+        ),
+        (
+            '[DEFAULT]\nscheduler_max_attempts = 1\n[scheduler]\nmax_attempts = 2',
+            'note [DEFAULT] scheduler_max_attempts: deprecated: the name is '
+            '[scheduler] max_attempts, which is set too and counts',
+        ),
+        (
+            '[placement]\nauth_plugin = none',
+            'note [placement] auth_plugin: deprecated: the name is [placement] auth_type',
+        ),
+        (
+            '[placement]\nos_region_name = x',
+            'note [placement] os_region_name: ignored: set region_name',
+        ),
+        (
+            '[workarounds]\ndisable_fallback_pcpu_qery = x',
+            'warning [workarounds] disable_fallback_pcpu_qery: unknown; '
+            'is it disable_fallback_pcpu_query?',
+        ),
+        (
+            '[DEFAULT]\nmy_ip = x\n[libvirt]\nvirt_type = y\n[workarounds]\ndisable_rootwrap = z',
+            OTHERS.format(3),
+        ),
+    ],
+)
+def test_names(load, text, found):
+    """The scheduler's own groups are known to the last name; of others', names are counted."""
+    _, written = load(text)
+    findings = options.check_names(written, nova_conf.known_options(written))
+    lines = [f'{each.level} {each.subject}: {each.text}' for each in findings]
+    assert '\n'.join(lines) == found
+
+
+@pytest.mark.parametrize(
+    ('text', 'subject', 'why'),
+    [
+        ('[scheduler]\nmax_attempts = many', '[scheduler] max_attempts', "'many'"),
+        ('[scheduler]\nmax_attempts = 0', '[scheduler] max_attempts', 'equal to 1'),
+        ('[DEFAULT]\nscheduler_max_attempts = x', '[scheduler] max_attempts', "'x'"),
+        ('[database]\nmax_retries = x', '[database] max_retries', "'x'"),
+        ('[placement]\ntimeout = x', '[placement] timeout', "'x'"),
+        ('[oslo_messaging_rabbit]\nssl = perhaps', '[oslo_messaging_rabbit] ssl', "'perhaps'"),
+        ('[database]\nconnection = a://b:c$secret@d', '[database] connection', 'written $$'),
+        ('[DEFAULT]\ntransport_url = a://b:c$secret@d', '[DEFAULT] transport_url', 'written $$'),
+    ],
+)
+def test_values(load, text, subject, why):
+    """A bad value is told, whoever declares the option, and its default stands in for it."""
+    conf, written = load(text)
+    all_known = nova_conf.known_options(written)
+    [found] = options.check_values(conf, written, all_known)
+    assert found.subject == subject
+    assert why in found.text
+    assert 'secret' not in found.text
+    assert list(options.check_values(conf, {}, all_known)) == []
+    assert loading.settings(conf).enabled_filters == DEFAULT_FILTERS
+
+
+@pytest.mark.parametrize(
+    ('text', 'subjects'),
+    [
+        ('[DEFAULT]\nservice_down_time = 61', []),
+        ('[DEFAULT]\nservice_down_time = 5', ['[DEFAULT] service_down_time']),
+        ('[metrics]\nweight_setting = a=1', []),
+        ('[metrics]\nweight_setting = a=1, b', ['metrics_weight_setting']),
+    ],
+)
+def test_values_together(load, text, subjects):
+    """What is taken in part, or in another size, is told."""
+    conf, written = load(text)
+    found = options.check_together(loading.settings(conf), written)
+    assert [each.subject for each in found] == subjects
+
+
+@pytest.mark.parametrize(
+    ('text', 'line'), [('[DEFAULT]\nfine = 1\nsecret', 3), ('secret = 1', 1), ('[secret', 1)]
+)
+def test_a_broken_line_is_not_quoted(load, text, line):
+    """It may hold a password."""
+    with pytest.raises(nova_conf.UnreadableFile) as caught:
+        load(text)
+    assert f'line {line}: ' in str(caught.value)
+    assert 'secret' not in str(caught.value)
+
+
+def test_a_value_that_is_read_at_once(load):
+    """It ends the reading with one line; what is secret elsewhere is not in it."""
+    with pytest.raises(nova_conf.UnreadableFile) as caught:
+        load('[DEFAULT]\ndebug = perhaps secret\npassword = secret')
+    assert 'perhaps ***' in str(caught.value)
+
+
+def test_folders_come_after_files(tmp_path):
+    """As in the daemon, the last value counts."""
+    file, folder = tmp_path / 'nova.conf', tmp_path / 'nova.conf.d'
+    folder.mkdir()
+    file.write_text('[scheduler]\nmax_attempts = 1')
+    (folder / 'b.conf').write_text('[scheduler]\nmax_attempts = 3')
+    (folder / 'a.conf').write_text('[scheduler]\nmax_attempts = 2')
+    conf, written = nova_conf.load([str(file)], [str(folder)])
+    assert written['scheduler']['max_attempts'] == ['1', '2', '3']
+    assert conf.scheduler.max_attempts == 3
+
+
+def test_no_file(tmp_path):
+    """There is nothing to check."""
+    with pytest.raises(nova_conf.NoFile):
+        nova_conf.load([str(tmp_path / 'none')], [])
+
+
+CALM = '[novasched]\nin_flight_timeout = 0\n'
+
+
+@pytest.mark.parametrize(
+    ('text', 'found'),
+    [
+        (CALM, ''),
+        ('', 'note [novasched] in_flight_timeout'),
+        (f'{CALM}[scheduler]\ndriver = chance_scheduler', 'note [scheduler] driver'),
+        (f'{CALM}[scheduler]\nworkers = 4', 'note [scheduler] workers'),
+        (
+            f'{CALM}[scheduler]\nquery_placement_for_availability_zone = false',
+            'note [scheduler] query_placement_for_availability_zone, '
+            'warning [filter_scheduler] enabled_filters',
+        ),
+        (
+            f'{CALM}[filter_scheduler]\nenabled_filters = RamFilter,ComputeFilter',
+            'note filter RamFilter',
+        ),
+    ],
+)
+def test_differences(read, text, found):
+    """One finding for each option that means something else here."""
+    findings = options.check_differences(read(text))
+    assert ', '.join(f'{each.level} {each.subject}' for each in findings) == found
+
+
+def test_plugins(read):
+    """Each is judged alone; what does not load names the reason."""
+    settings = read(
+        '[filter_scheduler]\n'
+        'enabled_filters = ComputeFilter,NoSuchFilter,TrustedFilter,ImagePropertiesFilter\n'
+        'available_filters = nova.scheduler.filters.all_filters\n'
+        'available_filters = no.such.module\n'
+        'weight_classes = nova.scheduler.weights.ram.RAMWeigher,no.Weigher\n'
+        '[scheduler]\ndriver = fake_scheduler\n'
+    )
+    found = list(plugins.check(settings))
+    assert [(str(each.level), each.subject) for each in found] == [
+        ('error', 'available filter no.such.module'),
+        ('ok', 'filter ComputeFilter'),
+        ('error', 'filter NoSuchFilter'),
+        ('error', 'filter TrustedFilter'),
+        ('ok', 'filter ImagePropertiesFilter'),
+        ('ok', 'weigher nova.scheduler.weights.ram.RAMWeigher'),
+        ('error', 'weigher no.Weigher'),
+        ('error', 'driver fake_scheduler'),
+    ]
+    texts = {each.subject: each.text for each in found}
+    assert 'ModuleNotFoundError' in texts['available filter no.such.module']
+    assert 'attestation' in texts['filter TrustedFilter']
+
+
+def test_a_plugin_that_exits(read, tmp_path, monkeypatch):
+    """It ends neither the check nor the plugins after it."""
+    (tmp_path / 'leaving.py').write_text('import sys\nsys.exit(3)\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = '[filter_scheduler]\nweight_classes = leaving.Weigher,no.Weigher\n'
+    found = {each.subject: each for each in plugins.check(read(text))}
+    assert found['weigher leaving.Weigher'].text == 'it ends the process with sys.exit(3)'
+    assert 'weigher no.Weigher' in found
+
+
+def test_every_default_loads(read):
+    """Without any option all filters, weighers and the driver load."""
+    found = list(plugins.check(read('')))
+    assert {str(each.level) for each in found} == {'ok'}
+    assert len(found) == len(DEFAULT_FILTERS) + 2
+
+
+@pytest.mark.parametrize(('there', 'level'), [(True, 'ok'), (False, 'error')])
+def test_libraries_for_traces(read, monkeypatch, there, level):
+    """Where traces are wanted they load, or it is said what to install."""
+    if not there:
+        monkeypatch.delitem(sys.modules, 'novasched.observe.tracing.exporting', raising=False)
+        monkeypatch.setitem(sys.modules, 'opentelemetry', None)
+    url = '[novasched]\ntracing_endpoint = http://me:Kraken77@collector\n'
+    *_, last = plugins.check(read(url))
+    assert (str(last.level), last.subject) == (level, 'libraries for traces')
+    assert there or 'pip install novasched[tracing]' in last.text
+    assert 'Kraken77' not in last.text
+
+
+@pytest.mark.parametrize(
+    ('text', 'found'),
+    [
+        ('', []),
+        ('[novasched]\npage = true', ['error [novasched] page']),
+        ('[novasched]\npage = true\nmetrics_bind = 127.0.0.1:9105', ['ok [novasched] page']),
+    ],
+)
+def test_the_page(read, text, found):
+    """It is told before the switch where it can be shown, and where it cannot."""
+    assert [f'{each.level} {each.subject}' for each in plugins.check_page(read(text))] == found
+
+
+def a_finding(text):
+    return Finding(Level.OK, 'subject', text)
+
+
+def test_answers():
+    """All findings are there in order; silence and failures are errors beside the others."""
+    forever = threading.Event()
+
+    def silent():
+        yield a_finding('first')
+        forever.wait()
+
+    def failing():
+        yield a_finding('second')
+        raise RuntimeError('unforeseen')
+
+    def leaving():
+        sys.exit('enough')
+
+    asked = [Question('subject', ask, area='area') for ask in (silent, failing, leaving)]
+    found = answers([*asked, Question('subject', lambda: [a_finding('last')], area='area')], 0.3)
+    forever.set()
+    assert {each.area for each in found} == {'area'}
+    assert [(str(each.level), each.text) for each in found] == [
+        ('ok', 'first'),
+        ('error', 'no answer within 0.3 s'),
+        ('ok', 'second'),
+        ('error', 'RuntimeError: unforeseen'),
+        ('error', 'SystemExit: enough'),
+        ('ok', 'last'),
+    ]
