@@ -6,12 +6,14 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.scheduler.model.numa import (
+    CellFit,
     Fit,
     GuestCell,
     GuestTopology,
@@ -23,8 +25,7 @@ from novasched.scheduler.model.numa import (
 from novasched.scheduler.numa import parse
 from novasched.scheduler.numa.fit import consume_cells, fit
 from novasched.scheduler.numa.search import Search
-from tests.lab.numa_checker import violations
-from tests.properties import numa_twin
+from tests.lab.numa_checker import cell_violations, network_violations, violations
 
 PHYSNETS = frozenset(('net0', 'net1'))
 SIZES = (4, 2048, 1048576)
@@ -158,6 +159,47 @@ DEVICES = st.none() | st.tuples(
 """Free devices near host cells, and how many are wanted."""
 
 
+def fits(
+    host: HostTopology,
+    guest: GuestTopology,
+    limits: TopologyLimits | None,
+    pci_fits: Callable[[Sequence[int]], bool] | None = None,
+) -> bool:
+    """The fitter's dumb twin: whether any choice of host cells, pages and CPUs is without
+    fault."""
+    known: dict[tuple[int, int], bool] = {}
+
+    def pair(i: int, cell: HostCell) -> bool:
+        emulator_cpus = int(i == 0 and guest.emulator_threads_policy == 'isolate')
+        if (i, cell.id) not in known:
+            known[i, cell.id] = any(
+                not cell_violations(cell, guest.cells[i], emulator_cpus, limits, place)
+                for place in places(cell, guest.cells[i], emulator_cpus)
+            )
+        return known[i, cell.id]
+
+    return bool(guest.cells) and any(
+        all(pair(i, cell) for i, cell in enumerate(chosen))
+        and not list(network_violations(host, list(chosen), limits))
+        and (pci_fits is None or pci_fits([cell.id for cell in chosen]))
+        for chosen in itertools.permutations(host.cells, len(guest.cells))
+    )
+
+
+def places(host: HostCell, guest: GuestCell, emulator_cpus: int) -> Iterator[CellFit]:
+    """Every page size, every set of CPUs."""
+    sizes = [pages.size_kb for pages in host.mempages] if guest.pagesize else [None]
+    pinned = guest.cpu_policy in ('dedicated', 'mixed')
+    count = len(guest.pcpuset) if pinned else 0
+    for size in sizes:
+        for cpus in itertools.combinations(sorted(host.pcpuset), count):
+            pins = tuple(zip(sorted(guest.pcpuset), cpus, strict=False)) if pinned else ()
+            for emulators in itertools.combinations(
+                sorted(host.pcpuset), emulator_cpus if pinned else 0
+            ):
+                yield CellFit(host.id, pins, frozenset(emulators), size)
+
+
 @settings(max_examples=2000, deadline=None)
 @given(pairs(4), LIMITS, DEVICES, st.booleans())
 def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
@@ -177,7 +219,7 @@ def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
     before = copy.deepcopy((host, guest, limits))
     found = fit(host, guest, limits, pci_check, near, packing)
     assert (host, guest, limits) == before
-    assert isinstance(found, Fit) == numa_twin.fits(host, guest, limits, pci_fits)
+    assert isinstance(found, Fit) == fits(host, guest, limits, pci_fits)
     if isinstance(found, Fit):
         assert not violations(host, guest, limits, found)
         assert pci_fits is None or pci_fits([place.host_cell for place in found.cells])

@@ -46,21 +46,17 @@ def test_refusals_are_no_failure(capsys):
     assert report['refusals'] == [{'fault': fault, 'servers': 3}]
 
 
-def test_zone_and_affinity(capsys):
-    """All servers of an affinity group share a host of the zone."""
-    arguments = ('--hosts', '6', '--servers', '4', '--az', 'az01', '--affinity')
-    report = report_of(capsys, *arguments)
-    (used,) = [host for host in report['hosts'] if host['servers']]
-    assert (used['zone'], used['servers']) == ('az01', 4)
-
-
 def test_seed(capsys):
     """A seed says which hosts there are and what is asked for in which order. Hosts of
-    equal weight are Placement's to order, and it may do so in another way each time."""
-    arguments = ('--hosts', '4', '--servers', '6', '--flavor', '1,512,1', '--flavor', '2,1024,2')
+    equal weight are Placement's to order, and it may do so in another way each time; all servers
+    of an affinity group share one, of the zone that is asked for."""
+    flavors = ('--flavor', '1,512,1', '--flavor', '2,1024,2')
+    arguments = ('--hosts', '6', '--servers', '6', '--az', 'az01', '--affinity', *flavors)
     described = []
     for seed in '778':
         report = report_of(capsys, *arguments, '--seed', seed)
+        (used,) = [host for host in report['hosts'] if host['servers']]
+        assert (used['zone'], used['servers']) == ('az01', 6)
         hosts = [(host['name'], host['capacity']) for host in report['hosts']]
         described.append((hosts, [(each['uuid'], each['flavor']) for each in report['servers']]))
     first, again, other = described
