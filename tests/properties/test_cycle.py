@@ -7,18 +7,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.conf.settings import Settings
-from novasched.scheduler.cycle import Cycle
-from novasched.scheduler.decision import DecisionTrace
-from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
-from novasched.scheduler.memory import MemoryHosts
-from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.weighers.ram import RAMWeigher
-from novasched.scheduler.weights import no_clock, normalised
+from novasched.scheduler.weights import normalised
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import CountingPlacement, a_driver
 
 
 @given(
@@ -32,24 +25,27 @@ from tests.lab.ports import CountingPlacement
 def test_allocations_equal_what_was_answered(slots, stale, counts, apart, subset, seed):
     """After any requests each answered server has its allocation on the host that was
     answered, no refused one has any, and no host holds more than fits."""
-    settings = Settings(host_subset_size=subset)
     hosts = [a_host(f'h{i}', ram=1024 * (i % 3), cell=f'c{i % 2}') for i in range(len(slots))]
     placement = CountingPlacement(
         {host.uuid: left for host, left in zip(hosts, slots, strict=True)},
         stale=frozenset(hosts[i].uuid for i in stale if i < len(hosts)),
     )
-    anti = ServerGroupAntiAffinityFilter(settings)
-    pipeline = Pipeline(settings, [anti], [RAMWeigher(settings)])
-    cycle = Cycle([], placement, MemoryHosts(hosts), pipeline, PendingClaims(settings), None)
+    driver = a_driver(
+        hosts,
+        ServerGroupAntiAffinityFilter,
+        placement=placement,
+        weighers=[RAMWeigher],
+        host_subset_size=subset,
+    )
     answered = {}
     for number, count in enumerate(counts):
         uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
         group = a_group('anti-affinity', uuids) if apart else None
         request = a_request(count=count, instance_uuids=uuids, group=group, return_alternates=True)
-        try:
-            rows = cycle.decide(request, DecisionTrace(request, seed, no_clock)).selections
-        except NoValidHost:
+        decision = driver.decide(request, seed)
+        if decision.refusal is not None:
             continue
+        rows = decision.selections
         chosen = {uuid: row[0].compute_node_uuid for uuid, row in zip(uuids, rows, strict=True)}
         answered |= chosen
         assert not apart or max(Counter(chosen.values()).values()) == 1

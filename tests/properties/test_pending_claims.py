@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from novasched.conf.settings import Settings
-from novasched.scheduler.cycle import Cycle
-from novasched.scheduler.decision import DecisionTrace
-from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
-from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.numa import (
     DEDICATED,
     GuestCell,
@@ -23,11 +18,8 @@ from novasched.scheduler.model.numa import (
     HostTopology,
 )
 from novasched.scheduler.numa.fit import consume_cells, fit
-from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.pipeline import Pipeline
-from novasched.scheduler.weights import no_clock
 from tests.lab.builders import a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import CountingPlacement, a_driver
 
 CPUS, CELLS, PINNED, THREADS = 4, 2, 2, 8
 ROOM = CPUS * CELLS // PINNED
@@ -64,24 +56,17 @@ class Cloud:
     """Hosts for ROOM servers each; Placement would let ``spare`` more onto every one."""
 
     def __init__(self, hosts, spare, timeout=60.0):
-        values = Settings(in_flight_timeout=timeout)
         self.hosts = [a_host(f'h{i}', ram=8192, numa=lambda: TOPOLOGY) for i in range(hosts)]
         self.placement = SharedPlacement({host.uuid: ROOM + spare for host in self.hosts})
-        self.pending_claims = PendingClaims(values)
-        self.filters = [NUMATopologyFilter(values)]
-        self.settings = values
+        self.driver = a_driver(
+            self.hosts, NUMATopologyFilter, placement=self.placement, in_flight_timeout=timeout
+        )
 
     def ask(self, number, count):
         """A request for some servers: whether they were placed."""
-        line = Pipeline(self.settings, self.filters, []).for_request()
-        cycle = Cycle([], self.placement, MemoryHosts(self.hosts), line, self.pending_claims, None)
         uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
         request = replace(a_request(count=count, instance_uuids=uuids), numa_topology=GUEST)
-        try:
-            cycle.decide(request, DecisionTrace(request, number, no_clock))
-        except NoValidHost:
-            return False
-        return True
+        return self.driver.decide(request, number).refusal is None
 
     def ask_at_once(self, counts):
         with ThreadPoolExecutor(THREADS) as pool:
@@ -111,7 +96,7 @@ def test_what_fits_is_placed_and_nothing_collides(counts, spare, hosts):
     assert all(placed) or sum(counts) > hosts * ROOM
     cloud.fit_one_after_another()
     total = sum(count for count, ok in zip(counts, placed, strict=True) if ok)
-    assert len(cloud.placement.allocations) == cloud.pending_claims.count() == total
+    assert len(cloud.placement.allocations) == cloud.driver.pending_claims.count() == total
 
 
 @pytest.mark.parametrize(('timeout', 'placed'), [(60.0, ROOM), (0.0, ROOM + 2)])

@@ -3,17 +3,13 @@
 
 import pytest
 
-from novasched.conf.settings import Settings
-from novasched.scheduler.drivers import Parts
-from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.io_ops import IoOpsFilter
-from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.weighers.io_ops import IoOpsWeigher
 from novasched.scheduler.weighers.ram import RAMWeigher
 from novasched.tools.shadow.comparison import Shadow, compare
 from tests.lab.builders import a_group, a_host, a_request
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import CountingPlacement, a_driver
 
 A = a_host('a', ram=4096)
 B = a_host('b', ram=3072)
@@ -25,12 +21,9 @@ BUSY_WITH_IO = 'IoOpsFilter rejects it: 9 I/O operations, limit 8'
 
 
 def a_shadow(*hosts, offered=None, **settings):
-    values = Settings(**settings)
-    slots = {host.uuid: int(host in (offered or hosts)) for host in hosts}
-    placement = CountingPlacement(slots)
-    filters = [IoOpsFilter(values), ServerGroupAntiAffinityFilter(values)]
-    weighers = [RAMWeigher(values), IoOpsWeigher(values)]
-    driver = FilterScheduler(Parts(values, [], placement, MemoryHosts(hosts), filters, weighers))
+    placement = CountingPlacement({host.uuid: int(host in (offered or hosts)) for host in hosts})
+    filters, weighers = (IoOpsFilter, ServerGroupAntiAffinityFilter), (RAMWeigher, IoOpsWeigher)
+    driver = a_driver(hosts, *filters, placement=placement, weighers=weighers, **settings)
     return Shadow(driver, seed=1)
 
 
