@@ -22,7 +22,6 @@ SECONDS = float(os.environ.get('NOVASCHED_FUZZ_SECONDS') or 0)
 EFFORT = settings(
     max_examples=200 if SECONDS else 15,
     derandomize=not SECONDS,
-    deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
@@ -123,7 +123,6 @@ def _decided(hosts, wanted, pending):
     },
     pending={},
 )  # fmt: skip
-@settings(deadline=None)
 def test_named_instances_are_all_that_counts(cloud, rows, wanted, pending):
     """Hosts, verdicts and reasons are those of a scheduler that reads every instance."""
     _write(cloud, rows)

@@ -86,7 +86,7 @@ class Cloud:
     spare=st.integers(0, 4),
     hosts=st.integers(1, 9),
 )
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_what_fits_is_placed_and_nothing_collides(counts, spare, hosts):
     """Servers asked for at once are all placed where there is room for all of them, and never
     more on a host than can pin CPUs there, though Placement would allow it. Who is refused

@@ -249,7 +249,7 @@ def _scale(weigher: Weigher, host: Host) -> float:
         return weigher.default_scale
 
 
-@hypothesis_settings(max_examples=300, deadline=None)
+@hypothesis_settings(max_examples=300)
 @given(
     count=st.integers(1, 30),
     request=REQUESTS,

@@ -60,7 +60,7 @@ def everything():
         assert placed
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     vcpus=st.integers(0, 40),
     memory_mb=st.integers(0, 4096),
