@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
@@ -114,6 +114,7 @@ def _decided(hosts, wanted, pending):
     return [[each.service_host for each in row] for row in decision.selections], against
 
 
+@settings(max_examples=60)
 @given(rows=ROWS, wanted=REQUEST, pending=PENDING)
 @example(
     rows={'n0': ('h0', False), 'i0': ('h0', False)},

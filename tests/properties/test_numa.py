@@ -200,7 +200,7 @@ def places(host: HostCell, guest: GuestCell, emulator_cpus: int) -> Iterator[Cel
                 yield CellFit(host.id, pins, frozenset(emulators), size)
 
 
-@settings(max_examples=2000)
+@settings(max_examples=800)
 @given(pairs(4), LIMITS, DEVICES, st.booleans())
 def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
     """A guest fits where trying everything finds a fit; the fit breaks no rule, and changes
@@ -228,7 +228,7 @@ def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
         assert '\n' not in found
 
 
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(pairs(16), LIMITS)
 def test_a_fit_breaks_no_rule_and_keeps_what_it_takes(pair, limits):
     """On hosts of any size; nobody else gets what a guest takes, nor what it keeps from others."""
@@ -267,7 +267,7 @@ KEYS = ('nova_object.data', 'nova_object.name', 'nova_object.version', 'cells', 
         'total', 'cpuset', 'memory')  # fmt: skip
 
 
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(
     st.text()
     | st.recursive(
@@ -288,7 +288,7 @@ def test_any_text_is_a_topology_or_says_why_not(text):
     assert '\n' not in words
 
 
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(
     st.lists(st.integers(0, 31), min_size=1, max_size=5),
     st.lists(st.integers(1, 31), max_size=3),

@@ -54,7 +54,7 @@ def total(pools):
     return sum(pool.count for pool in pools)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(POOLS, REQUESTS, WHERE)
 def test_the_books_balance(pools, requests, where):
     """No pool grows or falls below 0, and so much is taken as was asked or allocated, but
@@ -127,14 +127,14 @@ UNRELATED = POOLS.map(
 )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(UNRELATED, REQUESTS, st.frozensets(st.integers(0, 2), max_size=2))
 def test_as_its_twin(pools, requests, cells):
     """Counted pools answer as devices that are dealt out one by one."""
     assert supports(pools, requests, None, cells, SOCKETS) is twin(pools, requests, cells)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=500)
 @given(POOLS, REQUESTS, WHERE, st.integers(1, 3))
 def test_hope_is_not_given_up_too_early(pools, requests, where, most):
     """While a guest on some of the cells can have its devices, the cells together are said to

@@ -16,7 +16,7 @@ def databases(tmp_path_factory):
 
 
 @given(steps=STORY)
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_every_change_is_seen_by_the_next_request(databases, steps):
     """Equal seconds, clocks that differ, deletions, moves, restored backups: what a request
     sees is what a full read sees that is made for it."""
