@@ -25,7 +25,7 @@ from novasched.tools.sandbox.conductor import request_spec
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.lab.wire import CALLS
 
-LONG = 86_400  # seconds
+LONG = 36_000  # seconds; a compute that is silenced has been so for a day, which is longer
 LICENSE = 'CUSTOM_LICENSE'
 NUMA_HOSTS, GPU_HOSTS = ('numa1', 'numa2'), {'gpu1': 3, 'gpu2': 1}
 """The hosts whose CPUs can be pinned, and those with so many free devices."""
