@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.daemon import is_reference
 from tests.lab.nova_release import NovaRelease, run
-
-pytestmark = pytest.mark.skipif(is_reference(), reason='it has the defaults of nova by nature')
 
 NOVAS = """
 import os, sys

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,11 @@ import sqlalchemy as sa
 import novasched.cells
 from tests.lab.client import NovaClient, new_uuids
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon, checked, is_reference
+from tests.lab.daemon import Daemon, checked
 from tests.lab.hidden import a_secret
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import wait_until
 from tests.lab.servers import Server
-
-pytestmark = pytest.mark.skipif(is_reference(), reason='nova-scheduler writes more')
 
 PAGE = Path(__file__).parents[2] / 'doc' / 'source' / 'install.rst'
 TEMPLATE = '{scheme}://{username}:{password}@{hostname}:{port}/'
@@ -36,95 +34,79 @@ STATEMENT = re.compile(r'^    ((?:CREATE USER|GRANT) .*);$', re.M)
 PATIENCE = 60
 TOOLS = {'flavors', 'flavor_extra_specs'}
 """The readers that ``novaschedctl`` alone has use for."""
-WITHOUT, WITH = (0,), (0, 1)
+BASIC, DISCOVERY = 0, 1
 """The parts of the page: what everybody needs, and what discovery does."""
 
 
-def written(parts: Sequence[int]) -> list[str]:
-    """The statements of the page."""
-    text = PAGE.read_text().split('and, with host discovery::')
-    return [each for part in parts for each in STATEMENT.findall(text[part])]
+def written(part: int) -> list[str]:
+    """The statements of a part of the page."""
+    return STATEMENT.findall(PAGE.read_text().split('and, with host discovery::')[part])
 
 
-def statements(cloud: NovaCloud, password: str, parts: Sequence[int]) -> list[str]:
-    """The same, for this cloud."""
+def grant(server: sa.Engine, cloud: NovaCloud, password: str, part: int) -> None:
+    """Do what a part of the page says, for this cloud."""
     names = {
         'nova_api': [cloud.api.url],
         'nova_cell0': [cloud.cell0.url],
         'nova_cell1': [cell.url for cell in cloud.cells.values()],
     }
-    made = []
-    for each in written(parts):
-        database = next((name for name in names if f' {name}.' in each), None)
-        for url in names[database] if database else ['']:
-            name = sa.make_url(url).database if url else ''
-            made.append(each.replace(database or ' ', name or ' ').replace('...', password))
-    return made
-
-
-@pytest.fixture(params=[WITHOUT, WITH], ids=['without discovery', 'with discovery'])
-def parts(request: pytest.FixtureRequest) -> Sequence[int]:
-    """Of the page."""
-    found: Sequence[int] = request.param
-    return found
+    with server.begin() as connection:
+        for each in written(part):
+            database = next((name for name in names if f' {name}.' in each), None)
+            for url in names[database] if database else ['']:
+                name = sa.make_url(url).database if url else ''
+                made = each.replace(database or ' ', name or ' ').replace('...', password)
+                connection.exec_driver_sql(made.replace('%', '%%'))
 
 
 @pytest.fixture
-def user(cloud: NovaCloud, mariadb: Server, parts: Sequence[int]) -> Iterator[str]:
-    """The password of the user that the page makes; the cells' URLs are templates."""
-    cloud.reset()
-    password = a_secret()
-    before = {row['uuid']: row['database_connection'] for row in cloud.api.rows('cell_mappings')}
+def server(mariadb: Server) -> Iterator[sa.Engine]:
+    """The database server, which forgets the page's user in the end."""
     engine = sa.create_engine(mariadb.url)
+    yield engine
     with engine.begin() as connection:
-        for statement in statements(cloud, password, parts):
-            connection.exec_driver_sql(statement.replace('%', '%%'))
-    for cell, uuid in cloud.cell_uuids.items():
-        if cell in cloud.cells:
-            name = sa.make_url(cloud.cells[cell].url).database
-            url = f'{TEMPLATE}{name}'
-            cloud.api.update('cell_mappings', {'database_connection': url}, uuid=uuid)
-    yield password
-    for uuid, url in before.items():
-        cloud.api.update('cell_mappings', {'database_connection': url}, uuid=uuid)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("DROP USER novasched@'%%'")
+        connection.exec_driver_sql("DROP USER IF EXISTS novasched@'%%'")
     engine.dispose()
 
 
 def as_user(url: str, password: str) -> str:
-    """A database's URL for that user."""
     own = sa.make_url(url).set(username='novasched', password=password)
     return own.render_as_string(hide_password=False)
 
 
 def test_the_grants_of_the_documentation_are_enough(
-    cloud: NovaCloud, client: NovaClient, user: str, parts: Sequence[int]
+    cloud: NovaCloud, client: NovaClient, server: sa.Engine
 ) -> None:
     """With them servers are placed in every cell, the services row lives, and new hosts are
-    mapped only by who may."""
-    for cell in cloud.cells:
+    mapped as soon as that is granted; until then it is an error in the log."""
+    cloud.reset()
+    password = a_secret()
+    grant(server, cloud, password, BASIC)
+    for cell, database in cloud.cells.items():
+        url = f'{TEMPLATE}{sa.make_url(database.url).database}'
+        cloud.map_cell(cell, database_connection=url)
         cloud.add_host(f'host-{cell}', cell)
     [first, second] = new_uuids(2)
     overrides = {
         **EVERYTHING,
-        'api_database': {'connection': as_user(cloud.api.url, user)},
-        'database': {'connection': as_user(cloud.cell0.url, user)},
+        'api_database': {'connection': as_user(cloud.api.url, password)},
+        'database': {'connection': as_user(cloud.cell0.url, password)},
         'scheduler': {'workers': 1, 'discover_hosts_in_cells_interval': 1},
     }
     cloud.add_host('host-new')
     cloud.api.delete('host_mappings', host='host-new')
     cloud.cells['cell1'].update('compute_nodes', {'mapped': 0}, host='host-new')
+
+    def is_mapped() -> tuple[int, bool]:
+        [node] = cloud.cells['cell1'].rows('compute_nodes', host='host-new')
+        return node['mapped'], bool(cloud.api.rows('host_mappings', host='host-new'))
+
+    def levels() -> set[str]:
+        found = checked(cloud.config('granted', overrides))
+        assert found['[database] connection'][0] == 'ok'
+        return {found[name][0] for name in ('[api_database] connection', 'cell cell2')}
+
     with Daemon(cloud, overrides) as daemon:
-        if parts is WITH:
-            wait_until(lambda: 'Discovered 1 new hosts' in daemon.text(), PATIENCE, 'discovery')
-            [node] = cloud.cells['cell1'].rows('compute_nodes', host='host-new')
-            assert node['mapped'] == 1
-            assert cloud.api.rows('host_mappings', host='host-new')
-        else:
-            denied = 'Unable to discover hosts in cell'
-            wait_until(lambda: denied in daemon.text(), PATIENCE, 'refusal')
-            assert not cloud.api.rows('host_mappings', host='host-new')
         away = {'ignore_hosts': ['host-new'], 'image': {'hw_vif_model': 'virtio'}}
         [[one]] = client.select_destinations([first], Flavor(), **away)
         cloud.boot(first, one['service_host'], Flavor())
@@ -133,14 +115,20 @@ def test_the_grants_of_the_documentation_are_enough(
         assert {one['service_host'], two['service_host']} == {'host-cell1', 'host-cell2'}
         [row] = [x for x in cloud.service_rows('nova-scheduler') if x['host'] == daemon.host]
         assert row['last_seen_up']
+
+        denied = 'Unable to discover hosts in cell'
+        wait_until(lambda: denied in daemon.text(), PATIENCE, 'refusal')
+        assert is_mapped() == (0, False)
+        assert levels() == {'error'}
+        grant(server, cloud, password, DISCOVERY)
+        wait_until(lambda: 'Discovered 1 new hosts' in daemon.text(), PATIENCE, 'discovery')
+        assert is_mapped() == (1, True)
+        assert levels() == {'ok'}
         assert daemon.stop() == 0
         denials = [line for line in daemon.text().splitlines() if 'denied' in line]
         assert all('discover' in line for line in denials)
-        assert bool(denials) is (parts is WITHOUT)
-    found = checked(cloud.config('granted', overrides))
-    assert found['[database] connection'][0] == 'ok'
-    mapping = 'ok' if parts is WITH else 'error'
-    assert {found[name][0] for name in ('[api_database] connection', 'cell cell2')} == {mapping}
+        assert 'Traceback' not in daemon.text()
+    cloud.restore_cells()
 
 
 def test_the_grants_of_the_documentation_are_needed(cloud: NovaCloud) -> None:
@@ -156,6 +144,8 @@ def test_the_grants_of_the_documentation_are_needed(cloud: NovaCloud) -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and node.value in known:
                 named[node.value in TOOLS].add(node.value)
-    granted = set(re.findall(r' ON nova_\w+\.(\w+) TO ', '\n'.join(written(WITH))))
+    granted = set(
+        re.findall(r' ON nova_\w+\.(\w+) TO ', '\n'.join(written(BASIC) + written(DISCOVERY)))
+    )
     assert granted == named[False]
     assert all(f'``nova_api.{name}``' in PAGE.read_text() for name in named[True] - granted)

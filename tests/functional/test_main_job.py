@@ -75,34 +75,25 @@ def fifty_hosts(cloud: NovaCloud) -> NovaCloud:
 
 @pytest.fixture(scope='class')
 def daemon(fifty_hosts: NovaCloud) -> Iterator[Daemon]:
-    """A scheduler for the fifty hosts."""
     with Daemon(fifty_hosts) as running:
         yield running
 
 
-class TestTheExpectedHosts:
-    """A fresh scheduler each: what it has placed before does not count."""
-
-    @pytest.mark.parametrize('count', [1, 10])
-    def test_in_one_request(self, fifty_hosts: NovaCloud, client: NovaClient, count: int) -> None:
-        """So many servers come in the order of their UUIDs, each claimed on its host."""
-        servers = new_uuids(count)
-        with Daemon(fifty_hosts) as fresh:
-            found = client.select_destinations(servers, LARGE)
-            assert fresh.stop() == 0
-        hosts = [selections[0]['service_host'] for selections in found]
-        assert hosts == expected_hosts(FIFTY, LARGE, count)
-        assert [len(selections) for selections in found] == [1] * count
-        assert {server: fifty_hosts.allocations(server) for server in servers} == {
-            server: {host: LARGE.resources()} for server, host in zip(servers, hosts, strict=True)
-        }
-
-    def test_the_ten_are_telling(self) -> None:
-        """The expectation has hosts that repeat, several hosts, and both cells."""
-        hosts = expected_hosts(FIFTY, LARGE, 10)
-        cells = {compute.name: compute.cell for compute in FIFTY}
-        assert 2 < len(set(hosts)) < 10
-        assert {cells[host] for host in hosts} == {'cell1', 'cell2'}
+def test_the_expected_hosts(fifty_hosts: NovaCloud, client: NovaClient) -> None:
+    """Ten servers of a request come in the order of their UUIDs, each claimed on its host. The
+    scheduler is fresh: what it has placed before does not count."""
+    servers = new_uuids(10)
+    with Daemon(fifty_hosts) as fresh:
+        found = client.select_destinations(servers, LARGE)
+        assert fresh.stop() == 0
+    hosts = [selections[0]['service_host'] for selections in found]
+    assert hosts == expected_hosts(FIFTY, LARGE, 10)
+    assert 2 < len(set(hosts)) < 10
+    assert {fifty_hosts.computes[host].cell for host in hosts} == {'cell1', 'cell2'}
+    assert [len(selections) for selections in found] == [1] * 10
+    assert {server: fifty_hosts.allocations(server) for server in servers} == {
+        server: {host: LARGE.resources()} for server, host in zip(servers, hosts, strict=True)
+    }
 
 
 @pytest.mark.usefixtures('daemon')
@@ -238,10 +229,11 @@ def five_nodes(cloud: NovaCloud) -> NovaCloud:
     return cloud
 
 
-@pytest.fixture
-def scheduler(five_nodes: NovaCloud) -> Iterator[Daemon]:
-    """A fresh scheduler for the five nodes."""
-    with Daemon(five_nodes) as running:
+@pytest.fixture(scope='class')
+def scheduler(cloud: NovaCloud) -> Iterator[Daemon]:
+    """A scheduler, which remembers nothing of nodes that are gone."""
+    cloud.reset()
+    with Daemon(cloud) as running:
         yield running
 
 

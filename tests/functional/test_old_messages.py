@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.client import NovaClient, new_uuids
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon, is_reference
+from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.lab.wire import MESSAGES
@@ -45,15 +45,10 @@ def scheduler(cloud: NovaCloud) -> Iterator[Daemon]:
     cloud.add_host('cells', pcpus=16, columns={'numa_topology': topology})
     cloud.add_host('devices', columns={'pci_stats': some_devices(len(LINES), None)})
     cloud.boot(OTHER, 'taken', Flavor())
-    options = {
-        'DEFAULT': {'service_down_time': 3600},
-        'filter_scheduler': {'enabled_filters': FILTERS},
-    }
-    with Daemon(cloud, options) as running:
+    with Daemon(cloud, {'filter_scheduler': {'enabled_filters': FILTERS}}) as running:
         yield running
 
 
-@pytest.mark.skipif(is_reference(), reason='it sends newer objects than the callers know')
 @pytest.mark.usefixtures('scheduler')
 @pytest.mark.parametrize('line', [pytest.param(line, id=named(line)) for line in LINES])
 def test_old_message(cloud: NovaCloud, client: NovaClient, line: str) -> None:

@@ -6,20 +6,15 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from tests.lab.client import NovaClient, Refused, new_uuids
-from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon, is_reference
+from tests.lab.client import NovaClient, Refused
+from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import PROJECT, NovaCloud
 from tests.lab.nova_release import Config, NovaRelease
 
-pytestmark = pytest.mark.skipif(is_reference(), reason='what is tested is our own loading')
-
-ALL_FILTERS = 'nova.scheduler.filters.all_filters'
 BLAZAR = 'blazarnova.scheduler.filters.blazar_filter.BlazarFilter'
 
 CODE = """
@@ -30,6 +25,9 @@ CODE = """
 
 
     class OwnFilter(Filter):
+        def applies(self, request):
+            return bool(request.hint('own'))
+
         def reject(self, host, request):
             return None if host.host in request.hint('own') else 'not its own'
 
@@ -59,11 +57,11 @@ ENTRY_POINTS = """
 
 
 @pytest.fixture(scope='module')
-def four_hosts(cloud: NovaCloud) -> NovaCloud:
-    """Four equal hosts: one reserved for our project, one for another, one in blazar's pool
-    of free hosts, and one that blazar has nothing to do with."""
+def hosts(cloud: NovaCloud) -> NovaCloud:
+    """Equal hosts: one reserved for our project, one for another, one in blazar's pool of free
+    hosts, and three that blazar has nothing to do with."""
     cloud.reset()
-    for number in range(1, 5):
+    for number in range(1, 7):
         cloud.add_host(f'host-{number}')
     zones = {'availability_zone': 'blazar_zone'}
     cloud.add_aggregate('ours', ['host-1'], metadata={**zones, 'blazar:owner': PROJECT})
@@ -72,73 +70,29 @@ def four_hosts(cloud: NovaCloud) -> NovaCloud:
     return cloud
 
 
-def chosen(client: NovaClient, **asked: object) -> str:
-    """The host of one server."""
-    [[selection]] = client.select_destinations(new_uuids(), Flavor(), **asked)
-    host: str = selection['service_host']
-    return host
-
-
-@pytest.fixture(scope='class', params=['without nova', 'with nova'])
-def blazar(
-    request: pytest.FixtureRequest, four_hosts: NovaCloud, nova: NovaRelease, directory: Path
+@pytest.fixture(scope='module', params=['without nova', 'with nova'], autouse=True)
+def daemon(
+    request: pytest.FixtureRequest,
+    hosts: NovaCloud,
+    nova: NovaRelease,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Daemon]:
-    """A scheduler that filters with blazar as it comes from PyPI, nova beside it or not."""
+    """A scheduler with blazar's filter as it comes from PyPI, nova beside it or not, and with an
+    installed package of filters and weighers, found by entry points."""
     assert importlib.util.find_spec('blazarnova'), 'blazar-nova is not installed'
     assert importlib.util.find_spec('nova') is None, 'nova is in our own environment'
-    environment = {}
+    site = tmp_path_factory.mktemp('site')
     if request.param == 'with nova':
         ask = 'import nova, os; print(os.path.dirname(os.path.dirname(nova.__file__)))'
         found = subprocess.run(
             [str(nova.python), '-c', ask], capture_output=True, text=True, check=True
         )
         # At the end of the path: our own libraries come first.
-        path = directory / 'with-nova'
-        path.mkdir()
-        (path / 'sitecustomize.py').write_text(
+        (site / 'sitecustomize.py').write_text(
             f'import sys\nsys.path.append({found.stdout.strip()!r})\n'
         )
-        environment = {'PYTHONPATH': str(path)}
-    config: Config = {
-        'filter_scheduler': {
-            'available_filters': [ALL_FILTERS, BLAZAR],
-            'enabled_filters': 'ComputeFilter,BlazarFilter',
-        }
-    }
-    with Daemon(four_hosts, config, environment=environment) as running:
-        yield running
-
-
-@pytest.mark.usefixtures('blazar')
-class TestBlazar:
-    """A filter written for nova, unmodified, named by its import path."""
-
-    def test_without_a_reservation(self, client: NovaClient) -> None:
-        """Only a host in no pool takes a server that names no reservation."""
-        assert {chosen(client) for _ in range(4)} == {'host-4'}
-
-    def test_own_reservation(self, client: NovaClient) -> None:
-        """The reservation of the server's own project leads to its host."""
-        assert chosen(client, hints={'reservation': ['ours']}) == 'host-1'
-
-    @pytest.mark.parametrize('name', ['theirs', 'unknown'])
-    def test_no_such_reservation(
-        self, four_hosts: NovaCloud, client: NovaClient, name: str
-    ) -> None:
-        """A reservation of somebody else, or of nobody, is no host, and nothing is left."""
-        before = four_hosts.all_allocations()
-        with pytest.raises(Refused) as caught:
-            client.select_destinations(new_uuids(), Flavor(), hints={'reservation': [name]})
-        assert caught.value.no_valid_host
-        assert four_hosts.all_allocations() == before
-
-
-@pytest.fixture(scope='class')
-def acme(four_hosts: NovaCloud, directory: Path) -> Iterator[Daemon]:
-    """A scheduler with an installed package of filters and weighers, found by entry points."""
-    site = directory / 'acme'
     metadata = site / 'acme_scheduling-1.0.dist-info'
-    metadata.mkdir(parents=True)
+    metadata.mkdir()
     (site / 'acme_scheduling.py').write_text(dedent(CODE))
     (metadata / 'METADATA').write_text(
         'Metadata-Version: 2.1\nName: acme-scheduling\nVersion: 1.0\n'
@@ -146,33 +100,43 @@ def acme(four_hosts: NovaCloud, directory: Path) -> Iterator[Daemon]:
     (metadata / 'entry_points.txt').write_text(dedent(ENTRY_POINTS))
     config: Config = {
         'filter_scheduler': {
-            'enabled_filters': 'ComputeFilter,BrokenFilter,OwnFilter',
+            'available_filters': ['nova.scheduler.filters.all_filters', BLAZAR],
+            'enabled_filters': 'ComputeFilter,BlazarFilter,BrokenFilter,OwnFilter',
             'weight_classes': 'LastWeigher',
         }
     }
-    with Daemon(four_hosts, config, environment={'PYTHONPATH': str(site)}) as running:
+    with Daemon(hosts, config, environment={'PYTHONPATH': str(site)}) as running:
         yield running
 
 
-class TestEntryPoints:
-    """A filter and a weigher of another package."""
-
-    @pytest.mark.parametrize(
-        ('own', 'host'), [(['host-2', 'host-3'], 'host-3'), (['host-1'], 'host-1')]
-    )
-    def test_they_decide(self, acme: Daemon, client: NovaClient, own: list[str], host: str) -> None:
-        """The filter says which hosts, the weigher which of them."""
-        assert chosen(client, hints={'own': own}) == host
-
-    def test_one_that_raises(self, acme: Daemon, four_hosts: NovaCloud, client: NovaClient) -> None:
-        """It is named in the log, its request is refused and claims nothing, and the next
-        request is served."""
-        before = four_hosts.all_allocations()
-        hints = {'own': ['host-1'], 'broken': ['yes']}
+def test_blazar(hosts: NovaCloud, client: NovaClient) -> None:
+    """A filter written for nova, unmodified, named by its import path. Only hosts in no pool take
+    a server that names no reservation; that of its own project leads to its host; that of
+    somebody else, or of nobody, is no host, and nothing is left."""
+    assert client.reached() == {'host-4', 'host-5', 'host-6'}
+    assert client.chosen(hints={'reservation': ['ours']}) == ['host-1']
+    before = hosts.all_allocations()
+    for name in ('theirs', 'unknown'):
         with pytest.raises(Refused) as caught:
-            client.select_destinations(new_uuids(), Flavor(), hints=hints)
+            client.chosen(hints={'reservation': [name]})
         assert caught.value.no_valid_host
-        assert 'out of order' not in str(caught.value)
-        assert 'BadPlugin: BrokenFilter raised RuntimeError: out of order' in acme.text()
-        assert four_hosts.all_allocations() == before
-        assert chosen(client, hints={'own': ['host-1']}) == 'host-1'
+    assert hosts.all_allocations() == before
+
+
+def test_entry_points(client: NovaClient) -> None:
+    """The filter says which hosts, the weigher which of them."""
+    assert client.chosen(hints={'own': ['host-4', 'host-5']}) == ['host-5']
+    assert client.chosen(hints={'own': ['host-4']}) == ['host-4']
+
+
+def test_one_that_raises(daemon: Daemon, hosts: NovaCloud, client: NovaClient) -> None:
+    """It is named in the log, its request is refused and claims nothing, and the next
+    request is served."""
+    before = hosts.all_allocations()
+    with pytest.raises(Refused) as caught:
+        client.chosen(hints={'own': ['host-4'], 'broken': ['yes']})
+    assert caught.value.no_valid_host
+    assert 'out of order' not in str(caught.value)
+    assert 'BadPlugin: BrokenFilter raised RuntimeError: out of order' in daemon.text()
+    assert hosts.all_allocations() == before
+    assert client.chosen(hints={'own': ['host-4']}) == ['host-4']
