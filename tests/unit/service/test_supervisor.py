@@ -93,9 +93,9 @@ class Program:
         self.file.write_text(text)
         os.kill(self.process.pid, signal.SIGHUP)
 
-    def end(self) -> None:
+    def end(self, number: int = signal.SIGTERM) -> None:
         """Expect the status 0."""
-        os.kill(self.process.pid, signal.SIGTERM)
+        os.kill(self.process.pid, number)
         assert self.process.wait(WAIT) == 0
 
 
@@ -124,7 +124,7 @@ def test_the_last_reload_is_not_lost(program: Program) -> None:
         program.reload(str(number))
     program.says('reload 199', 2)
     assert sum(line.startswith('reload') for line in program.lines()) < 2 * 200
-    program.end()
+    program.end(signal.SIGINT)
     assert program.lines().count('stopping') == 2
 
 
