@@ -26,6 +26,7 @@ from tests.lab.ports import CountingPlacement
 
 A = a_host('a')
 EMPTY = CountingPlacement({})
+REFUSING = "create trigger no before insert on decisions begin select raise(abort, 'no'); end"
 
 
 def decide(recorder, *requests, placement=None):
@@ -173,7 +174,7 @@ def test_a_link_is_not_followed(tmp_path, caplog, target):
         RecordReader(str(path))
 
 
-@pytest.mark.parametrize('damage', ['cut', 'text', 'folder', 'other form'])
+@pytest.mark.parametrize('damage', ['cut', 'text', 'folder', 'other form', 'refusing'])
 def test_a_file_that_is_damaged(tmp_path, caplog, damage):
     """The scheduler tells it once, and decides on."""
     path = tmp_path / 'decisions'
@@ -181,6 +182,9 @@ def test_a_file_that_is_damaged(tmp_path, caplog, damage):
     if damage == 'other form':
         with closing(sqlite3.connect(path)) as base:
             base.execute('pragma user_version = 99')
+    elif damage == 'refusing':
+        with closing(sqlite3.connect(path)) as base:
+            base.execute(REFUSING)
     elif damage == 'cut':
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     elif damage == 'text':
