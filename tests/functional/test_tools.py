@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``novaschedctl shadow`` and ``simulate`` beside a real daemon: on MariaDB, with nova's schema."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab import broker
+from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import NovaCloud
+
+from .conftest import Tool
+
+SMALL = Flavor(vcpus=2, ram_mb=1000, disk_gb=1)
+ROW = {
+    'id': 77, 'name': 'm1.small', 'flavorid': 'small', 'vcpus': SMALL.vcpus,
+    'memory_mb': SMALL.ram_mb, 'root_gb': SMALL.disk_gb, 'ephemeral_gb': 0, 'swap': 0,
+    'rxtx_factor': 1.0, 'disabled': False, 'is_public': True,
+}  # fmt: skip
+
+
+def test_recorded_requests(
+    cloud: NovaCloud, client: NovaClient, tmp_path: Path, tool: Tool
+) -> None:
+    """Taken from the queue and decided again, they are the same until the cloud changes; then
+    the reason is told. Nothing is claimed."""
+    cloud.reset()
+    for number, ram_mb in enumerate((4096, 8192), 1):
+        cloud.add_host(f'host-{number}', ram_mb=ram_mb)
+    lines = []
+    # Each decision for itself, as nova-scheduler's and the shadow's are.
+    config = {'novasched': {'in_flight_timeout': 0}}
+    with Daemon(cloud, config), broker.copied(cloud.amqp_url) as bodies:
+        for server in new_uuids(3):
+            answer = client.select_destinations([server], Flavor())
+            reply = {'result': [[{'nova_object.data': answer[0][0]}]], 'failure': None}
+            lines.append(json.dumps({'request': bodies(), 'reply': reply}))
+            cloud.placement.release(server)
+    path = tmp_path / 'requests.jsonl'
+    path.write_text('\n'.join(lines))
+
+    def shadow() -> tuple[int, Any]:
+        return tool('shadow', cloud.config('shadow'), '--requests', str(path))
+
+    status, report = shadow()
+    assert status == 0, report
+    assert report['counts'] == {
+        'requests': 3, 'compared': 3, 'same': 3, 'different': 0, 'unknown': 0, 'failed': 0,
+    }  # fmt: skip
+    cloud.cells['cell1'].update('services', {'disabled': True}, host='host-2')
+    status, report = shadow()
+    assert status == 1
+    assert report['counts']['different'] == 3
+    assert {row['difference']['why'] for row in report['requests']} == {
+        'ComputeFilter rejects it: disabled, reason: None'
+    }
+    assert cloud.all_allocations() == {}
+
+
+def forever(do: Callable[[], None]) -> None:
+    while True:
+        do()
+
+
+def test_as_many_fit_as_it_says(cloud: NovaCloud, client: NovaClient, tool: Tool) -> None:
+    """On each host, and nothing is claimed before; a flavor's extra specs count."""
+    cloud.reset()
+    for number, ram_mb in enumerate((2100, 3100, 5100), 1):
+        cloud.add_host(f'host-{number}', f'cell{number % 2 + 1}', ram_mb=ram_mb)
+    cloud.cells['cell2'].update('services', {'disabled': True}, host='host-3')
+    cloud.api.insert('flavors', [ROW])
+
+    def simulated() -> Any:
+        status, said = tool('simulate', daemon.config, '--flavor', 'small', '--until-full')
+        assert status == 0
+        return said['placed']
+
+    with Daemon(cloud) as daemon:
+        said = simulated()
+        assert cloud.all_allocations() == {}
+        placed: Counter[str] = Counter()
+
+        def place() -> None:
+            placed.update(client.chosen(flavor=SMALL))
+
+        with pytest.raises(Refused) as refusal:
+            forever(place)
+        assert refusal.value.no_valid_host
+        assert said == placed == {'host-1': 2, 'host-2': 3}
+        spec = {'flavor_id': ROW['id'], 'key': 'resources:CUSTOM_GOLD', 'value': '1'}
+        cloud.api.insert('flavor_extra_specs', [spec])
+        assert simulated() == {}
