@@ -107,7 +107,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], Rule | None, str]] = {
         f'{NO_OFFER}, but would without availability zone south or without 1024 MEMORY_MB',
     ),
     'aggregate': (
-        {'project': 'tenant'}, None,
+        {'project_id': 'tenant'}, None,
         f'{NO_OFFER}, but would without aggregate tenants or without leaving out disabled hosts',
     ),
     'disabled': (
