@@ -105,7 +105,7 @@ class LargeCloud(NovaCloud):
         self.placement_process = placement
         self._providers = Providers(placement.connection)
         self._aggregates = {
-            name: self._add_aggregate_rows(name, a_uuid(name), metadata)
+            name: self.add_aggregate_rows(name, a_uuid(name), metadata)
             for name, metadata in METADATA.items()
         }
 
