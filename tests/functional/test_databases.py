@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database server that fails, and what its cells' hosts are to requests meanwhile."""
+"""A database server that fails, and what its cells' hosts are to requests meanwhile; and the
+daemon on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -19,11 +21,18 @@ from novasched.cells.snapshot import HostReader
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request
+from tests.lab.client import Group, NovaClient, new_uuids
+from tests.lab.compute_rows import Compute, Flavor
+from tests.lab.daemon import Daemon, checked
+from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_databases import NovaDatabases
+from tests.lab.nova_release import NovaRelease
+from tests.lab.placement_api import PlacementProcess
 from tests.lab.postgresql import PostgreSQL
 from tests.lab.processes import wait_until
 from tests.lab.servers import MariaDB, create_database
-from tests.lab.snapshot_story import HOSTS, STORY, Story
+from tests.lab.servers import Server as Running
+from tests.lab.snapshot_story import EXAMPLE, STORY, Story
 
 SECONDS = 30
 PATIENCE = 2
@@ -70,7 +79,6 @@ def databases(server: Server, request: pytest.FixtureRequest) -> Iterator[NovaDa
 
 @pytest.fixture
 def reader(databases: NovaDatabases) -> Iterator[HostReader]:
-    """Who reads them, and has done so."""
     with closing(databases.reader(cell_timeout=PATIENCE)) as made:
         wait_until(lambda: hosts(made) == BOTH, SECONDS, 'hosts')
         yield made
@@ -272,13 +280,7 @@ def test_every_change_is_seen_by_the_next_request(databases: NovaDatabases) -> N
     """What a request sees is what a full read sees that is made for it."""
 
     @given(steps=STORY)
-    @example(
-        steps=[
-            ('update', 'compute_nodes', HOSTS, {'free_ram_mb': 1024}, {'updated_at': None}),
-            ('read',),
-            ('update', 'compute_nodes', HOSTS, {'free_ram_mb': 2048}, {'updated_at': None}),
-        ]
-    )
+    @example(steps=EXAMPLE)
     @settings(max_examples=15, deadline=None)
     def tell(steps: list) -> None:
         story = Story(databases)
@@ -299,3 +301,73 @@ def test_rows_are_read_that_have_changed(databases: NovaDatabases, reader: HostR
     silent = [each for each in tables if 'last_seen_up' in each]
     digests = [each for each in tables if 'bit_xor' in each]
     assert (len(silent), len(digests), len(tables)) == (2, 4, 6)
+
+
+@ON_POSTGRESQL
+def test_the_daemon(
+    server: Server,
+    nova: NovaRelease,
+    rabbitmq: Running,
+    placement: PlacementProcess,
+    directory: Path,
+) -> None:
+    """With nova's own schemas instances are placed, moved and grouped; hosts change, come and are
+    mapped; the service is up."""
+    overrides = {
+        'DEFAULT': {'periodic_fuzzy_delay': 0},
+        'scheduler': {'discover_hosts_in_cells_interval': 1, 'workers': 1},
+    }
+
+    with ExitStack() as stack:
+        cloud = NovaCloud(
+            nova,
+            directory,
+            amqp_url=rabbitmq.url,
+            database_url=server.url,
+            placement_url=placement.url,
+            cells=('cell1',),
+        )
+        stack.enter_context(closing(cloud))
+        cloud.reset()
+        for number in (1, 2):
+            cloud.add_host(f'h{number}')
+            cloud.add_aggregate(f'rack{number}', [f'h{number}'], zone=f'z{number}')
+        cell1 = cloud.cells['cell1']
+        client = stack.enter_context(closing(NovaClient(nova, cloud.config('client'))))
+        daemon = stack.enter_context(Daemon(cloud, overrides))
+
+        servers = new_uuids(4)
+        assert {*client.chosen(*servers)} == BOTH
+        assert all(cloud.allocations(server) for server in servers)
+        assert [client.chosen(zone=zone) for zone in ('z1', 'z2')] == [['h1'], ['h2']]
+
+        [first] = client.chosen()
+        cloud.boot(servers[0], first, Flavor())
+        destination = {'cell': cloud.cell_uuids['cell1']}
+        moved = client.chosen(ignore_hosts=[first], destination=destination)
+        assert moved == [*(BOTH - {first})]
+        group = Group('anti-affinity', members=[servers[0]], hosts=[first])
+        assert client.chosen(group=group) == moved
+        assert {*client.chosen(hints={'same_host': [servers[0]]})} < BOTH
+        assert client.chosen(force_hosts=['h2']) == ['h2']
+
+        cell1.update('services', {'disabled': True}, host='h1', binary='nova-compute')
+        assert {*client.chosen(*new_uuids(4))} == {'h2'}
+        cell1.update('services', {'disabled': False}, host='h1', binary='nova-compute')
+
+        findings = checked(daemon.config)
+        for subject in ('[database] connection', '[api_database] connection', 'cell cell1'):
+            level, text = findings[subject]
+            assert (level, text.split()[0]) == ('ok', 'PostgreSQL')
+
+        [row] = cloud.service_rows('nova-scheduler')
+        assert (row['host'], row['version']) == (daemon.host, nova.service_version)
+
+        new = Compute('h3', 'cell1')
+        cell1.insert('compute_nodes', [{**new.node_row(), 'mapped': 0}])
+        cell1.insert('services', [new.service_row(nova.service_version)])
+        said = 'Discovered 1 new hosts: cell1:h3'
+        wait_until(lambda: said in daemon.text(), SECONDS, 'discovery')
+        assert cloud.api.rows('host_mappings', host='h3')
+        assert 'Traceback' not in daemon.text()
+        assert daemon.stop() == 0

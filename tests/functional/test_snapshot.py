@@ -15,7 +15,7 @@ from novasched.tools.sandbox import databases as tables
 from tests.lab import servers
 from tests.lab.builders import a_request, a_uuid
 from tests.lab.nova_databases import NovaDatabases
-from tests.lab.snapshot_story import HOSTS, STORY, Story
+from tests.lab.snapshot_story import EXAMPLE, HOSTS, STORY, Story
 
 READERS, WRITES = 6, 150
 INSTANCES = 700  # on each host
@@ -41,13 +41,7 @@ def databases(mariadb: servers.Server) -> Iterator[NovaDatabases]:
 
 
 @given(steps=STORY)
-@example(
-    steps=[
-        ('update', 'compute_nodes', HOSTS, {'free_ram_mb': 1024}, {'updated_at': None}),
-        ('read',),
-        ('update', 'compute_nodes', HOSTS, {'free_ram_mb': 2048}, {'updated_at': None}),
-    ]
-)
+@example(steps=EXAMPLE)
 @settings(max_examples=200, deadline=None)
 def test_every_change_is_seen_by_the_next_request(databases: NovaDatabases, steps: list) -> None:
     """Equal seconds, clocks that differ, deletions, moves, restored backups, neighbours that

@@ -59,6 +59,12 @@ STEP = st.one_of(
     st.tuples(st.just('read')),
 )
 STORY = st.lists(STEP, min_size=1, max_size=25)
+EXAMPLE = [
+    ('update', 'compute_nodes', HOSTS, {'free_ram_mb': 1024}, {'updated_at': None}),
+    ('read',),
+    ('update', 'compute_nodes', HOSTS, {'free_ram_mb': 2048}, {'updated_at': None}),
+]
+"""Neighbours that change alike, twice, with nothing that says when."""
 
 
 class Story:
