@@ -155,7 +155,10 @@ def filled(template: str, own: str | None, name: str) -> str:
 
 
 def _parts(own: str) -> dict[str, object]:
-    """:raises ValueError: the port of a URL is no number."""
+    """The parts of a URL, by the names that stand for them in templates.
+
+    :raises ValueError: the port of a URL is no number.
+    """
     url = urlsplit(own)
     hosts = url.netloc.split(',') if ',' in url.netloc else []
     names = ('scheme', 'username', 'password', 'hostname', 'port', 'query', 'fragment')

@@ -250,7 +250,10 @@ class InstanceStates:
     cells: Cells
 
     def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
-        """:raises DatabaseUnavailable: a database does not answer, or lacks the instance's row."""
+        """See :class:`novasched.scheduler.ports.Instances`.
+
+        :raises DatabaseUnavailable: a database does not answer, or lacks the instance's row.
+        """
         mapping = self._mapping(uuid)
         if mapping is None:
             return None

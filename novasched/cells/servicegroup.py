@@ -268,7 +268,10 @@ def _topic(binary: str) -> str:
 def service_group(
     conf: cfg.ConfigOpts, settings: Settings, host: str, utcnow: Callable[[], datetime]
 ) -> ServiceGroup:
-    """:raises ConfigError: the memcached that nova.conf chooses cannot be used."""
+    """The service group that nova.conf chooses.
+
+    :raises ConfigError: the memcached that nova.conf chooses cannot be used.
+    """
     if settings.servicegroup_driver != 'mc':
         return DatabaseServiceGroup(settings.service_down_time)
     return MemcachedServiceGroup(cache_region(conf, settings.service_down_time), host, utcnow)

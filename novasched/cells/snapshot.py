@@ -171,7 +171,9 @@ class HostReader:
         images: bool = False,
         named: Collection[str] = (),
     ) -> HostSnapshot:
-        """:raises DatabaseUnavailable: the API database does not answer, or no cell does that may
+        """See :class:`novasched.scheduler.ports.Hosts`.
+
+        :raises DatabaseUnavailable: the API database does not answer, or no cell does that may
         have a host for the request.
         """
         destination = request.requested_destination

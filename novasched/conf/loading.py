@@ -170,7 +170,10 @@ def _written(conf: cfg.ConfigOpts) -> Written:
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
-    """:raises ConfigError: an option's value is not valid."""
+    """The values on which decisions depend.
+
+    :raises ConfigError: an option's value is not valid.
+    """
     values = _values(conf, Settings)
     for name, option in RATIO_OPTIONS.items():
         _, bad = parse_ratios(values[name])
@@ -184,7 +187,10 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
 
 
 def service_settings(conf: cfg.ConfigOpts) -> ServiceSettings:
-    """:raises ConfigError: an option's value is not valid."""
+    """The values that configure the process.
+
+    :raises ConfigError: an option's value is not valid.
+    """
     values = _values(conf, ServiceSettings)
     values['host'] = values.get('host') or socket.gethostname()
     values['workers'] = values.get('workers') or 1
@@ -193,7 +199,10 @@ def service_settings(conf: cfg.ConfigOpts) -> ServiceSettings:
 
 
 def _values(conf: cfg.ConfigOpts, kind: type[Settings | ServiceSettings]) -> dict[str, Any]:
-    """:raises ConfigError: a value is not valid, or is empty and must not be."""
+    """The value of each field of the settings.
+
+    :raises ConfigError: a value is not valid, or is empty and must not be.
+    """
     names = {field.name for field in dataclasses.fields(kind)}
     values: dict[str, Any] = {}
     for group, option in OPTIONS:

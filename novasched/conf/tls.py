@@ -16,7 +16,9 @@ from novasched.conf.errors import ConfigError
 
 
 def check_group(conf: cfg.ConfigOpts, group: str, *options: str) -> None:
-    """:param options: those of a group of nova.conf, in the order of :func:`check_files`.
+    """Check the TLS files that a group of nova.conf names.
+
+    :param options: those of a group of nova.conf, in the order of :func:`check_files`.
     :raises ConfigError: a file that one of them names cannot be used.
     """
     paths = [conf[group][option] for option in options]

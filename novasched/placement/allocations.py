@@ -47,7 +47,9 @@ class Allocations(msgspec.Struct):
 def held_by(
     api: PlacementApi, consumer: str, trace_id: str | None = None, retry_s: float | None = None
 ) -> Allocations:
-    """:param retry_s: see :meth:`novasched.placement.api.PlacementApi.send`.
+    """Read the allocations of an instance.
+
+    :param retry_s: see :meth:`novasched.placement.api.PlacementApi.send`.
     :raises PlacementUnavailable: Placement does not answer.
     """
     path = f'/allocations/{consumer}'

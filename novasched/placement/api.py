@@ -109,7 +109,10 @@ class Response:
         return self._error.code == CONCURRENT_UPDATE
 
     def decode(self, kind: type[Body]) -> Body:
-        """:raises PlacementUnavailable: the body is no such thing, or no answer to the question."""
+        """Decode the body of an answer.
+
+        :raises PlacementUnavailable: the body is no such thing, or no answer to the question.
+        """
         if self.status_code != 200:
             raise PlacementUnavailable(f'Placement answers {self}')
         try:

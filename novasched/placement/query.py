@@ -32,7 +32,9 @@ class Query:
 
 
 def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
-    """:param pinned: count pinned CPUs as PCPU; the fallback for hosts that do not
+    """The query for the allocation candidates of a request.
+
+    :param pinned: count pinned CPUs as PCPU; the fallback for hosts that do not
         report any (``vcpu_pin_set``) counts them as VCPU.
     :raises BadRequest: a group from outside asks for nothing or has no name of its own.
     :raises NoValidHost: flavor and image contradict each other, or ask for what does not exist.

@@ -84,7 +84,9 @@ PINGS = frozenset({'ping', 'oslo_rpc_server_ping'})
 
 
 def check_private_names() -> None:
-    """:raises ConfigError: the oslo.messaging that is installed lacks some of ``PRIVATE_NAMES``;
+    """Check that oslo.messaging still has what is used of its inside.
+
+    :raises ConfigError: the oslo.messaging that is installed lacks some of ``PRIVATE_NAMES``;
     the text names its version and the names.
     """
     missing = []

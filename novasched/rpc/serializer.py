@@ -63,7 +63,10 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
 
 
 def _check(entity: Any) -> None:
-    """:raises BadRequest: it is nested too deeply, or has half a character, as only JSON can."""
+    """Check that an argument can be walked through, and encoded again.
+
+    :raises BadRequest: it is nested too deeply, or has half a character, as only JSON can.
+    """
     level = [entity]
     for _ in range(MAX_DEPTH):
         below: list[Any] = []

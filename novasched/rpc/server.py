@@ -162,7 +162,10 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
 
 
 def _check(message: Mapping[str, Any]) -> None:
-    """:raises BadRequest: a message is no call, which oslo.messaging takes for granted."""
+    """Check that a message has the parts of a call.
+
+    :raises BadRequest: a message is no call, which oslo.messaging takes for granted.
+    """
     version = message.get('version', '1.0')
     if not isinstance(message.get('method'), str):
         flaw = 'it names no method'

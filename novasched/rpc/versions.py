@@ -55,7 +55,10 @@ class Call:
 
 
 def read(arguments: Mapping[str, Any]) -> Call:
-    """:raises BadRequest: an argument is unknown, lacking or of a wrong type."""
+    """Read the arguments of a message as a call.
+
+    :raises BadRequest: an argument is unknown, lacking or of a wrong type.
+    """
     if unknown := sorted(arguments.keys() - ARGUMENTS.keys()):
         raise BadRequest(f'select_destinations does not take {", ".join(unknown)}')
     instance_uuids = _uuids(arguments.get('instance_uuids'))

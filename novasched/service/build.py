@@ -100,7 +100,9 @@ def compose(
     service: ServiceSettings,
     counters: DecisionCounters | None = None,
 ) -> Application:
-    """:param counters: adds up decisions.
+    """Build a scheduler from nova.conf.
+
+    :param counters: adds up decisions.
     :raises ConfigError: an option's value cannot be used.
     :raises BadPlugin: a filter, weigher or driver does not load.
     :raises DatabaseUnavailable: a database cannot be reached.

@@ -188,7 +188,10 @@ def validate_num_values(
     cast_to: Callable[[Any], Any] = int,
     based_on: Callable[[Iterable[Any]], Any] = min,
 ) -> Any:
-    """:raises ValueError: a value is no number."""
+    """Reduce the numbers of a metadata key to one, as the function of nova does.
+
+    :raises ValueError: a value is no number.
+    """
     return based_on([cast_to(each) for each in vals]) if vals else default
 
 

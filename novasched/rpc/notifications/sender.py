@@ -136,6 +136,9 @@ def register(conf: cfg.ConfigOpts) -> None:
 
 
 def make_transport(conf: cfg.ConfigOpts) -> Any:
-    """:raises ConfigError: the URL of the transport cannot be used."""
+    """Make the transport of notifications.
+
+    :raises ConfigError: the URL of the transport cannot be used.
+    """
     option = f'[{GROUP}] transport_url'
     return checked_transport(option, lambda: oslo_messaging.get_notification_transport(conf))
