@@ -8,7 +8,7 @@ import secrets
 import sqlite3
 import time
 import uuid
-from collections import deque
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -57,7 +57,8 @@ class DecisionRecorder:
     ) -> None:
         key = (settings.decisions_hash_key or '').encode() or HASH_KEY
         self._hash_key = key if settings.decisions_hash_ids else None
-        self._kept: deque[bytes] = deque(maxlen=settings.decisions_kept)
+        self._kept: dict[str, bytes] = {}  # compressed, by id, the oldest first
+        self._limit = settings.decisions_kept
         self._store = store if settings.decisions_kept else None
         self._diagnose = diagnose if self._store and settings.decisions_questions else None
         self._count, self._observers = count, observers
@@ -101,18 +102,20 @@ class DecisionRecorder:
 
     def newest(self, limit: int | None = None) -> list[Record]:
         """Records kept in memory, the newest first."""
-        return [from_json(text) for text in islice(reversed(tuple(self._kept)), limit)]
+        kept = reversed(tuple(self._kept.values()))
+        return [from_json(zlib.decompress(text)) for text in islice(kept, limit)]
 
     def _keep(self, kept: Decision | Record) -> None:
         if isinstance(kept, Record):  # Placement has been asked about it since
-            for index, text in enumerate(self._kept):
-                if kept.id.encode() in text:
-                    self._kept[index] = to_json(kept)
+            if kept.id in self._kept:
+                self._kept[kept.id] = zlib.compress(to_json(kept))
             self._write(kept, None)
             return
         at = self._clock() - (time.perf_counter() - kept.began)
         record = record_of(kept, uuid.uuid4().hex, at, self._hash_key)
-        self._kept.append(to_json(record))
+        self._kept[record.id] = zlib.compress(to_json(record))
+        while len(self._kept) > self._limit:
+            del self._kept[next(iter(self._kept))]
         self._write(record, kept)
         offer = record.offer
         unoffered = offer and offer.asked and not offer.candidates
