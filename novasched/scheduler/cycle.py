@@ -7,8 +7,6 @@
 Data flows one way; the outside comes in through ``ports.py``.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack

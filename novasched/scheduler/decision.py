@@ -7,8 +7,6 @@ metrics, traces and refusals that are explained to the caller are functions of i
 and the chosen candidates, and none of the others, which are large.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise

@@ -5,8 +5,6 @@ A refused claim or an empty list of candidates is an answer, not an error; these
 for the cases in which somebody has to do something.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from novasched.conf.errors import NovaschedError

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest's NUMA cells and PCI devices on a host, which depend on each other."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -2,8 +2,6 @@
 """Hosts and a Placement in memory, which implement the ports of ``ports.py``: for the caching
 driver, for simulations, and for the tests of plugins."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter, defaultdict

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports of the cycle to the outside."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

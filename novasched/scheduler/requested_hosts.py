@@ -5,8 +5,6 @@ nova's order: a requested destination first, then ignored hosts, then forced hos
 and nodes. Host names are compared without regard to case, node names exactly.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

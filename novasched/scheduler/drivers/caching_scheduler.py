@@ -6,8 +6,6 @@ taken off what a host has left. Candidates and claims are Placement's, as fresh 
 so that a stale host costs a detour and never a double booking.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from novasched.scheduler.drivers import Parts

@@ -7,8 +7,6 @@ No later nova-compute does that, so this one draws from the candidates that Plac
 offers, and claims.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from random import Random

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """filter_scheduler: the cycle as it stands."""
 
-from __future__ import annotations
-
 import logging
 import math
 import secrets

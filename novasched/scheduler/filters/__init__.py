@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters: which hosts can take an instance. This is their contract."""
 
-from __future__ import annotations
-
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Plugin, Scope

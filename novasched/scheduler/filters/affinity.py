@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts with or without certain instances, or near an address. nova has these in one file, too."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network

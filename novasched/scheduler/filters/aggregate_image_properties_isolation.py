@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """AggregateImagePropertiesIsolation: image properties against aggregate metadata."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from novasched.scheduler.filters.metadata import parts

@@ -5,8 +5,6 @@ Keys are ``aggregate_instance_extra_specs:NAME``, or a bare NAME; keys in other 
 are not looked at.
 """
 
-from __future__ import annotations
-
 from novasched.scheduler.filters.metadata import parts
 from novasched.scheduler.filters.operators import satisfies
 from novasched.scheduler.filters.shared import AggregatesFilter

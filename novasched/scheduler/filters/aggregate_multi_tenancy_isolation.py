@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """AggregateMultiTenancyIsolation: aggregates for some projects alone."""
 
-from __future__ import annotations
-
 from novasched.scheduler.filters.metadata import parts
 from novasched.scheduler.filters.shared import AggregatesFilter
 from novasched.scheduler.model.host import Host

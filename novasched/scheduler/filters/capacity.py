@@ -5,8 +5,6 @@ nova left these to Placement, and had CoreFilter, RamFilter and DiskFilter until
 with Aggregate in their names until Ussuri (21), and those with Exact until Queens (17).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -6,8 +6,6 @@ statistics, or a bare NAME. A bare one that the host does not know is for anothe
 filter and is passed over; keys in other scopes are not looked at.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -6,8 +6,6 @@ host lists the triples that it supports. It may also ask for a hypervisor versio
 (``img_hv_requested_version``, such as ``'>=6.0,<7'``) and a physical address width.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """I/O in progress, with one limit for all hosts or one of each aggregate's own."""
 
-from __future__ import annotations
-
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.filters.metadata import smallest
 from novasched.scheduler.model.host import Host

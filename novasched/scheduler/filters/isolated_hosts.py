@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """IsolatedHostsFilter: some hosts are for some images."""
 
-from __future__ import annotations
-
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request

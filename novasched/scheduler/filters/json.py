@@ -6,8 +6,6 @@ A query is a list: an operator, then its terms. A term is a query, a value, or a
 Empty texts, nulls and what is not there are left out of the terms.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 import reprlib

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that the aggregates of a host have under a metadata key."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """MetricsFilter: the host reports what the metrics weigher weighs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from novasched.conf.settings import Settings, parse_ratios

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """NUMATopologyFilter: the cells of the guest lie on cells of the host."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from typing import Any
 

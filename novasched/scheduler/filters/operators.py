@@ -5,8 +5,6 @@ A value that starts with none of them is compared as text. Like nova's, ``=`` me
 at least, and words after the operand are ignored.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 

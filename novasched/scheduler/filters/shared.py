@@ -3,8 +3,6 @@
 and :func:`judge`, by which the pipeline asks any filter about many hosts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat

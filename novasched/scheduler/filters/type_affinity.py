@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts for one flavor, which nova had until Pike (16), and aggregates for some flavors alone."""
 
-from __future__ import annotations
-
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.filters.metadata import parts
 from novasched.scheduler.filters.shared import AggregatesFilter

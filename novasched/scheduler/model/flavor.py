@@ -4,8 +4,6 @@
 Names are those of nova's objects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

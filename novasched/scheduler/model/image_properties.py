@@ -5,8 +5,6 @@ into the values that travel with a request: current names, numbers, flags, lists
 A text that does not fit its property is left as it is; it equals nothing valid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any

@@ -4,8 +4,6 @@
 Memory is in MiB, page sizes are in KiB.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache

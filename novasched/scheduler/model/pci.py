@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PCI devices that an instance asks for, and those that a host has free."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

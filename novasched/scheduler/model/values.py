@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values as people and compute hosts write them: amounts, flags, lists of CPUs."""
 
-from __future__ import annotations
-
 import reprlib
 
 MAX_AMOUNT = 2**63 - 1

@@ -6,8 +6,6 @@ distinct ones. What remains is to find distinct host cells; the first choice in 
 preference is taken.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

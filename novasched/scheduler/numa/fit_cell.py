@@ -5,8 +5,6 @@ Host CPUs for dedicated vCPUs follow the thread policy: ``prefer`` fills cores a
 suffice, ``require`` takes only CPUs that share cores, ``isolate`` takes a whole core for each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple

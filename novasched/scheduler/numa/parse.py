@@ -9,8 +9,6 @@ which cores, is the same for all hosts of a kind. So the lists of CPUs are left 
 the text, and those that do not change are read once and shared by the hosts that have them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Any

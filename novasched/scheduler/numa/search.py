@@ -8,8 +8,6 @@ the others assignable, which a bipartite matching decides: without constraints a
 nothing is ever undone.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Hashable, Iterator, Sequence

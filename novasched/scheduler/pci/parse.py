@@ -5,8 +5,6 @@ Today's nova writes an object, PciDevicePoolList 1.x; before Kilo it was a list 
 or one dict, in which the tags stand beside the other properties.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -7,8 +7,6 @@ the NUMA policy prefers is not given up when a later step finds it unfit. Reques
 their order, each from the pools that come first.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ They look things up through the ports below. None runs for a rebuild in place. E
 adds.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """All prefilters, in the order in which they run. nova has its own in one file of this name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

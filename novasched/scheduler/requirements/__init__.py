@@ -6,8 +6,6 @@ contradictions that arrive all the same are refused. Each part is worked out whe
 read, so that nothing is refused for a part that no enabled filter asks for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

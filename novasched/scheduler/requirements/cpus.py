@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU policies: a flavor's pinned vCPUs, which Placement counts as PCPU, and their threads."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any

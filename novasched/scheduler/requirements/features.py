@@ -5,8 +5,6 @@ An extra spec ``hw:x`` and an image property ``hw_x`` mean the same, so they mus
 each other.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Request groups from the extra specs ``resources[N]:`` and ``trait[N]:``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

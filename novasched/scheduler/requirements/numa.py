@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """NUMA cells as nova-api makes them of a flavor and an image when an instance is created."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

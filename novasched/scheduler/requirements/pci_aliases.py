@@ -2,8 +2,6 @@
 """PCI devices that a flavor asks for by the aliases of ``[pci] alias``, which nova-api looks up
 when an instance is created."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weighers: which of the remaining hosts is best. This is their contract."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from novasched.scheduler import plugin

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ImagePropertiesWeigher: instances of similar images."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from novasched.conf.settings import Settings, parse_ratios

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """MetricsWeigher: measurements of the monitors of nova-compute."""
 
-from __future__ import annotations
-
 from novasched.conf.settings import Settings, parse_ratios
 from novasched.scheduler.errors import MetricMissing
 from novasched.scheduler.model.host import Host
