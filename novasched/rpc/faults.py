@@ -22,36 +22,22 @@ from novasched.scheduler import errors
 LOG = logging.getLogger('nova.scheduler.manager')
 
 
-class _NovaFault(Exception):
-    """An exception that a nova client knows by its name, in the shape in which nova sends
-    it: ``kwargs`` are what its text is made of, and the HTTP status ``code``."""
+def _nova_fault(name: str, code: int, *parts: str) -> type[Exception]:
+    """The class of an exception that a nova client knows by its name, in the shape in which nova
+    sends it: ``kwargs`` are what its text is made of, and the HTTP status ``code``."""
 
-    _code: int
-    _parts: tuple[str, ...]
+    class NovaFault(Exception):
+        def __init__(self, error: NovaschedError) -> None:
+            super().__init__(str(error))
+            self.kwargs = {part: getattr(error, part) for part in parts} | {'code': code}
 
-    def __init__(self, error: NovaschedError) -> None:
-        super().__init__(str(error))
-        self.kwargs = {name: getattr(error, name) for name in self._parts} | {'code': self._code}
-
-    def __init_subclass__(cls, name: str, code: int, parts: tuple[str, ...]) -> None:
-        cls.__module__, cls.__name__, cls.__qualname__ = 'nova.exception', name, name
-        cls._code, cls._parts = code, parts
+    NovaFault.__module__, NovaFault.__name__, NovaFault.__qualname__ = 'nova.exception', name, name
+    return NovaFault
 
 
-class NoValidHostFault(_NovaFault, name='NoValidHost', code=500, parts=('reason',)):
-    """There are not hosts for all instances."""
-
-
-class AllocationUpdateFault(
-    _NovaFault, name='AllocationUpdateFailed', code=500, parts=('consumer_uuid', 'error')
-):
-    """A consumer was changed by another process during the claim."""
-
-
-class HostMetricFault(
-    _NovaFault, name='ComputeHostMetricNotFound', code=404, parts=('name', 'host', 'node')
-):
-    """A host lacks a metric that is required."""
+NoValidHostFault = _nova_fault('NoValidHost', 500, 'reason')
+AllocationUpdateFault = _nova_fault('AllocationUpdateFailed', 500, 'consumer_uuid', 'error')
+HostMetricFault = _nova_fault('ComputeHostMetricNotFound', 404, 'name', 'host', 'node')
 
 
 def _because(reason: str) -> Callable[[Exception], Exception]:

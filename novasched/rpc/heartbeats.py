@@ -75,7 +75,11 @@ class RpcHeartbeats:
                 call.next_heartbeat = now + MIN_HEARTBEAT_INTERVAL_S
             self._calls[incoming] = call
             if call.next_heartbeat < self._next:
-                self._wake()
+                if self._thread is None:
+                    run = threading.Thread(target=self._run, name='heartbeats', daemon=True)
+                    self._thread = run
+                    run.start()
+                self._changed.notify()
             return call
 
     def forget(self, incoming: Any) -> PendingCall | None:
@@ -88,12 +92,6 @@ class RpcHeartbeats:
         if call := self.forget(incoming):
             with call.sending:
                 pass  # the one that is on its way
-
-    def _wake(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name='heartbeats', daemon=True)
-            self._thread.start()
-        self._changed.notify()
 
     def _run(self) -> None:
         while True:

@@ -52,7 +52,6 @@ class QueuedNotifier:
     """Implements :class:`novasched.scheduler.ports.Notifier`, in order, by a thread of its own."""
 
     def __init__(self, send: Callable[[Notification], None]) -> None:
-        self._send = send
         self._queue: WorkerQueue[Notification] = WorkerQueue(
             send,
             'notifications',

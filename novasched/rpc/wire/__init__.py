@@ -29,6 +29,8 @@ def _each(field: Callable[..., fields.Field[Any]], *names: str, **options: Any) 
 
 _texts = partial(_each, fields.StringField)
 _integers = partial(_each, fields.IntegerField)
+_sets_of_texts = partial(_each, partial(fields.Field, fields.Set(fields.String())))
+_lists_of_lists = partial(_each, partial(fields.Field, fields.List(fields.List(fields.String()))))
 
 
 class Destination(NovaObject):
@@ -40,7 +42,7 @@ class Destination(NovaObject):
         **_texts('host', 'node'),
         'aggregates': fields.ListOfStringsField(),
         'allow_cross_cell_move': fields.BooleanField(),
-        'forbidden_aggregates': base.SetOfStringsField(),
+        **_sets_of_texts('forbidden_aggregates'),
         'cell': fields.ObjectField('CellMapping'),
     }
 
@@ -59,10 +61,8 @@ class RequestGroup(NovaObject):
     fields = {
         'use_same_provider': fields.BooleanField(),
         'resources': fields.DictOfIntegersField(),
-        **_each(
-            base.SetOfStringsField, 'required_traits', 'forbidden_traits', 'forbidden_aggregates'
-        ),
-        'aggregates': base.ListOfListsOfStringsField(),
+        **_sets_of_texts('required_traits', 'forbidden_traits', 'forbidden_aggregates'),
+        **_lists_of_lists('aggregates'),
         **_texts('requester_id', 'in_tree'),
         'provider_uuids': fields.ListOfStringsField(),
     }
@@ -73,8 +73,8 @@ class RequestLevelParams(NovaObject):
 
     VERSION = '1.1'
     fields = {
-        **_each(base.SetOfStringsField, 'root_required', 'root_forbidden'),
-        'same_subtree': base.ListOfListsOfStringsField(),
+        **_sets_of_texts('root_required', 'root_forbidden'),
+        **_lists_of_lists('same_subtree'),
     }
 
 
@@ -91,7 +91,7 @@ class RequestSpec(NovaObject):
         **_integers('id', 'num_instances'),
         **_texts('project_id', 'user_id', 'availability_zone', 'instance_uuid'),
         **_each(fields.ListOfStringsField, 'ignore_hosts', 'force_hosts', 'force_nodes'),
-        'scheduler_hints': base.JsonField(),
+        'scheduler_hints': fields.Field(fields.FieldType()),  # any JSON value, as it was sent
         'is_bfv': fields.BooleanField(),
         'image': fields.ObjectField('ImageMeta'),
         'numa_topology': fields.ObjectField('InstanceNUMATopology'),
@@ -197,7 +197,7 @@ class NetworkMetadata(NovaObject):
     """Physical networks; ``tunneled`` if tunnelled ones are meant, too."""
 
     VERSION = '1.0'
-    fields = {'physnets': base.SetOfStringsField(), 'tunneled': fields.BooleanField()}
+    fields = {**_sets_of_texts('physnets'), 'tunneled': fields.BooleanField()}
 
 
 class NUMATopologyLimits(NovaObject):
@@ -216,7 +216,7 @@ class InstancePCIRequest(NovaObject):
     VERSION = '1.4'
     fields = {
         'count': fields.IntegerField(),
-        'spec': base.ListOfSpecsField(),
+        'spec': fields.Field(fields.List(fields.Dict(fields.String(), nullable=True))),
         **_texts('alias_name', 'request_id', 'requester_id', 'numa_policy'),
         'is_new': fields.BooleanField(),
     }

@@ -39,32 +39,6 @@ class BadObject(ValueError):
     and says of the value no more than its type."""
 
 
-class Json(fields.FieldType[Any]):
-    """Any JSON value, kept as it was sent."""
-
-
-class JsonField(fields.AutoTypedField[Any]):
-    AUTO_TYPE = Json()
-
-
-class SetOfStringsField(fields.AutoTypedField[set[str]]):
-    """oslo.versionedobjects has this from 3.11 on, which needs Python 3.11."""
-
-    AUTO_TYPE = fields.Set(fields.String())
-
-
-class ListOfListsOfStringsField(fields.AutoTypedField[list[list[str]]]):
-    """oslo.versionedobjects has this from 3.11 on, too."""
-
-    AUTO_TYPE = fields.List(fields.List(fields.String()))
-
-
-class ListOfSpecsField(fields.AutoTypedField[list[dict[str, str | None]]]):
-    """A list of dicts of texts: alternatives of device properties."""
-
-    AUTO_TYPE = fields.List(fields.Dict(fields.String(), nullable=True))
-
-
 class NovaObject(base.VersionedObject):
     """A wire object.
 
