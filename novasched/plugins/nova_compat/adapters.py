@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from novasched.conf.settings import Settings
-from novasched.plugins.nova_compat.bases import WeighedHost
 from novasched.plugins.nova_compat.host_state import AggregateView, HostState
-from novasched.plugins.nova_compat.request_spec import RequestSpecView
+from novasched.plugins.nova_compat.import_stubs import WeighedHost
+from novasched.plugins.nova_compat.views import RequestSpecView
 from novasched.scheduler.filters.shared import BatchFilter, Candidates, Verdicts
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.host import Aggregate, Host

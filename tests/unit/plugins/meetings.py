@@ -4,7 +4,7 @@
 import copy
 import threading
 
-from novasched.plugins.nova_compat import bases
+from novasched.plugins.nova_compat import import_stubs
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.weighers import Weigher
 
@@ -39,7 +39,7 @@ class Meeting:
 MEETING = Meeting()
 
 
-class NovaStyle(bases.BaseHostFilter):
+class NovaStyle(import_stubs.BaseHostFilter):
     """A filter that was written for nova."""
 
     def filter_all(self, filter_obj_list, spec_obj):
@@ -47,7 +47,7 @@ class NovaStyle(bases.BaseHostFilter):
         return list(filter_obj_list)
 
 
-class NovaStyleWeigher(bases.BaseHostWeigher):
+class NovaStyleWeigher(import_stubs.BaseHostWeigher):
     """A weigher that was written for nova."""
 
     def _weigh_object(self, host_state, weight_properties):
