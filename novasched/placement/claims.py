@@ -52,14 +52,9 @@ class Claims:
         """
         self.api = api
         self._deleter = AllocationDeleter(api, instances)
-        self._cleanup = AllocationCleanup(self._deleter.delete_unless_in_doubt, cleanup_pause)
+        self.cleanup = AllocationCleanup(self._deleter.delete_unless_in_doubt, cleanup_pause)
         self._batches = Batches()
         self._writes = SingleFlight(lambda: None, stuck_after=STUCK_AFTER_S)
-
-    @property
-    def pending_deletions(self) -> int:
-        """Number of claims whose allocations may still have to be deleted."""
-        return self._cleanup.pending
 
     def allocate(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
         """Make claims for several instances, or none of them: None if they are refused. Only
@@ -73,7 +68,7 @@ class Claims:
         """
         if time.monotonic() > min(claim.until for claim in claims):
             raise PlacementUnavailable(f'it refuses whatever is claimed for {CLAIM_LIMIT_S:.0f} s')
-        tasks = self._cleanup.take([claim.uuid for claim in claims])
+        tasks = self.cleanup.take([claim.uuid for claim in claims])
         earlier = [task.claim for task in tasks]
         order = Order(
             [replace(x, earlier=tuple(y for y in earlier if y.uuid == x.uuid)) for x in claims]
@@ -100,11 +95,11 @@ class Claims:
         finally:
             if not made and order.lost is not None:
                 for claim in order.claims:
-                    self._cleanup.add(claim)
+                    self.cleanup.add(claim)
             # What was claimed before may come even now, once the instance is gone.
             by_uuid = {claim.uuid: claim for claim in made or ()}
             tasks = [task.after(by_uuid.get(task.claim.uuid)) for task in tasks]
-            self._cleanup.put_back(tasks)
+            self.cleanup.put_back(tasks)
         # What may come of the same claim before may also come once this one is deleted.
         again = {task.claim.uuid for task in tasks if task.successor}
         return made and [replace(x, outcome_unknown=True) if x.uuid in again else x for x in made]
@@ -114,7 +109,7 @@ class Claims:
         A claim that had a certain answer, and is unchanged, is ours until the current request is
         answered."""
         if claim.outcome_unknown:
-            self._cleanup.add(claim)
+            self.cleanup.add(claim)
             return
         try:
             held = self._held(claim)
@@ -126,11 +121,7 @@ class Claims:
                 claim.uuid,
                 error,
             )
-            self._cleanup.add(claim)
-
-    def close(self, seconds: float) -> None:
-        """Delete what is still to be deleted, within so many seconds."""
-        self._cleanup.close(seconds)
+            self.cleanup.add(claim)
 
     def _alone(self, order: Order, error: BaseException) -> Order:
         """The order that goes on without those with whom an answer was lost.
@@ -228,7 +219,7 @@ class Claims:
             )
         if not made:
             for claim in claims:
-                self._cleanup.add(claim)
+                self.cleanup.add(claim)
             raise PlacementUnavailable(str(error))
         LOG.info('Allocations for %s are made', [claim.uuid for claim in claims])
         return made
@@ -250,7 +241,7 @@ class Claims:
             return [self._renewed(x) if x.uuid in self._deleter.lost else x for x in claims]
         except PlacementUnavailable:
             for claim in claims:
-                self._cleanup.add(replace(claim, outcome_unknown=True))
+                self.cleanup.add(replace(claim, outcome_unknown=True))
             raise
 
     def _renewed(self, claim: Claim) -> Claim:

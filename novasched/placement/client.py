@@ -87,11 +87,11 @@ class PlacementClient:
     @property
     def pending_deletions(self) -> int:
         """Number of claims whose allocations are still to be deleted."""
-        return self._claims.pending_deletions
+        return self._claims.cleanup.pending
 
     def close(self, seconds: float = 0.0) -> None:
         """Ask no more, after so many seconds at the most for allocations that are to be deleted."""
-        self._claims.close(seconds)
+        self._claims.cleanup.close(seconds)
         self._api.close()
 
     def check(self) -> None:

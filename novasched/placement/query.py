@@ -63,16 +63,10 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
 
 def build_all(request: Request, settings: Settings) -> list[Query]:
     """See :func:`build`; a second query where hosts may report pinned CPUs as VCPU."""
-    queries = [build(request, settings)]
-    if has_fallback(request) and not settings.disable_fallback_pcpu_query:
+    queries, pinning = [build(request, settings)], request.requirements.cpu_pinning
+    if pinning and pinning.policy == DEDICATED and not settings.disable_fallback_pcpu_query:
         queries.append(build(request, settings, pinned=False))
     return queries
-
-
-def has_fallback(request: Request) -> bool:
-    """True if hosts that report pinned CPUs as VCPU could serve the request."""
-    pinning = request.requirements.cpu_pinning
-    return pinning is not None and pinning.policy == DEDICATED
 
 
 def limit(request: Request, settings: Settings) -> int | None:

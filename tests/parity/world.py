@@ -152,12 +152,10 @@ class World:
             for prefilter in prefilters:
                 request = prefilter(request)
             request = hosts.aimed(request)
-            queries: list[str | None] = [query.build(request, settings).string, None]
-            if query.has_fallback(request) and not settings.disable_fallback_pcpu_query:
-                queries[1] = query.build(request, settings, pinned=False).string
+            first, *others = query.build_all(request, settings)
         except Exception as error:
             return error_of(error, 'verdict')
-        return queries
+        return [first.string, others[0].string if others else None]
 
     def _reader(self, settings: Settings) -> tuple[HostReader, list[Prefilter]]:
         """What runs under those settings, put together as the daemon does it."""

@@ -58,7 +58,7 @@ def books():
 def claims(books):
     made = claims_of(books)
     yield made
-    made.close(0)
+    made.cleanup.close(0)
     made.api.close()
 
 
@@ -121,7 +121,7 @@ def test_outcomes(books, claims, faults, outcome, requests):
     books.catch_up()
     for each in made or ():
         claims.delete(each)
-    claims.close(10)
+    claims.cleanup.close(10)
     assert books.resources() == {}
 
 
@@ -150,7 +150,7 @@ def test_a_request_that_has_waited_for_as_long_as_it_may(books, claims, fault, i
     else:
         lose(claims, *late)
     assert [each for each in books.asked if not each.startswith('GET')] == [books.asked[0]]
-    claims.close(10)
+    claims.cleanup.close(10)
     assert len(books.resources()) == count * is_made
 
 
@@ -160,7 +160,7 @@ def test_a_deletion_that_fails(books, claims, fault):
     [made] = claims.allocate([claim()])
     books.faults += [None, fault]
     claims.delete(made)
-    claims.close(10)
+    claims.cleanup.close(10)
     assert books.resources() == {}
 
 
@@ -193,7 +193,7 @@ def test_a_build_that_is_refused(books, caplog, state, stays):
     books.faults.append('late 500')
     lose(claims, claim())
     books.catch_up()
-    claims.close(10)
+    claims.cleanup.close(10)
     assert books.resources() == ({'server': holds(ONE)} if stays else {})
     assert ('instance server is left' in caplog.text) is stays
 
@@ -210,7 +210,7 @@ def test_a_claim_that_comes_once_the_instance_is_gone(books, second):
     del books.held['server']
     books.catch_up()
     assert books.resources() == {'server': holds(ONE)}
-    claims.close(10)
+    claims.cleanup.close(10)
     assert books.resources() == {}
 
 
@@ -236,7 +236,7 @@ def test_a_claim_that_comes_just_before_the_next(books, move):
     books.request = late
     assert claims.allocate([ask(provider=TWO)])
     assert books.resources() == {'server': {**before, **holds(TWO)}}
-    claims.close(0)
+    claims.cleanup.close(0)
 
 
 @pytest.mark.parametrize('second', [ONE, TWO], ids=['the same host', 'another host'])
@@ -251,7 +251,7 @@ def test_an_undo_that_comes_after_the_next_claim(books, second):
     books.catch_up()
     assert books.resources() == {'server': holds(second)}
     claims.delete(again)
-    claims.close(10)
+    claims.cleanup.close(10)
     assert books.resources() == {}
 
 
@@ -264,7 +264,7 @@ def test_a_claim_that_cannot_be_made_safe(books, claims, fault):
     books.faults += [None, None, None, None, fault]
     lose(claims, claim(provider=TWO))
     books.late.clear()
-    claims.close(10)
+    claims.cleanup.close(10)
     assert books.resources() == {}
 
 
@@ -283,7 +283,7 @@ def test_an_undo_is_asked_for_once(books, claims):
     claims.delete(made)
     assert books.asked[1:3] == [GET, PUT]
     books.held['server'] = [1, holds(ONE)]
-    claims.close(0)
+    claims.cleanup.close(0)
     assert books.asked.count(PUT) <= 3
 
 
@@ -334,7 +334,7 @@ def test_a_common_post_without_an_answer(books, claims, faults):
         books.faults += [None, *faults]
     assert all(outcome.result(10) for outcome in outcomes)
     books.catch_up()
-    claims.close(10)
+    claims.cleanup.close(10)
     assert books.resources() == {each: holds(ONE) for each in ('first', *servers)}
     assert books.asked[1] == 'POST /allocations'
 
@@ -350,7 +350,7 @@ def test_a_common_post_that_placement_does_not_survive(books, claims, monkeypatc
         with pytest.raises(PlacementUnavailable, match=r'slow|too long'):
             each.result(10)
     books.faults.clear()
-    claims.close(10)
+    claims.cleanup.close(10)
     assert books.resources() == {'first': holds(ONE)}
 
 
@@ -387,7 +387,7 @@ def test_batches_that_are_stuck(books, monkeypatch):
         finally:
             gate.open.set()
         assert all(outcome.result(10) for outcome in outcomes)
-    claims.close(0)
+    claims.cleanup.close(0)
 
 
 def test_a_bug(claims, monkeypatch):
@@ -456,7 +456,7 @@ def test_whatever_happens(faults, steps):
                 claims.delete(each)
     books.faults.clear()
     books.catch_up()
-    claims.close(10)
+    claims.cleanup.close(10)
     claims.api.close()
     assert books.resources() == expected
 
@@ -490,7 +490,7 @@ def test_whatever_happens_to_moves(move, faults, attempts):
     books.faults.clear()
     books.catch_up()
     for each in schedulers:
-        each.close(10)
+        each.cleanup.close(10)
         each.api.close()
     now = books.resources().get('server', {})
     expected = held.get('server', {}) | (holds(answered) if answered else {})
