@@ -50,7 +50,7 @@ from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from novasched.service.runtime import version
 
 if TYPE_CHECKING:
-    from novasched.observe.metrics.collectors import DecisionCounters
+    from novasched.observe.metrics import DecisionCounters
     from novasched.observe.tracing.exporting import DecisionExporter
 
 LOG = logging.getLogger('nova.scheduler.manager')

@@ -29,7 +29,7 @@ from novasched.service.build import Application, compose, preflight
 from novasched.service.supervisor import Job, Supervisor
 
 if TYPE_CHECKING:
-    from novasched.observe.metrics.collectors import WorkerMetrics
+    from novasched.observe.metrics import WorkerMetrics
     from novasched.observe.page.app import Page
     from novasched.observe.web.server import HttpServer
 

@@ -18,7 +18,7 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from novasched.observe.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, METRICS
+from novasched.observe.metrics import COUNTER, GAUGE, HISTOGRAM, METRICS
 from novasched.scheduler.decision import RESULTS
 from tests.lab.client import NovaClient, Refused, new_uuids
 from tests.lab.compute_rows import Flavor

@@ -27,7 +27,7 @@ from novasched.conf.settings import Address, ServiceSettings, Settings
 from novasched.scheduler.pending_claims import PendingClaims
 
 if TYPE_CHECKING:
-    from novasched.observe.metrics.collectors import WorkerMetrics
+    from novasched.observe.metrics import WorkerMetrics
     from novasched.observe.page.app import Page
     from novasched.observe.page.hosts import CellView
     from novasched.observe.page.watch import ReadCells
@@ -56,7 +56,7 @@ class MetricsFiles:
     def worker_metrics(self, number: int) -> WorkerMetrics:
         """The metrics of a worker. To be called in its process, which must not keep the port
         when the master has died."""
-        from novasched.observe.metrics.collectors import WorkerMetrics
+        from novasched.observe.metrics import WorkerMetrics
 
         self.socket.close()
         return WorkerMetrics(number)

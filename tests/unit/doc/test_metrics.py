@@ -2,7 +2,7 @@
 import re
 from pathlib import Path
 
-from novasched.observe.metrics.catalogue import COUNTER, METRICS
+from novasched.observe.metrics import COUNTER, METRICS
 
 TABLE = Path(__file__).parents[3] / 'doc' / 'source' / 'metrics.rst'
 ROW = re.compile(r'^   \* - ``(\w+)``\n     -(.*)\n     - (\w+)\. (.*)\n', re.M)

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
-from novasched.observe.metrics.catalogue import (
+from novasched.observe.metrics import (
     BREAKER_OPEN,
     CASTS,
     FILTER_SECONDS,
@@ -19,8 +19,10 @@ from novasched.observe.metrics.catalogue import (
     PENDING_CLAIMS,
     REQUESTS,
     SNAPSHOT_AGE,
+    DecisionCounters,
+    Instruments,
+    Sampler,
 )
-from novasched.observe.metrics.collectors import DecisionCounters, Instruments, Sampler
 from novasched.observe.web.server import MetricsText
 from novasched.scheduler.decision import Decision, FilterResult, PlacementAttempt, Ranking
 from novasched.scheduler.model.host import Selection
