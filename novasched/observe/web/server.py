@@ -16,10 +16,9 @@ from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
-from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
 from waitress.server import TcpWSGIServer
-from waitress.task import ThreadedTaskDispatcher, WSGITask
+from waitress.task import WSGITask
 
 LOG = logging.getLogger(__name__)
 
@@ -157,18 +156,14 @@ class HttpServer(TcpWSGIServer):  # type: ignore[misc]
     ) -> None:
         # Otherwise each client's mistake and each wait for a thread is a line.
         logging.getLogger('waitress').setLevel(logging.ERROR)
-        adjustments = Adjustments(sockets=[listener], **WAITRESS_OPTIONS)
-        dispatcher = ThreadedTaskDispatcher()
-        dispatcher.set_thread_count(adjustments.threads)
         self._max_connection_s = max_connection_s
         self._accepted: deque[float] = deque(maxlen=max_per_s)
         super().__init__(
             app,
             _sock=listener,
-            dispatcher=dispatcher,
-            adj=adjustments,
             sockinfo=(listener.family, listener.type, listener.proto, listener.getsockname()),
             bind_socket=False,
+            **WAITRESS_OPTIONS,
         )
 
     def start(self) -> None:
