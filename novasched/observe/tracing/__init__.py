@@ -8,7 +8,6 @@ set.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from novasched.conf.errors import ConfigError
@@ -28,9 +27,8 @@ def begin(endpoint: str, host: str, version: str) -> DecisionExporter:
     :raises ConfigError: the libraries are not there.
     """
     try:
-        exporting = import_module('novasched.observe.tracing.exporting')
+        from novasched.observe.tracing.exporting import DecisionExporter
     except ImportError as error:
         why = f'{error.name or error} is missing; pip install novasched[tracing]'
         raise ConfigError(OPTION, redact(endpoint), why) from None
-    exporter: DecisionExporter = exporting.DecisionExporter(endpoint, host, version)
-    return exporter
+    return DecisionExporter(endpoint, host, version)

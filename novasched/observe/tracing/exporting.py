@@ -10,30 +10,22 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
 
 from novasched.conf.redaction import hide, learn, one_line, redact
 from novasched.observe.records import render
 from novasched.observe.records.record import Record
-from novasched.scheduler.decision import (
-    CLAIM,
-    FILTERS,
-    HOSTS,
-    PLACEMENT,
-    WEIGHERS,
-    Decision,
-    PlacementAttempt,
-    Step,
-)
+from novasched.scheduler.decision import HOSTS, PLACEMENT, WEIGHERS, Decision, Step
 
 LOG = logging.getLogger('novasched.observe.tracing')
 SERVICE_NAME = 'novasched'
@@ -43,9 +35,7 @@ SHUTDOWN_TIMEOUT_S = 3.0
 MAX_WAITING_SPANS = 4096
 HEADERS = ('OTEL_EXPORTER_OTLP_HEADERS', 'OTEL_EXPORTER_OTLP_TRACES_HEADERS')
 """Variables of the environment that may hold secrets."""
-
-Value: TypeAlias = str | int | float | bool | list[str]
-Values: TypeAlias = Mapping[str, Value]
+Values = dict[str, AttributeValue]
 MAX_SPANS = 100
 """Steps that are shown; a request for many instances has more."""
 MAX_NAMES = 10
@@ -74,20 +64,11 @@ class DecisionExporter:
         whole, *steps = spans_of(decision, record)
         origin = decision.request.origin
         caller = {'traceparent': origin.traceparent} if origin and origin.traceparent else {}
-        parent = tracer.start_span(
-            whole.name,
-            context=TraceContextTextMapPropagator().extract(caller),
-            kind=trace.SpanKind.SERVER,
-            attributes=whole.values,
-            start_time=_nanoseconds(whole.start),
-        )
+        context = TraceContextTextMapPropagator().extract(caller)
+        parent = _send(tracer, whole, context, trace.SpanKind.SERVER)
         below = trace.set_span_in_context(parent)
         for step in steps:
-            start = _nanoseconds(step.start)
-            _end(
-                tracer.start_span(step.name, below, attributes=step.values, start_time=start), step
-            )
-        _end(parent, whole)
+            _send(tracer, step, below)
 
     def close(self) -> None:
         """Send the spans that wait, within :data:`SHUTDOWN_TIMEOUT_S`."""
@@ -166,16 +147,6 @@ class LastMessage(logging.Handler):
         self.text = record.getMessage()
 
 
-def _end(span: trace.Span, described: Span) -> None:
-    if described.failure is not None:
-        span.set_status(trace.Status(trace.StatusCode.ERROR, described.failure))
-    span.end(_nanoseconds(described.end))
-
-
-def _nanoseconds(moment: float) -> int:
-    return int(moment * 10**9)
-
-
 @dataclass(frozen=True, slots=True)
 class Span:
     """Interval of a trace (seconds since 1970) with attributes.
@@ -196,28 +167,35 @@ def spans_of(decision: Decision, record: Record) -> list[Span]:
     moments = [decision.began, *(step.ended for step in steps)]
     times = [record.at + moment - decision.began for moment in moments]
     last = {step.name: step for step in steps}
-    failing = steps[-1] if steps and record.result.failure is not None else None
-    values = dict(_whole(record, decision.result))
+    failure = record.result.failure
+    whole = _whole(record, decision.result)
     if len(steps) > MAX_SPANS:
-        values['novasched.steps.left_out'] = len(steps) - MAX_SPANS
-    return [
-        Span('select_destinations', times[0], times[-1], values, record.result.failure),
-        *(
-            Span(
-                step.name,
-                start,
-                end,
-                _values(step, record, latest=step is last[step.name]),
-                record.result.failure if step is failing else None,
-            )
-            for step, start, end in zip(steps[:MAX_SPANS], times, times[1:], strict=False)
-        ),
-    ]
+        whole['novasched.steps.left_out'] = len(steps) - MAX_SPANS
+    spans = [Span('select_destinations', times[0], times[-1], whole, failure)]
+    for step, start, end in zip(steps[:MAX_SPANS], times, times[1:], strict=False):
+        values = _values(step, record, latest=step is last[step.name])
+        failed = failure if step is steps[-1] else None
+        spans.append(Span(step.name, start, end, values, failed))
+    return spans
+
+
+def _send(
+    tracer: trace.Tracer,
+    described: Span,
+    context: Context,
+    kind: trace.SpanKind = trace.SpanKind.INTERNAL,
+) -> trace.Span:
+    values, start = described.values, int(described.start * 10**9)
+    span = tracer.start_span(described.name, context, kind, values, start_time=start)
+    if described.failure is not None:
+        span.set_status(trace.Status(trace.StatusCode.ERROR, described.failure))
+    span.end(int(described.end * 10**9))
+    return span
 
 
 def _whole(record: Record, name: str) -> Values:
     asked, result, offer = record.asked, record.result, record.offer
-    values: dict[str, Value | None] = {
+    values: dict[str, AttributeValue | None] = {
         'openstack.request_id': record.request_id and one_line(record.request_id),
         'openstack.global_request_id': record.global_request_id
         and one_line(record.global_request_id),
@@ -236,35 +214,30 @@ def _whole(record: Record, name: str) -> Values:
         values['novasched.candidates'] = offer.candidates
         values['novasched.hosts.offered'] = offer.hosts
         values['novasched.hosts.total'] = offer.total
-    return {name: value for name, value in values.items() if value not in (None, [])}
+    return {name: value for name, value in values.items() if value is not None and value != []}
 
 
 def _values(step: Step, record: Record, latest: bool) -> Values:
     """The attributes of a step. Placement's offer is that of the last attempt."""
-    offer = record.offer
+    offer, attempt = record.offer, step.attempt
     if step.name == PLACEMENT and latest and offer is not None:
         return {'novasched.candidates': offer.candidates, 'novasched.providers': offer.providers}
     if step.name == HOSTS and latest and offer is not None:
         return {'novasched.hosts.offered': offer.hosts, 'novasched.hosts.total': offer.total}
-    if step.name == CLAIM and step.refused is not None:
+    if step.refused is not None:
         return {'novasched.refused': step.refused}
-    if step.attempt is not None:
-        return {'novasched.server': step.attempt.index + 1, **_ranking(step.name, step.attempt)}
-    return {}
-
-
-def _ranking(step: str, attempt: PlacementAttempt) -> Values:
-    ranking = attempt.ranking
-    if step == WEIGHERS:
-        values: dict[str, Value] = {'novasched.hosts': len(ranking.hosts)}
+    if attempt is None:
+        return {}
+    ranking, passed = attempt.ranking, len(attempt.ranking.hosts)
+    values: Values = {'novasched.server': attempt.index + 1}
+    if step.name == WEIGHERS:
+        values['novasched.hosts'] = passed
         for best in ranking.best[:1]:
             values |= {'novasched.host': best.host, 'novasched.weight': best.weight}
         return values
-    if step != FILTERS:
-        return {}
-    values = {
+    values |= {
         'novasched.hosts.in': attempt.start,
-        'novasched.hosts.out': len(ranking.hosts),
+        'novasched.hosts.out': passed,
         'novasched.hosts.in_flight': attempt.pending,
     }
     for result in ranking.filters:

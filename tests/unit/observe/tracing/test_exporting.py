@@ -46,7 +46,7 @@ class Traced:
         with suppress(Exception):
             self.decided.driver.select_destinations(a_request(**asked))
         self.recorder.close()
-        *steps, whole = self.memory.get_finished_spans()
+        whole, *steps = self.memory.get_finished_spans()
         return whole, steps, self.recorder.newest(1)[0]
 
 
