@@ -36,7 +36,7 @@ NEIGHBOURS = {
 PURE = {
     'conf.settings', 'conf.errors', 'conf.redaction', 'scheduler',
     'placement.query', 'observe.records', 'rpc.notifications',
-    'observe.page.query', 'observe.page.heatmap', 'observe.page.hosts',
+    'observe.page.query', 'observe.page.hosts',
 }  # fmt: skip
 IMPURE = {
     'scheduler.drivers', 'scheduler.memory', 'scheduler.pending_claims', 'rpc.notifications.sender',

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import jinja2
 
-from novasched.observe.page import heatmap, hosts
+from novasched.observe.page import hosts
 from novasched.observe.page import query as queries
 from novasched.observe.page.query import BadQuery, is_local
 from novasched.observe.page.watch import Watch
@@ -83,7 +83,6 @@ class Page:
         self._templates.globals.update(
             link=queries.link,
             all_hosts=queries.HostsQuery(),
-            bars=heatmap.bars,
             render=render,
             hosts=hosts,
             zone_of=lambda host: host.zone(zone) or hosts.NO_ZONE,
@@ -126,7 +125,7 @@ class Page:
     def _hosts(self, query: str) -> PageResponse:
         asked = queries.parse(queries.HostsQuery, query)
         view = self._watch.hosts()
-        found = heatmap.view(view, asked, self._zone)
+        found = hosts.heatmap(view, asked, self._zone)
         if asked.page > found.pages:
             raise BadQuery('There is no page of that number.', NOT_FOUND)
         status = OK if view.known else UNAVAILABLE

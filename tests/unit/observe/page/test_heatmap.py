@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from novasched.observe.page import heatmap
+from novasched.observe.page import hosts
 from novasched.observe.page.hosts import Amount, CellView, HostsView
 from novasched.observe.page.query import HostsQuery
 from novasched.scheduler.model.host import Aggregate
@@ -30,7 +30,7 @@ VIEW = HostsView((CellView('cell2', OTHERS, 1.0), CellView('cell1', HOSTS, 1.0))
 
 
 def shown(**wanted):
-    found = heatmap.view(VIEW, HostsQuery(**wanted), 'nova')
+    found = hosts.heatmap(VIEW, HostsQuery(**wanted), 'nova')
     return {group.name: [each.host for each in group.tiles] for group in found.groups}
 
 
@@ -61,24 +61,23 @@ def test_groups(wanted, groups):
 
 def test_totals():
     """What servers may use counts: not what is on hosts that are down or disabled."""
-    found = heatmap.view(VIEW, HostsQuery(), 'nova')
+    found = hosts.heatmap(VIEW, HostsQuery(), 'nova')
     assert (found.hosts, found.servers) == (5, 1)
     assert dict(found.states) == {'up': 3, 'down': 1, 'disabled': 1}
     assert found.totals[0][1] == Amount(1500, 3000)
     first, second = found.groups
-    assert first.text == '1.46 of 2.93 GiB free'
-    assert dict(first.spread) == {1: 1, 9: 1, 5: 1}
-    assert (second.amount, dict(second.spread)) == (Amount(), {})
+    assert [each[:2] for each in first.bars] == [(1, 1), (5, 1), (9, 1)]
+    assert (second.amount, second.bars) == (Amount(), [])
 
 
 def test_hosts_in_many_aggregates_count_once():
     """They are in each group, and once in the totals and in the table."""
     twice = replace(HOSTS[0], aggregates=(RACK, replace(RACK, id=8, name='rack-8')))
     hosts_view = HostsView((CellView('cell1', [twice], 1.0),))
-    found = heatmap.view(hosts_view, HostsQuery(by='aggregate'), None)
+    found = hosts.heatmap(hosts_view, HostsQuery(by='aggregate'), None)
     assert [group.name for group in found.groups] == ['rack-7', 'rack-8']
     assert found.hosts == 1
-    rows = heatmap.view(hosts_view, HostsQuery(by='aggregate', form='table'), None).rows
+    rows = hosts.heatmap(hosts_view, HostsQuery(by='aggregate', form='table'), None).rows
     assert rows == [('cell1', twice)]
 
 
@@ -86,14 +85,14 @@ def test_squares():
     """A square says in words what its colour and shape do."""
     texts = {
         each.host: each
-        for group in heatmap.view(VIEW, HostsQuery(), None).groups
+        for group in hosts.heatmap(VIEW, HostsQuery(), None).groups
         for each in group.tiles
     }
     assert texts['h2'].text == 'h2: 500 of 1,000 MiB free'
     assert texts['h2'].levels == (5,)
     assert texts['down'].text == 'down, down: 100 of 1,000 MiB free'
     assert texts['off'].state == 'disabled'
-    nothing = heatmap.view(VIEW, HostsQuery(show='pinned'), None).groups[0].tiles[0]
+    nothing = hosts.heatmap(VIEW, HostsQuery(show='pinned'), None).groups[0].tiles[0]
     assert (nothing.levels, nothing.text) == ((None,), 'h2: none')
 
 
@@ -106,6 +105,7 @@ def test_the_table():
         'off disabled new disks cell2 nova', 'h2 up cell1 nova rack-7', 'h10 up cell1 nova 1',
     )]  # fmt: skip
     assert places == sorted(places)
+    assert '3 hosts · 1.46 of 2.93 GiB free (50 % used)' in seen(ask(page, '/')).text
 
 
 @pytest.mark.parametrize(
@@ -114,21 +114,21 @@ def test_the_table():
 )
 def test_pages(monkeypatch, page, names):
     """A page has so many tiles and no more; a group may begin on one and end on the next."""
-    monkeypatch.setattr(heatmap, 'TILES_PER_PAGE', 3)
+    monkeypatch.setattr(hosts, 'TILES_PER_PAGE', 3)
     hosts_view = HostsView(
         tuple(
             CellView(x, [a_host(f'{x}{i}') for i in range(n)], 1.0) for x, n in (('a', 2), ('b', 3))
         )
     )
-    found = heatmap.view(hosts_view, HostsQuery(page=page), None)
+    found = hosts.heatmap(hosts_view, HostsQuery(page=page), None)
     assert [(g.name, [each.host for each in g.tiles]) for g in found.groups] == names
     assert found.pages == 2
     assert found.hosts == 5
 
 
 def test_pages_of_the_table(monkeypatch):
-    monkeypatch.setattr(heatmap, 'ROWS_PER_PAGE', 2)
-    found = [heatmap.view(VIEW, HostsQuery(form='table', page=page), None) for page in (1, 2, 3)]
+    monkeypatch.setattr(hosts, 'ROWS_PER_PAGE', 2)
+    found = [hosts.heatmap(VIEW, HostsQuery(form='table', page=page), None) for page in (1, 2, 3)]
     assert [[host.host for _, host in each.rows] for each in found] == [
         ['down', 'h2'],
         ['h9', 'h10'],
@@ -148,7 +148,7 @@ def test_pages_of_the_table(monkeypatch):
 )
 def test_bars(spread, parts):
     """The parts stand beside each other; what has nothing leaves the end empty."""
-    assert heatmap.bars(spread) == parts
+    assert hosts.bars(spread) == parts
 
 
 @pytest.mark.parametrize(
@@ -160,4 +160,4 @@ def test_bars(spread, parts):
     ],
 )
 def test_natural_order(names, ordered):
-    assert sorted(names, key=heatmap.natural) == ordered
+    assert sorted(names, key=hosts.natural) == ordered
