@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox import databases as tables
-from novasched.tools.sandbox.cloud import Sandbox
+from novasched.tools.sandbox.cloud import NoAnswer, Sandbox
 from novasched.tools.sandbox.computes import SandboxHost
-from novasched.tools.sandbox.conductor import NoAnswer
 from tests.lab import request_keys
 
 MACHINES = [

@@ -19,9 +19,8 @@ from novasched.rpc import wire
 from novasched.rpc.faults import NoValidHostFault
 from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox import databases as tables
-from novasched.tools.sandbox.cloud import Sandbox
+from novasched.tools.sandbox.cloud import Sandbox, request_spec
 from novasched.tools.sandbox.computes import SandboxHost
-from novasched.tools.sandbox.conductor import request_spec
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.lab.wire import CALLS
 

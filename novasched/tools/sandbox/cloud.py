@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole small cloud in one process: databases, Placement, scheduler, conductor.
+"""A whole small cloud in one process: databases, Placement, scheduler.
 
     with Sandbox([SandboxHost('one'), SandboxHost('two', zone='az01')]) as cloud:
         boot = cloud.boot(Flavor(vcpus=2, memory_mb=4096, root_gb=20), zone='az01')
@@ -22,27 +22,73 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import oslo_messaging
+from oslo_context.context import RequestContext
+
 from novasched.conf import loading
-from novasched.rpc import wire
+from novasched.conf.errors import NovaschedError
+from novasched.rpc import versions, wire
 from novasched.rpc.faults import NoValidHostFault
+from novasched.rpc.serializer import Serializer
+from novasched.rpc.server import TOPIC, make_transport
 from novasched.scheduler.memory import flavor_resources
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.request import InstanceGroup
 from novasched.service.build import preflight
 from novasched.service.daemon import SchedulerService
-from novasched.tools.sandbox.computes import Providers, SandboxComputes, SandboxHost
-from novasched.tools.sandbox.conductor import PROJECT, USER, Boot, Conductor, Server, request_spec
+from novasched.tools.sandbox.computes import (
+    Providers,
+    SandboxComputes,
+    SandboxHost,
+    flavor_columns,
+)
 from novasched.tools.sandbox.databases import Databases
 from novasched.tools.sandbox.placement import serving
 
 SANDBOX_NAME = 'novasched-sandbox'
+USER, PROJECT = 'sandbox-user', 'sandbox-project'
+
+
+class NoAnswer(NovaschedError):
+    """For whoever runs the sandbox: neither hosts nor a refusal came back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An instance that got a host, with its alternates."""
+
+    uuid: str
+    flavor: Flavor
+    selection: wire.Selection
+    alternates: tuple[wire.Selection, ...] = ()
+
+    @property
+    def host(self) -> str:
+        return str(self.selection.value('service_host'))
+
+    @property
+    def node_uuid(self) -> str:
+        """The UUID of its compute node, which is also the resource provider's."""
+        return str(self.selection.value('compute_node_uuid'))
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """One request for instances: either all are placed, or ``fault`` says why none is."""
+
+    uuids: tuple[str, ...]
+    flavor: Flavor
+    seconds: float
+    servers: tuple[Server, ...] = ()
+    fault: str | None = None
+    group_uuid: str | None = None
 
 
 class Sandbox:
@@ -120,14 +166,27 @@ class Sandbox:
         return boot
 
     def request(self, spec: wire.RequestSpec, uuids: Sequence[str]) -> list[list[wire.Selection]]:
-        """Call the scheduler alone, for requests of any kind; nothing is written down.
+        """Call the scheduler alone, for requests of any kind; nothing is written down. The value
+        has for each instance the host that was claimed for it, then its alternates.
 
         :raises NoValidHostFault: not every instance gets a host
+        :raises NoAnswer: the scheduler does not answer
         """
         if time.monotonic() - self._reported >= self._settings.report_interval:
             self._reported = time.monotonic()
             self.computes.report()
-        return self._conductor.select_destinations(spec, uuids)
+        try:
+            chosen: list[list[wire.Selection]] = self._client.call(
+                RequestContext(user_id=USER, project_id=PROJECT),
+                'select_destinations',
+                spec_obj=spec,
+                instance_uuids=list(uuids),
+                return_objects=True,
+                return_alternates=True,
+            )
+        except oslo_messaging.MessagingException as error:
+            raise NoAnswer(f'The scheduler does not answer: {error}') from error
+        return chosen
 
     def problems(self) -> list[str]:
         """Differences between Placement's allocations and the results so far, and the errors
@@ -161,8 +220,12 @@ class Sandbox:
         scheduler = SchedulerService(conf, self._settings, service)
         scheduler.start()
         stack.callback(scheduler.stop)
-        self._conductor = Conductor(conf)
-        stack.callback(self._conductor.close)
+        transport = make_transport(conf)
+        stack.callback(transport.cleanup)
+        target = oslo_messaging.Target(topic=TOPIC, version=versions.LATEST)
+        self._client = oslo_messaging.get_rpc_client(
+            transport, target, timeout=60, serializer=Serializer()
+        )
 
     def _register(self) -> None:
         """Register every machine, as a nova-compute does when it starts."""
@@ -230,6 +293,70 @@ class _Errors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.texts.append(f'{record.name}: {record.getMessage()}')
+
+
+def request_spec(
+    uuids: Sequence[str],
+    flavor: Flavor,
+    zone: str | None = None,
+    group: InstanceGroup | None = None,
+    image_properties: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> wire.RequestSpec:
+    """The RequestSpec of a build, as nova 34.0.0 sends it.
+
+    :param fields: fields of the RequestSpec that are to have other values
+    """
+    plain: dict[str, Any] = {
+        'id': 1,
+        'image': wire.ImageMeta(
+            min_ram=0,
+            min_disk=0,
+            properties=wire.ImageMetaProps.from_plain(image_properties or {}),
+        ),
+        'numa_topology': None,
+        'pci_requests': None,
+        'project_id': PROJECT,
+        'user_id': USER,
+        'availability_zone': zone,
+        'flavor': wire.Flavor(**flavor_columns(flavor), extra_specs=dict(flavor.extra_specs)),
+        'num_instances': len(uuids),
+        'ignore_hosts': None,
+        'force_hosts': None,
+        'force_nodes': None,
+        'requested_destination': None,
+        'retry': None,
+        'limits': wire.SchedulerLimits(),
+        'instance_group': _group(group) if group else None,
+        'scheduler_hints': {'group': [group.uuid]} if group else {},
+        'instance_uuid': uuids[0],
+        'security_groups': wire.SecurityGroupList(objects=[]),
+        'network_metadata': wire.NetworkMetadata(physnets=set(), tunneled=False),
+        'is_bfv': False,
+        'requested_resources': [],
+        'request_level_params': wire.RequestLevelParams(
+            root_required=set(), root_forbidden=set(), same_subtree=[]
+        ),
+        'requested_networks': wire.NetworkRequestList(objects=[]),
+    }
+    # A null is a value on the wire, and objects take one from nowhere else.
+    primitive = Serializer().serialize_entity(RequestContext(), {**plain, **fields})
+    spec: wire.RequestSpec = wire.RequestSpec.from_plain(primitive)
+    return spec
+
+
+def _group(group: InstanceGroup) -> wire.InstanceGroup:
+    return wire.InstanceGroup(
+        uuid=group.uuid,
+        name=group.name,
+        user_id=USER,
+        project_id=PROJECT,
+        policy=group.policy,
+        policies=[group.policy],
+        members=sorted(group.members),
+        hosts=sorted(group.hosts),
+        _rules=dict(group.rules),
+    )
 
 
 def allocation_problems(

@@ -294,9 +294,8 @@ class Providers:
         self._http = requests.Session()
         # A proxy of the environment has no business on loopback.
         self._http.trust_env = False
-        self._http.headers.update(
-            {'X-Auth-Token': token, 'OpenStack-API-Version': 'placement 1.36'}
-        )
+        headers = {'X-Auth-Token': token, 'OpenStack-API-Version': 'placement 1.36'}
+        self._http.headers.update(headers)
 
     def close(self) -> None:
         self._http.close()
@@ -304,32 +303,22 @@ class Providers:
     def register(self, machine: SandboxHost) -> None:
         """Make a machine's provider, with its inventories and nova's mark, in its zone's
         aggregate."""
-        made = self.call('POST', '/resource_providers', uuid=machine.uuid, name=machine.name)
-        path = f'/resource_providers/{machine.uuid}'
-        answer = self.call(
-            'PUT',
-            f'{path}/inventories',
-            resource_provider_generation=made['generation'],
-            inventories=machine.inventories,
-        )
+        self.call('POST', '/resource_providers', uuid=machine.uuid, name=machine.name)
+        self._set(machine.uuid, inventories=machine.inventories)
         if machine.zone:
-            self.call(
-                'PUT',
-                f'{path}/aggregates',
-                resource_provider_generation=answer['resource_provider_generation'],
-                aggregates=[stable_uuid('aggregate', machine.zone)],
-            )
-        self._set_traits(machine.uuid, os_traits.OWNER_NOVA)
+            self._set(machine.uuid, aggregates=[stable_uuid('aggregate', machine.zone)])
+        self._set(machine.uuid, traits=[os_traits.OWNER_NOVA])
 
     def disable(self, provider: str) -> None:
         """Set the trait that a nova-compute sets when its service is disabled."""
-        self._set_traits(provider, os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED)
+        traits = [os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED]
+        self._set(provider, traits=traits)
 
-    def _set_traits(self, provider: str, *traits: str) -> None:
-        """Give a provider these traits, and no others."""
-        path = f'/resource_providers/{provider}/traits'
+    def _set(self, provider: str, **part: Any) -> None:
+        """Replace one part of a provider: its inventories, aggregates or traits."""
+        path = f'/resource_providers/{provider}/{"".join(part)}'
         generation = self.call('GET', path)['resource_provider_generation']
-        self.call('PUT', path, resource_provider_generation=generation, traits=traits)
+        self.call('PUT', path, resource_provider_generation=generation, **part)
 
     def allocations(self, consumer: str) -> dict[str, Amounts]:
         """The amounts that a consumer has, by provider."""

@@ -11,7 +11,6 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from random import Random
 from statistics import median
 from typing import Any
@@ -25,9 +24,8 @@ from rich.text import Text
 
 from novasched.scheduler.memory import flavor_resources
 from novasched.tools.sandbox import ZONES
-from novasched.tools.sandbox.cloud import Sandbox
+from novasched.tools.sandbox.cloud import Boot, Sandbox
 from novasched.tools.sandbox.computes import CELLS, SandboxHost
-from novasched.tools.sandbox.conductor import Boot
 
 CORES = (8, 12, 16, 24)
 MEMORY_MB_PER_CORE = 4096
@@ -39,7 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     random = Random(arguments.seed)
     machines = varied(arguments.hosts, random)
     quiet = arguments.verbose or arguments.format == 'json' or not console.is_terminal
-    with _terminable(), Sandbox(machines, random=random) as cloud:
+    # As an exception does, so that nothing is left behind.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    with Sandbox(machines, random=random) as cloud:
         uuids, total = _boots(cloud, arguments, random), arguments.servers
         for _ in track(uuids, 'Booting', total, console=console, transient=True, disable=quiet):
             pass
@@ -100,20 +100,6 @@ class _StandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), file=sys.stderr)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends the program as an exception does, so that nothing is left behind."""
-
-    def end(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 SHOWN = {classes.VCPU: 'vCPU', classes.MEMORY_MB: 'RAM', classes.DISK_GB: 'disk'}
@@ -192,8 +178,8 @@ def _times(seconds: Sequence[float]) -> dict[str, Any]:
     return {
         'requests': len(seconds),
         'seconds': round(total, 3),
-        'requests_per_second': round(len(seconds) / total, 1) if total else None,
-        'median_seconds': round(median(seconds), 4) if seconds else None,
+        'requests_per_second': round(len(seconds) / total, 1),
+        'median_seconds': round(median(seconds), 4),
     }
 
 
@@ -204,11 +190,9 @@ def _last_lines(report: dict[str, Any]) -> Text:
         verdict = (f'Confirmed by Placement: {counts}.\n', 'bold green')
     else:
         verdict = (f'NOT confirmed: {counts}.\n', 'bold red')
+    pace, middle = numbers['requests_per_second'], numbers['median_seconds'] * 1000
     times = f'{numbers["requests"]} requests in {numbers["seconds"]:.1f} s'
-    if numbers['requests']:
-        pace, middle = numbers['requests_per_second'], numbers['median_seconds'] * 1000
-        times += f': {pace:.1f} a second, median {middle:.0f} ms'
-    return Text.assemble(verdict, times)
+    return Text.assemble(verdict, f'{times}: {pace:.1f} a second, median {middle:.0f} ms')
 
 
 def _fill(used: int, capacity: int, plain: bool) -> Text:
