@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from importlib import import_module
-
-from novasched.tools import USAGE_ERROR
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,16 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do it; 0 if nothing must be mended, else 1, or 2 if there is nothing to read."""
     # Only here: the daemon's parts take a second to import.
-    inspection = import_module('novasched.tools.check.inspection')
-    report = import_module('novasched.tools.check.findings')
-    nova_conf = import_module('novasched.tools.check.nova_conf')
-    try:
-        found = inspection.findings(arguments.config_file, arguments.config_dir, arguments.timeout)
-    except nova_conf.NoFile as error:
-        print(f'novaschedctl check: {error}', file=sys.stderr)
-        return USAGE_ERROR
-    print(report.as_json(found) if arguments.format == 'json' else report.as_table(found))
-    return 0 if report.is_fit(found) else 1
+    return int(import_module('novasched.tools.check.inspection').run(arguments))
 
 
 def _seconds(text: str) -> float:

@@ -17,7 +17,7 @@ from novasched.conf.errors import NovaschedError
 from novasched.conf.redaction import Secrets
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.tools.check.findings import Finding, Level, Question, answers
-from novasched.tools.check.nova_conf import NovaConf
+from novasched.tools.check.options import NovaConf
 
 API_TABLES = (
     'cell_mappings', 'host_mappings', 'instance_mappings',
@@ -37,16 +37,9 @@ Probe = Callable[[Database, bool], str]
 """
 
 
-def check_own(nova_conf: NovaConf) -> Iterator[Finding]:
-    """Our own database, in which our row of services is written."""
-    return _configured(nova_conf, 'database', _look_at_own)
-
-
-def check_api(nova_conf: NovaConf) -> Iterator[Finding]:
-    return _configured(nova_conf, 'api_database', _look_at_api)
-
-
-def _configured(nova_conf: NovaConf, group: str, probe: Probe) -> Iterator[Finding]:
+def check(group: str, nova_conf: NovaConf) -> Iterator[Finding]:
+    """Look at our own database, in which our row of services is written, or at the API's."""
+    probe = _look_at_own if group == 'database' else _look_at_api
     name, url = f'[{group}] connection', nova_conf.conf[group].connection
     if url:
         yield _look(nova_conf, group, url, name, probe)
@@ -63,15 +56,15 @@ def check_cells(nova_conf: NovaConf) -> Iterator[Finding]:
         return
     if not cells:
         yield Finding(Level.ERROR, 'cells', 'there is none but cell0, so no host')
+    questions = []
     for cell in cells:
         if cell.disabled:
             yield Finding(Level.NOTE, _name(cell), 'disabled: no server goes there')
-    enabled = [cell for cell in cells if not cell.disabled]
-    several = [
-        Question(_name(cell), functools.partial(_check_cell, nova_conf, cell)) for cell in enabled
-    ]
-    hidden = Secrets.of(cell.database_connection for cell in enabled)
-    for each in answers(several, nova_conf.timeout):
+        else:
+            ask = functools.partial(_check_cell, nova_conf, cell)
+            questions.append(Question(_name(cell), ask))
+    hidden = Secrets.of(cell.database_connection for cell in cells)
+    for each in answers(questions, nova_conf.timeout):
         yield replace(each, text=hidden.redact(each.text))
 
 
@@ -91,13 +84,10 @@ def _name(cell: Mapped) -> str:
 
 def _mappings(conf: cfg.ConfigOpts) -> Sequence[Mapped]:
     """The rows of all cells but cell0."""
-    if not conf.api_database.connection:
-        raise DatabaseUnavailable('[api_database] connection is not set')
-    api = connect(conf.api_database, conf.api_database.connection, 'API database')
+    api = connect(conf.api_database, conf.api_database.connection or '', 'API database')
     try:
         wanted = ('id', 'uuid', 'name', 'disabled', 'database_connection')
-        rows = api.rows('cell_mappings', wanted)
-        return [row for row in rows if row.uuid != CELL0]
+        return [row for row in api.rows('cell_mappings', wanted) if row.uuid != CELL0]
     finally:
         dispose(api)
 

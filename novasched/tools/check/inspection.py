@@ -4,27 +4,89 @@ that ask other services run at once, and are not waited for longer than the oper
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-import functools
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 # First: it chooses the threads with which the libraries below are imported.
 import novasched.concurrency  # noqa: F401
 from novasched.conf import loading
-from novasched.conf.loading import secret_values
+from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.redaction import Secrets
-from novasched.tools.check import databases, options, plugins, services
-from novasched.tools.check.findings import Finding, Level, Question, answers
-from novasched.tools.check.nova_conf import NovaConf, UnreadableFile, known_options, load
+from novasched.conf.settings import Settings
+from novasched.observe import tracing
+from novasched.observe.web import wiring
+from novasched.plugins import loading as plugins
+from novasched.plugins.nova_compat.import_stubs import share_options
+from novasched.tools import USAGE_ERROR
+from novasched.tools.check import databases, options, services
+from novasched.tools.check.findings import (
+    Finding,
+    Level,
+    Question,
+    answers,
+    as_json,
+    as_table,
+    is_fit,
+)
+from novasched.tools.check.options import NovaConf
+
+Loader = Callable[[Settings, plugins.Prepare], object]
+
+
+def check_plugins(nova_conf: NovaConf) -> Iterator[Finding]:
+    """Load all plugins one after another, as the daemon does."""
+    settings, prepare = nova_conf.settings, partial(share_options, nova_conf.conf)
+
+    def load(subject: str, loader: Loader, **values: Any) -> Finding:
+        try:
+            loader(replace(settings, **values), prepare)
+        except NovaschedError as error:
+            return Finding(Level.ERROR, subject, str(error))
+        except SystemExit as error:
+            text = f'it ends the process with sys.exit({error.code!r})'
+            return Finding(Level.ERROR, subject, text)
+        return Finding(Level.OK, subject, 'loads')
+
+    usable = []
+    for path in settings.available_filters:
+        alone = {'available_filters': (path,), 'enabled_filters': ()}
+        finding = load(f'available filter {path}', plugins.filters, **alone)
+        if finding.level is Level.OK:
+            usable.append(path)
+        else:
+            yield finding
+    for name in settings.enabled_filters:
+        alone = {'available_filters': tuple(usable), 'enabled_filters': (name,)}
+        yield load(f'filter {name}', plugins.filters, **alone)
+    for path in settings.weight_classes:
+        yield load(f'weigher {path}', plugins.weighers, weight_classes=(path,))
+    yield load(f'driver {settings.driver}', plugins.driver)
+    if url := nova_conf.service.tracing_endpoint:
+        yield load('libraries for traces', lambda *_: tracing.begin(url, '', ''))
+
+
+def check_page(nova_conf: NovaConf) -> Iterator[Finding]:
+    """Nothing where it is not wanted."""
+    try:
+        page = wiring.page_factory(nova_conf.conf, nova_conf.settings, nova_conf.service)
+    except ConfigError as error:
+        yield Finding(Level.ERROR, wiring.PAGE_OPTION, str(error))
+        return
+    if page is not None:
+        yield Finding(Level.OK, wiring.PAGE_OPTION, 'can be shown')
+
 
 CHECKS_OF_SERVICES = (
     # A plugin written for nova may import the whole of it; cells and brokers are several.
-    ('plugins', 'plugins', plugins.check, 6),
-    ('databases', '[database] connection', databases.check_own, 1),
-    ('databases', '[api_database] connection', databases.check_api, 1),
+    ('plugins', 'plugins', check_plugins, 6),
+    ('databases', '[database] connection', partial(databases.check, 'database'), 1),
+    ('databases', '[api_database] connection', partial(databases.check, 'api_database'), 1),
     ('databases', 'cells', databases.check_cells, 2),
     ('Placement', '[placement]', services.check_placement, 1),
     ('RabbitMQ', services.TRANSPORT_OPTION, services.check_broker, 2),
@@ -32,21 +94,27 @@ CHECKS_OF_SERVICES = (
 """Area and subject of each, and how many times as long as one server it may take."""
 
 
-def findings(files: Sequence[str], folders: Sequence[str], timeout: float) -> list[Finding]:
-    """Run all checks.
+def run(arguments: argparse.Namespace) -> int:
+    """Run all checks and print the report; the exit status."""
+    try:
+        found = _findings(arguments.config_file, arguments.config_dir, arguments.timeout)
+    except options.NoFile as error:
+        print(f'novaschedctl check: {error}', file=sys.stderr)
+        return USAGE_ERROR
+    print(as_json(found) if arguments.format == 'json' else as_table(found))
+    return 0 if is_fit(found) else 1
 
-    :param timeout: seconds that each server may take to answer.
-    :raises NoFile: there is nothing to read.
-    """
+
+def _findings(files: Sequence[str], folders: Sequence[str], timeout: float) -> list[Finding]:
     # Libraries log what is told here, and not always without its secrets.
     logging.getLogger().addHandler(logging.NullHandler())
     # A plugin that prints while it loads must not spoil the report.
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            conf, written = load(files, folders)
-        except UnreadableFile as error:
+            conf, written = options.load(files, folders)
+        except options.UnreadableFile as error:
             return [Finding(Level.ERROR, 'nova.conf', str(error), area='files')]
-        known = known_options(written)
+        known = options.known_options(written)
         found = [
             *_of('options', options.check_names(written, known)),
             *_of('values', options.check_values(conf, written, known)),
@@ -54,13 +122,13 @@ def findings(files: Sequence[str], folders: Sequence[str], timeout: float) -> li
         nova_conf = NovaConf(conf, loading.settings(conf), loading.service_settings(conf), timeout)
         found += _of('values', options.check_together(nova_conf.settings, written))
         found += _of('differences', options.check_differences(nova_conf))
-        found += _of('page', plugins.check_page(nova_conf))
+        found += _of('page', check_page(nova_conf))
         questions = [
-            Question(subject, functools.partial(check, nova_conf), patience, area)
+            Question(subject, partial(check, nova_conf), patience, area)
             for area, subject, check, patience in CHECKS_OF_SERVICES
         ]
         found += answers(questions, timeout)
-    secrets = Secrets.of(secret_values(written))
+    secrets = Secrets.of(loading.secret_values(written))
     return [
         replace(each, subject=secrets.redact(each.subject), text=secrets.redact(each.text))
         for each in found

@@ -25,7 +25,7 @@ from novasched.rpc.server import TOPIC, make_transport
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
 from novasched.service.build import http_adapter
 from novasched.tools.check.findings import Finding, Level, Question, answers
-from novasched.tools.check.nova_conf import NovaConf
+from novasched.tools.check.options import NovaConf
 
 TRANSPORT_OPTION = '[DEFAULT] transport_url'
 RABBIT_PORT = 5672

@@ -9,7 +9,7 @@ import pytest
 
 from novasched.conf import loading
 from novasched.conf.settings import DEFAULT_FILTERS
-from novasched.tools.check import nova_conf, options, plugins
+from novasched.tools.check import inspection, options
 from novasched.tools.check.findings import Finding, Level, Question, answers
 from tests.unit.own_process import a_process_of_its_own  # noqa: F401  (a fixture of all tests here)
 
@@ -21,7 +21,7 @@ def load(tmp_path):
     def _load(text):
         path = tmp_path / 'nova.conf'
         path.write_text(text)
-        return nova_conf.load([str(path)], [])
+        return options.load([str(path)], [])
 
     return _load
 
@@ -33,7 +33,7 @@ def read(load):
     def _read(text):
         conf, _ = load(text)
         settings = loading.settings(conf), loading.service_settings(conf)
-        return nova_conf.NovaConf(conf, *settings, timeout=60.0)
+        return options.NovaConf(conf, *settings, timeout=60.0)
 
     return _read
 
@@ -96,7 +96,7 @@ OTHERS = "ok other options: {} options that a scheduler does not read are other 
 def test_names(load, text, found):
     """The scheduler's own groups are known to the last name; of others', names are counted."""
     _, written = load(text)
-    findings = options.check_names(written, nova_conf.known_options(written))
+    findings = options.check_names(written, options.known_options(written))
     lines = [f'{each.level} {each.subject}: {each.text}' for each in findings]
     assert '\n'.join(lines) == found
 
@@ -117,7 +117,7 @@ def test_names(load, text, found):
 def test_values(load, text, subject, why):
     """A bad value is told, whoever declares the option, and its default stands in for it."""
     conf, written = load(text)
-    all_known = nova_conf.known_options(written)
+    all_known = options.known_options(written)
     [found] = options.check_values(conf, written, all_known)
     assert found.subject == subject
     assert why in found.text
@@ -147,7 +147,7 @@ def test_values_together(load, text, subjects):
 )
 def test_a_broken_line_is_not_quoted(load, text, line):
     """It may hold a password."""
-    with pytest.raises(nova_conf.UnreadableFile) as caught:
+    with pytest.raises(options.UnreadableFile) as caught:
         load(text)
     assert f'line {line}: ' in str(caught.value)
     assert 'secret' not in str(caught.value)
@@ -155,7 +155,7 @@ def test_a_broken_line_is_not_quoted(load, text, line):
 
 def test_a_value_that_is_read_at_once(load):
     """It ends the reading with one line; what is secret elsewhere is not in it."""
-    with pytest.raises(nova_conf.UnreadableFile) as caught:
+    with pytest.raises(options.UnreadableFile) as caught:
         load('[DEFAULT]\ndebug = perhaps secret\npassword = secret')
     assert 'perhaps ***' in str(caught.value)
 
@@ -167,15 +167,15 @@ def test_folders_come_after_files(tmp_path):
     file.write_text('[scheduler]\nmax_attempts = 1')
     (folder / 'b.conf').write_text('[scheduler]\nmax_attempts = 3')
     (folder / 'a.conf').write_text('[scheduler]\nmax_attempts = 2')
-    conf, written = nova_conf.load([str(file)], [str(folder)])
+    conf, written = options.load([str(file)], [str(folder)])
     assert written['scheduler']['max_attempts'] == ['1', '2', '3']
     assert conf.scheduler.max_attempts == 3
 
 
 def test_no_file(tmp_path):
     """There is nothing to check."""
-    with pytest.raises(nova_conf.NoFile):
-        nova_conf.load([str(tmp_path / 'none')], [])
+    with pytest.raises(options.NoFile):
+        options.load([str(tmp_path / 'none')], [])
 
 
 CALM = '[novasched]\nin_flight_timeout = 0\n'
@@ -215,7 +215,7 @@ def test_plugins(read):
         'weight_classes = nova.scheduler.weights.ram.RAMWeigher,no.Weigher\n'
         '[scheduler]\ndriver = fake_scheduler\n'
     )
-    found = list(plugins.check(settings))
+    found = list(inspection.check_plugins(settings))
     assert [(str(each.level), each.subject) for each in found] == [
         ('error', 'available filter no.such.module'),
         ('ok', 'filter ComputeFilter'),
@@ -236,14 +236,14 @@ def test_a_plugin_that_exits(read, tmp_path, monkeypatch):
     (tmp_path / 'leaving.py').write_text('import sys\nsys.exit(3)\n')
     monkeypatch.syspath_prepend(str(tmp_path))
     text = '[filter_scheduler]\nweight_classes = leaving.Weigher,no.Weigher\n'
-    found = {each.subject: each for each in plugins.check(read(text))}
+    found = {each.subject: each for each in inspection.check_plugins(read(text))}
     assert found['weigher leaving.Weigher'].text == 'it ends the process with sys.exit(3)'
     assert 'weigher no.Weigher' in found
 
 
 def test_every_default_loads(read):
     """Without any option all filters, weighers and the driver load."""
-    found = list(plugins.check(read('')))
+    found = list(inspection.check_plugins(read('')))
     assert {str(each.level) for each in found} == {'ok'}
     assert len(found) == len(DEFAULT_FILTERS) + 2
 
@@ -255,7 +255,7 @@ def test_libraries_for_traces(read, monkeypatch, there, level):
         monkeypatch.delitem(sys.modules, 'novasched.observe.tracing.exporting', raising=False)
         monkeypatch.setitem(sys.modules, 'opentelemetry', None)
     url = '[novasched]\ntracing_endpoint = http://me:Kraken77@collector\n'
-    *_, last = plugins.check(read(url))
+    *_, last = inspection.check_plugins(read(url))
     assert (str(last.level), last.subject) == (level, 'libraries for traces')
     assert there or 'pip install novasched[tracing]' in last.text
     assert 'Kraken77' not in last.text
@@ -271,7 +271,7 @@ def test_libraries_for_traces(read, monkeypatch, there, level):
 )
 def test_the_page(read, text, found):
     """It is told before the switch where it can be shown, and where it cannot."""
-    assert [f'{each.level} {each.subject}' for each in plugins.check_page(read(text))] == found
+    assert [f'{each.level} {each.subject}' for each in inspection.check_page(read(text))] == found
 
 
 def a_finding(text):
