@@ -44,17 +44,16 @@ def run(arguments: argparse.Namespace) -> int:
     :raises NovaschedError: the databases, Placement or the bus cannot be used at all
     """
     # Only here: the daemon's parts take a second to import.
+    report = import_module('novasched.tools.shadow.comparison')
     if arguments.listen:
         found = import_module('novasched.tools.shadow.listen').run(arguments)
     else:
-        replay = import_module('novasched.tools.shadow.replay')
         try:
             with open(arguments.requests, encoding='utf-8') as lines:
-                found = replay.run(arguments, lines)
+                found = report.run(arguments, lines)
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, 'strerror', None) or 'no text'
             print(f'novaschedctl shadow: {arguments.requests}: {why}', file=sys.stderr)
             return USAGE_ERROR
-    report = import_module('novasched.tools.shadow.comparison')
     print(report.as_json(found) if arguments.format == 'json' else report.as_table(found))
     return int(not report.is_same(found))

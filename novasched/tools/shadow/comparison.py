@@ -4,16 +4,24 @@ scheduler, and report, for people and for machines."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
+import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from oslo_config import cfg
 from prettytable import PrettyTable
 
+# First: it chooses the threads with which the libraries below are imported.
+import novasched.concurrency  # noqa: F401
+from novasched.conf import loading
+from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.scheduler.cycle import Cycle
 from novasched.scheduler.decision import Decision, DecisionTrace, HostWeight, PlacementAttempt
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
@@ -22,6 +30,9 @@ from novasched.scheduler.memory import MemoryPlacement
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.requested_hosts import REJECTIONS
+from novasched.service.build import Application, compose
+from novasched.tools import config_files
+from novasched.tools.shadow.messages import Unread, read
 
 
 @dataclass(slots=True)
@@ -134,6 +145,66 @@ class ComparedRequest:
     server: str | None = None
     unknown: str | None = None
     missing_fields: tuple[str, ...] = ()
+
+
+@contextmanager
+def shadowing(
+    arguments: argparse.Namespace,
+) -> Iterator[tuple[cfg.ConfigOpts, Application, Shadow]]:
+    """nova.conf, the scheduler that it describes, and a shadow of that.
+
+    :raises NovaschedError: nova.conf or the databases cannot be used.
+    """
+    logging.getLogger().addHandler(logging.NullHandler())
+    conf = configured(arguments.config_file, arguments.config_dir)
+    with composed(conf) as (application, driver):
+        yield conf, application, Shadow(driver, arguments.seed)
+
+
+def configured(files: Iterable[str], folders: Iterable[str]) -> cfg.ConfigOpts:
+    """nova.conf, as the daemon reads it.
+
+    :raises ConfigError: it cannot be read.
+    """
+    return loading.load(config_files(files, folders), 'novasched')
+
+
+@contextmanager
+def composed(conf: cfg.ConfigOpts) -> Iterator[tuple[Application, FilterScheduler]]:
+    """The scheduler that nova.conf describes, and its driver.
+
+    :raises NovaschedError: nova.conf or the databases cannot be used.
+    """
+    application = compose(conf, loading.settings(conf), loading.service_settings(conf))
+    try:
+        if type(application.driver) is not FilterScheduler:
+            why = 'only filter_scheduler can decide without claiming'
+            raise ConfigError('[scheduler] driver', conf.scheduler.driver, why)
+        yield application, application.driver
+    finally:
+        application.close()
+
+
+def run(arguments: argparse.Namespace, lines: Iterable[str]) -> list[ComparedRequest]:
+    """Decide every request and compare.
+
+    :raises NovaschedError: nova.conf or the databases cannot be used.
+    """
+    rows = []
+    with shadowing(arguments) as (_, _, shadow):
+        for each in read(lines):
+            if isinstance(each, Unread):
+                rows.append(ComparedRequest(each.line, failure=each.why))
+                continue
+            try:
+                decision = shadow.decide(each.request)
+            except NovaschedError as error:
+                rows.append(ComparedRequest(each.line, failure=str(error)))
+                continue
+            known = each.hosts is not None
+            difference = compare(each.hosts, decision) if each.hosts is not None else None
+            rows.append(ComparedRequest(each.line, decision.hosts, known, difference))
+    return rows
 
 
 def count_results(rows: Sequence[ComparedRequest]) -> dict[str, int]:

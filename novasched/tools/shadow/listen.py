@@ -34,8 +34,7 @@ from novasched.rpc.oslo_messaging_internals import delete_queue
 from novasched.rpc.server import EXCHANGE
 from novasched.rpc.wire import BadObject, RequestSpec, loads
 from novasched.scheduler.errors import DatabaseUnavailable
-from novasched.tools.shadow.comparison import ComparedRequest
-from novasched.tools.shadow.replay import shadowing
+from novasched.tools.shadow.comparison import ComparedRequest, shadowing
 from novasched.tools.shadow.watch import Event, LiveComparison
 
 EVENTS = oslo_messaging.NotificationFilter(

@@ -25,7 +25,7 @@ from novasched.rpc.wire.base import DATA
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.model.request import Request
 from novasched.tools.shadow.comparison import ComparedRequest, Difference, Shadow, compare
-from novasched.tools.shadow.payload import (
+from novasched.tools.shadow.messages import (
     FIELDS_IN_CLAIM,
     RebuiltRequest,
     instance_of,

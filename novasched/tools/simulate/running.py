@@ -31,9 +31,9 @@ from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.request import Request
 from novasched.service.build import Application, http_adapter
 from novasched.tools import explain, imported
-from novasched.tools.shadow.replay import composed, configured
-from novasched.tools.simulate import report, sources
-from novasched.tools.simulate.runs import HostUse, Run, replay, until_full
+from novasched.tools.shadow.comparison import composed, configured
+from novasched.tools.simulate import runs, sources
+from novasched.tools.simulate.runs import HostUse, Run, until_full
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
 
 _FIELDS = {field.name for field in dataclasses.fields(Settings)}
@@ -148,8 +148,12 @@ def run(arguments: argparse.Namespace) -> int:
     """
     handler = WarningPrinter()
     logging.getLogger().addHandler(handler)
+    draw: DrawFunction | None = None
     try:
-        draw = _plotter(arguments.plot) if arguments.plot else None
+        if path := arguments.plot:
+            plot = imported('novasched.tools.simulate.plot', 'simulate')
+            plot.check(path)
+            draw = functools.partial(plot.draw, path)
         return (_replay if arguments.replay else _once)(arguments, draw)
     finally:
         logging.getLogger().removeHandler(handler)
@@ -164,7 +168,7 @@ def _once(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
         if arguments.until_full:
             filled = until_full(simulator, request, arguments.at_most)
             name = request.flavor.name or 'servers'
-            print((report.filled_as_json if is_json else report.filled_as_text)(filled, name))
+            print((runs.filled_as_json if is_json else runs.filled_as_text)(filled, name))
             if draw:
                 curves = {BEFORE: filled.before, 'after': filled.after}
                 draw(f'{filled.fit:,} more {name}', curves)
@@ -175,14 +179,14 @@ def _once(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
     if is_json:
         print(explain.as_json(record, 0, arguments.host, rejections))
     else:
-        print(report.decided_as_text(record, arguments.host, rejections))
+        print(runs.decided_as_text(record, arguments.host, rejections))
     return 0
 
 
 def _replay(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
     """Replay under each configuration, on hosts of its own."""
     found: sources.Entries | None = None
-    runs: list[Run] = []
+    results: list[Run] = []
     for name, conf in _configurations(arguments):
         with _simulation(conf, arguments.seed) as simulation:
             simulator, probe = simulation.simulator, None
@@ -190,13 +194,13 @@ def _replay(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
                 found = sources.entries(arguments.replay, simulator.settings)
             if arguments.probe:
                 probe = simulation.new_request(simulation.flavor(arguments.probe))
-            runs.append(replay(name, simulator, found.requests, probe, arguments.at_most))
+            results.append(runs.replay(name, simulator, found.requests, probe, arguments.at_most))
     assert found is not None
     is_json = arguments.format == 'json'
-    shape = report.replayed_as_json if is_json else report.replayed_as_text
-    print(shape(runs, found, arguments.probe))
+    shape = runs.replayed_as_json if is_json else runs.replayed_as_text
+    print(shape(results, found, arguments.probe))
     if draw:
-        curves = {BEFORE: runs[0].before, **{each.name: each.after for each in runs}}
+        curves = {BEFORE: results[0].before, **{each.name: each.after for each in results}}
         draw(f'{len(found.requests):,} requests replayed', curves)
     return int(bool(found.unread))
 
@@ -210,17 +214,6 @@ def _configurations(arguments: argparse.Namespace) -> list[tuple[str, cfg.Config
         change_options(other, arguments.set)
         found.append(('changed', other))
     return found
-
-
-def _plotter(path: str) -> DrawFunction:
-    """A function that draws into a file.
-
-    :raises Unusable: it does not go by a name.
-    :raises MissingPackage: what draws is not installed.
-    """
-    plot = imported('novasched.tools.simulate.plot', 'simulate')
-    plot.check(path)
-    return functools.partial(plot.draw, path)
 
 
 class WarningPrinter(logging.Handler):

@@ -17,7 +17,7 @@ from novasched.scheduler.model.flavor import Flavor, Image
 from novasched.scheduler.model.image_properties import typed
 from novasched.scheduler.model.request import InstanceGroup, Request
 from novasched.scheduler.requirements import Requirements, pci_aliases
-from novasched.tools.shadow.replay import Recorded, Unread, read
+from novasched.tools.shadow.messages import Recorded, Unread, read
 
 SQLITE = b'SQLite format 3\0'
 NETWORKS = 'requested_networks'
@@ -44,17 +44,30 @@ def entries(path: str, settings: Settings) -> Entries:
     :raises Unusable: there is no such file, or no request that can be used in it.
     :raises UnreadableRecords: it is a file of decisions, and damaged.
     """
+    found: list[Recorded] = []
+    unread, skipped = [], Counter[str]()
     if _is_archive(path):
         with closing(RecordReader(path)) as reader:
-            found = _of_records(reader.all(), settings)
+            records = reader.all()
+        for number, record in enumerate(records, 1):
+            request = rebuilt(record, settings)
+            if isinstance(request, str):
+                skipped[request] += 1
+            else:
+                hosts = None if record.result.failure else record.result.hosts
+                found.append(Recorded(number, request, hosts))
     else:
-        found = _of_messages(path)
-    if not found.requests:
-        why = [*found.unread, *(f'{number} {text}' for text, number in found.skipped.items())]
+        for each in _lines(path):
+            if isinstance(each, Unread):
+                unread.append(f'line {each.line}: {each.why}')
+            else:
+                found.append(each)
+    if not found:
+        why = [*unread, *(f'{number} {text}' for text, number in skipped.items())]
         raise Unusable(
             f'{path}: no request that can be used: {"; ".join(why[:3]) or "it is empty"}'
         )
-    return found
+    return Entries(found, skipped, unread)
 
 
 def numbered(text: str) -> Request:
@@ -130,28 +143,6 @@ def rebuilt(record: Record, settings: Settings) -> Request | str:
         force_nodes=kept.force_nodes,
         numa_topology=Requirements(flavor, kept.image_properties).numa_topology,
     )
-
-
-def _of_records(records: Sequence[Record], settings: Settings) -> Entries:
-    found, skipped = [], Counter[str]()
-    for number, record in enumerate(records, 1):
-        request = rebuilt(record, settings)
-        if isinstance(request, str):
-            skipped[request] += 1
-        else:
-            known = None if record.result.failure else record.result.hosts
-            found.append(Recorded(number, request, known))
-    return Entries(found, skipped)
-
-
-def _of_messages(path: str) -> Entries:
-    found, unread = [], []
-    for each in _lines(path):
-        if isinstance(each, Unread):
-            unread.append(f'line {each.line}: {each.why}')
-        else:
-            found.append(each)
-    return Entries(found, unread=unread)
 
 
 def _lines(path: str) -> Iterator[Recorded | Unread]:

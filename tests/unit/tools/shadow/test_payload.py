@@ -13,7 +13,7 @@ from novasched.rpc import decode, versions
 from novasched.rpc.notifications import payloads
 from novasched.rpc.serializer import Serializer
 from novasched.scheduler.errors import BadRequest
-from novasched.tools.shadow.payload import (
+from novasched.tools.shadow.messages import (
     SAVED_FIELDS,
     UNSAVED_FIELDS,
     instance_of,

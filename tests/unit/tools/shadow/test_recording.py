@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from novasched.tools.shadow.replay import Recorded, Unread, read
+from novasched.tools.shadow.messages import Recorded, Unread, read
 from tests.lab.wire import CALLS, RECORDED, REPLIES
 
 REFUSAL = {

@@ -5,9 +5,13 @@ import json
 from collections import Counter, defaultdict
 
 from novasched.scheduler.model.request import InstanceGroup
-from novasched.tools.shadow.replay import Recorded
-from novasched.tools.simulate import report
-from novasched.tools.simulate.runs import replay, without_the_past
+from novasched.tools.shadow.messages import Recorded
+from novasched.tools.simulate.runs import (
+    replay,
+    replayed_as_json,
+    replayed_as_text,
+    without_the_past,
+)
 from novasched.tools.simulate.sources import Entries
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
 from tests.lab.simulated import a_simulator
@@ -86,7 +90,7 @@ def test_for_people():
     """Side by side, and what is missing below."""
     skipped = Counter({'not kept: retry': 2})
     entries = Entries(ENTRIES, skipped, ['line 7: no pair of request and reply'])
-    text = report.replayed_as_text(runs(), entries, 'probe')
+    text = replayed_as_text(runs(), entries, 'probe')
     assert text.startswith(TABLE)
     assert text.splitlines()[-3:] == [
         '2 requests get other hosts.',
@@ -97,7 +101,7 @@ def test_for_people():
 
 def test_for_machines():
     """The same, and each answer."""
-    found = json.loads(report.replayed_as_json(runs(), Entries(ENTRIES), None))
+    found = json.loads(replayed_as_json(runs(), Entries(ENTRIES), None))
     assert found['requests'] == 4
     assert [each['answers'][3] for each in found['runs']] == [['a'], ['a']]
     assert found['elsewhere'] == 2

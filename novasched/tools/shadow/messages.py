@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request, rebuilt from what a scheduler says of it on the notification bus.
+"""Requests, read from recorded messages, or rebuilt from what a scheduler says of them on the
+notification bus.
 
-Neither form tells everything. What is not told is named, so that nobody takes a decision
-about half a request for a different opinion. What nova-api has saved of the request
+Neither form of a notification tells everything. What is not told is named, so that nobody takes
+a decision about half a request for a different opinion. What nova-api has saved of the request
 (``request_specs`` in the API database) fills in some of it.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +22,7 @@ from novasched.rpc.wire.base import DATA, NAME, NAMESPACE, VERSION
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.request import Request
 
+CONTEXT_PREFIX = '_context_'
 RENAMED = {'ServerGroup': 'InstanceGroup'}
 """Objects that are not called as their payloads are."""
 INSIDE = '_obj_'
@@ -29,6 +32,82 @@ UNSAVED_FIELDS = ('ignore_hosts', 'requested_destination', 'instance_group', 're
 """What the legacy form lacks, and nobody has."""
 FIELDS_IN_CLAIM = ('is_bfv', 'requested_resources', 'request_level_params')
 """What no form tells, and what shows in the amounts that are claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A request, and the host of each of its instances; none if it was refused, None if that is
+    not known."""
+
+    line: int
+    request: Request
+    hosts: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A line that is no recorded request."""
+
+    line: int
+    why: str
+
+
+def read(lines: Iterable[str]) -> Iterator[Recorded | Unread]:
+    """The requests in the lines of a file; empty lines and other methods are passed over.
+
+    A line is ``{"request": BODY, "reply": BODY}``; ``reply`` may be left out. A body is what
+    oslo.messaging put into a message, with its envelope (``oslo.message``) or without. The token
+    in a request's context is not kept.
+    """
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            both = json.loads(line)
+            body = _body(both['request'])
+            if body.get('method') != 'select_destinations':
+                continue
+            yield Recorded(number, _request(body), _hosts(both.get('reply')))
+        except BadRequest as error:
+            yield Unread(number, str(error))
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            yield Unread(number, f'no pair of request and reply ({type(error).__name__})')
+
+
+def _body(body: Any) -> Mapping[str, Any]:
+    """A message without its envelope."""
+    opened = json.loads(body['oslo.message']) if 'oslo.message' in body else body
+    if not isinstance(opened, Mapping):
+        raise TypeError(type(opened).__name__)
+    return opened
+
+
+def _request(body: Mapping[str, Any]) -> Request:
+    reader = Serializer()
+    names = {
+        key.removeprefix(CONTEXT_PREFIX): value
+        for key, value in body.items()
+        if key.startswith(CONTEXT_PREFIX)
+    }
+    context = reader.deserialize_context(names)
+    arguments = {
+        name: reader.deserialize_entity(context, value) for name, value in body['args'].items()
+    }
+    return decode.request(versions.read(arguments), context)
+
+
+def _hosts(reply: Any) -> tuple[str, ...] | None:
+    if reply is None:
+        return None
+    body = _body(reply)
+    if body.get('failure'):
+        failure = json.loads(body['failure'])
+        return () if failure['class'] == 'NoValidHost' else None
+    # For each instance a list of Selection objects of which the first counts; a dict before 4.5.
+    return tuple(
+        str(each[0]['nova_object.data']['service_host'] if isinstance(each, list) else each['host'])
+        for each in body['result']
+    )
 
 
 @dataclass(frozen=True, slots=True)
