@@ -26,6 +26,8 @@ NUMERIC_KEYS: Mapping[str, type[int] | type[float]] = {
 }
 """Metadata that overrides options of filters. As in nova, weighers warn of theirs themselves."""
 
+AggregatesByHost = Mapping[str, tuple[Aggregate, ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class AggregateState:
@@ -33,7 +35,7 @@ class AggregateState:
     with the same aggregates share the tuple."""
 
     aggregates: Sequence[Aggregate]
-    by_host: Mapping[str, tuple[Aggregate, ...]]
+    by_host: AggregatesByHost
 
 
 class AggregateReader:

@@ -6,13 +6,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from novasched.cells import rows
+from novasched.cells.aggregates import AggregatesByHost
 from novasched.cells.change_tracking import ChangeTrackedTable, plain_row
 from novasched.cells.mappings import Cell
 from novasched.cells.servicegroup import COMPUTE, ServiceGroup
@@ -26,17 +27,20 @@ NO_SERVICE = Service('')
 
 
 @dataclass(frozen=True, slots=True)
-class CellState:
-    """A cell at one moment.
+class CellChanges:
+    """The result of a refresh: the rows of the instances of pending claims, by UUID, and the number
+    of rows that were new, changed or gone."""
 
-    :ivar hosts: by compute node UUID, without aggregates and instances.
-    :ivar instances: rows of the instances of pending claims, by UUID.
-    :ivar changes: the number of rows that were new, changed or gone.
-    """
+    instances: Mapping[str, Any]
+    rows: int
 
-    hosts: Mapping[str, Host]
-    instances: Mapping[str, Any] = field(default_factory=dict)
-    changes: int = 0
+
+class _Merged(NamedTuple):
+    """The hosts of a cell with their aggregates, and what they were made of."""
+
+    bare: Mapping[str, Host] = {}
+    aggregates: AggregatesByHost = {}
+    hosts: Mapping[str, Host] = {}
 
 
 class CellHostCache:
@@ -57,7 +61,9 @@ class CellHostCache:
         self._down: frozenset[int] = frozenset()
         self._records_changed = False
         self._services: dict[str, Service] = {}
+        # By compute node UUID, without aggregates; and with them, as merged of what.
         self._hosts: Mapping[str, Host] = {}
+        self._merged = _Merged()
         self._uuids: dict[int, str] = {}
         self._refreshing = threading.Lock()
         self._changes = 0
@@ -65,8 +71,8 @@ class CellHostCache:
         self._changed_nodes: set[int] = set()
         self._changed_services: set[str] = set()
 
-    def refresh(self, now: datetime, pending: Collection[str] = ()) -> CellState:
-        """The hosts as of now, and the instances with these UUIDs.
+    def refresh(self, now: datetime, pending: Collection[str] = ()) -> CellChanges:
+        """Bring the hosts up to date, and read the instances with these UUIDs.
 
         :raises DatabaseUnavailable: the cell does not answer.
         :raises TimeoutError: an earlier refresh still waits for it.
@@ -80,9 +86,26 @@ class CellHostCache:
             self._base.read(lambda connection: self._read(connection, now))
             self._rebuild()
             changes, self._changes = self._changes, 0
-            return CellState(self._hosts, instances, changes)
+            return CellChanges(instances, changes)
         finally:
             self._refreshing.release()
+
+    def hosts(self, aggregates: AggregatesByHost) -> Mapping[str, Host]:
+        """The hosts of the last refresh with their aggregates, by compute node UUID, without
+        instances."""
+        last = self._merged
+        if last.bare is self._hosts and last.aggregates is aggregates:
+            return last.hosts
+        hosts = {}
+        for uuid, host in self._hosts.items():
+            own = aggregates.get(host.host, ())
+            before = last.hosts.get(uuid)
+            if before and last.bare[uuid] is host and before.aggregates == own:
+                hosts[uuid] = before
+            else:
+                hosts[uuid] = replace(host, aggregates=own) if own else host
+        self._merged = _Merged(self._hosts, aggregates, hosts)
+        return hosts
 
     def _read_instances(self, uuids: Collection[str]) -> dict[str, Any]:
         """Rows of instances by UUID, also of those that are deleted."""

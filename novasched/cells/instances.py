@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from concurrent import futures
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -64,16 +64,7 @@ class HostInstances:
 
         :raises DatabaseUnavailable: no cell answers.
         """
-        cells = self._cells_of(hosts)
-        by_cell = self._read(cells, lambda cell: named_instances(cell.database, uuids), self._pool)
-        if len(by_cell) < len(cells):
-            hosts = {uuid: host for uuid, host in hosts.items() if host.cell_uuid in by_cell}
-        changed = {
-            uuid: replace(host, instances=by_cell[host.cell_uuid][host.host])
-            for uuid, host in hosts.items()
-            if host.host in by_cell[host.cell_uuid]
-        }
-        return {**hosts, **changed} if changed else hosts
+        return self._add(hosts, lambda cell: named_instances(cell.database, uuids), self._pool)
 
     def add_all(self, hosts: Mapping[str, Host], images: bool, moment: float) -> Mapping[str, Host]:
         """The hosts with all instances that are on them at that moment or later.
@@ -89,24 +80,28 @@ class HostInstances:
             reader = self._readers.setdefault((cell, images), reader)
             return reader.on(names[cell.uuid], moment)
 
-        by_cell = self._read(self._cells_of(hosts), read, self._reading_pool)
-        return {
-            uuid: replace(host, instances=by_cell[host.cell_uuid].get(host.host, {}))
-            for uuid, host in hosts.items()
-            if host.cell_uuid in by_cell
-        }
+        return self._add(hosts, read, self._reading_pool)
 
-    def _cells_of(self, hosts: Mapping[str, Host]) -> list[Cell]:
+    def _add(
+        self,
+        hosts: Mapping[str, Host],
+        read: Callable[[Cell], InstancesByHost],
+        pool: futures.Executor,
+    ) -> Mapping[str, Host]:
         uuids = {host.cell_uuid for host in hosts.values()}
-        return [cell for cell in self._cells.all() if cell.uuid in uuids]
-
-    def _read(
-        self, cells: Sequence[Cell], read: Callable[[Cell], InstancesByHost], pool: futures.Executor
-    ) -> Mapping[str, InstancesByHost]:
+        cells = [cell for cell in self._cells.all() if cell.uuid in uuids]
         answers = scatter_gather(pool, cells, read, self._timeout)
         if cells and not answers:
             raise no_answer(cells)
-        return {cell.uuid: instances for cell, instances in answers}
+        by_cell = {cell.uuid: instances for cell, instances in answers}
+        if by_cell.keys() == uuids and not any(by_cell.values()):
+            return hosts
+        added = {}
+        for uuid, host in hosts.items():
+            if host.cell_uuid in by_cell:
+                instances = by_cell[host.cell_uuid].get(host.host)
+                added[uuid] = replace(host, instances=instances) if instances else host
+        return added
 
 
 def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:
@@ -119,11 +114,9 @@ def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:
         return {}
 
     def work(connection: sa.Connection) -> InstancesByHost:
-        uuid = base.table('instances').c.uuid
-        by_host: dict[str, dict[str, Instance]] = {}
-        for chunk in _chunks(valid, NAMES_PER_QUERY):
-            _add_instances(connection, _select_on_hosts(base).where(uuid.in_(chunk)), by_host)
-        return by_host
+        select, uuid = _select_on_hosts(base), base.table('instances').c.uuid
+        chunks = _chunks(valid, NAMES_PER_QUERY)
+        return _instances(connection, (select.where(uuid.in_(chunk)) for chunk in chunks))
 
     return base.read(work)
 
@@ -171,17 +164,17 @@ class InstanceReader:
         with self._lock:
             names = frozenset[str]().union(*self._waiting.values())
         hosts = names if len(names) <= NAMES_PER_QUERY else None
-        return hosts, self._base.read(lambda connection: self._instances(connection, hosts))
 
-    def _instances(self, connection: sa.Connection, hosts: Set[str] | None) -> InstancesByHost:
-        select = _select_on_hosts(self._base)
-        if hosts is not None:
-            select = select.where(self._base.table('instances').c.host.in_(hosts))
-        by_host: dict[str, dict[str, Instance]] = {}
-        _add_instances(connection, select, by_host)
-        if self._images:
-            _add_images(connection, self._base, by_host)
-        return by_host
+        def work(connection: sa.Connection) -> InstancesByHost:
+            select = _select_on_hosts(self._base)
+            if hosts is not None:
+                select = select.where(self._base.table('instances').c.host.in_(hosts))
+            by_host = _instances(connection, [select])
+            if self._images:
+                _add_images(connection, self._base, by_host)
+            return by_host
+
+        return hosts, self._base.read(work)
 
 
 def _may_be_uuid(text: str) -> bool:
@@ -195,19 +188,20 @@ def _select_on_hosts(base: Database) -> sa.Select[Any]:
     )
 
 
-def _add_instances(
-    connection: sa.Connection, select: sa.Select[Any], by_host: dict[str, dict[str, Instance]]
-) -> None:
+def _instances(
+    connection: sa.Connection, selects: Iterable[sa.Select[Any]]
+) -> dict[str, dict[str, Instance]]:
     """Read instances row after row, so that few rows are in memory at the same time. Equal
     names and numbers are the same object."""
+    by_host: dict[str, dict[str, Instance]] = {}
     interned: dict[Any, Any] = {}
-    for uuid, host, project, flavor in connection.execute(
-        select, execution_options={'yield_per': ROWS_PER_FETCH}
-    ):
-        instance = Instance(
-            uuid, interned.setdefault(project, project), interned.setdefault(flavor, flavor)
-        )
-        by_host.setdefault(host, {})[uuid] = instance
+    for select in selects:
+        found = connection.execute(select, execution_options={'yield_per': ROWS_PER_FETCH})
+        for uuid, host, project, flavor in found:
+            by_host.setdefault(host, {})[uuid] = Instance(
+                uuid, interned.setdefault(project, project), interned.setdefault(flavor, flavor)
+            )
+    return by_host
 
 
 def _add_images(
@@ -230,10 +224,7 @@ def _add_images(
                 content = frozenset(texts.items())
                 if content not in interned:
                     interned[content] = from_system_metadata(texts)
-                instance = instances[uuid]
-                instances[uuid] = Instance(
-                    uuid, instance.project_id, instance.instance_type_id, interned[content]
-                )
+                instances[uuid] = replace(instances[uuid], image_properties=interned[content])
 
 
 def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -245,15 +236,12 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 @dataclass(frozen=True, slots=True)
 class InstanceStates:
     """Reads one instance, before its allocations are deleted in Placement. Implements
-    :class:`novasched.scheduler.ports.Instances`."""
+    :class:`novasched.scheduler.ports.Instances`; an instance that is mapped to a cell which lacks
+    its row cannot be told, either."""
 
     cells: Cells
 
     def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
-        """See :class:`novasched.scheduler.ports.Instances`.
-
-        :raises DatabaseUnavailable: a database does not answer, or lacks the instance's row.
-        """
         mapping = self._mapping(uuid)
         if mapping is None:
             return None

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from novasched.cells.aggregates import AggregateReader, AggregateState
+from novasched.cells.aggregates import AggregateReader, AggregatesByHost, AggregateState
 from novasched.cells.host_cache import CellHostCache
 from novasched.cells.instances import HostInstances
 from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
@@ -23,7 +23,7 @@ from novasched.cells.servicegroup import COMPUTE, ServiceGroup
 from novasched.concurrency.single_flight import FROM_NOW, SingleFlight
 from novasched.conf.settings import Settings
 from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost
-from novasched.scheduler.model.host import Aggregate, Host, HostSnapshot
+from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
 
@@ -31,7 +31,6 @@ LOG = logging.getLogger('nova.scheduler.host_manager')
 
 CELL_THREADS = 64
 
-AggregatesByHost = Mapping[str, tuple[Aggregate, ...]]
 Answer = TypeVar('Answer')
 
 
@@ -50,15 +49,7 @@ class CellsSnapshot:
     complete: float = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class _CellHosts:
-    """The hosts of a cell with their aggregates, and without."""
-
-    without_aggregates: Mapping[str, Host] = field(default_factory=dict)
-    aggregates: AggregatesByHost = field(default_factory=dict)
-    hosts: Mapping[str, Host] = field(default_factory=dict)
-
-
+@dataclass(eq=False)
 class HostReader:
     """Implements :class:`novasched.scheduler.ports.Hosts`, and
     :class:`novasched.scheduler.prefilters.Computes`.
@@ -69,27 +60,19 @@ class HostReader:
     :ivar refreshed: the number of rows that were new, changed or gone when they were read.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        cells: Cells,
-        aggregates: AggregateReader,
-        pending_claims: PendingClaims,
-        group: ServiceGroup,
-        utcnow: Callable[[], datetime],
-    ) -> None:
-        self.settings = settings
-        self.cells = cells
-        self.group = group
-        self.aggregates = aggregates
-        self.pending_claims = pending_claims
-        self.utcnow = utcnow
-        self.refreshed = 0
+    settings: Settings
+    cells: Cells
+    aggregates: AggregateReader
+    pending_claims: PendingClaims
+    group: ServiceGroup
+    utcnow: Callable[[], datetime]
+    refreshed: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
         self._pool = futures.ThreadPoolExecutor(CELL_THREADS, 'cell')
         self._prefetches = futures.ThreadPoolExecutor(1, 'snapshot')
-        self._instances = HostInstances(cells, settings.cell_timeout, self._pool)
+        self._instances = HostInstances(self.cells, self.settings.cell_timeout, self._pool)
         self._caches: dict[Cell, CellHostCache] = {}
-        self._cell_hosts: dict[str, _CellHosts] = {}
         self._last = CellsSnapshot({}, HostSnapshot({}))
         self._flights = SingleFlight(self._refresh)
         self._versions = SingleFlight(self._read_minimum_version)
@@ -205,12 +188,7 @@ class HostReader:
         answers = self._scatter_gather([cell], lambda _: cache.refresh(self.utcnow()))
         if not answers:
             raise no_answer([cell])
-        [(_, state)] = answers
-        aggregates = self.aggregates.state(snapshot.host_snapshot.read_at).by_host
-        return {
-            uuid: replace(host, aggregates=aggregates.get(host.host, ()))
-            for uuid, host in state.hosts.items()
-        }
+        return cache.hosts(self.aggregates.state(snapshot.host_snapshot.read_at).by_host)
 
     def renew(self) -> None:
         """Read the cell mappings and every cell anew, and use them from the next request on.
@@ -227,7 +205,7 @@ class HostReader:
         )
         self.cells.use(mapped)
         answered = {cell for cell, _ in answers}
-        self.refreshed += sum(state.changes for _, state in answers)
+        self.refreshed += sum(changes.rows for _, changes in answers)
         self._caches = {
             cell: cache if cell in answered else before.get(cell, cache)
             for cell, cache in caches.items()
@@ -251,13 +229,12 @@ class HostReader:
             cells, lambda cell: caches[cell].refresh(now, self.pending_claims.awaited(cell.uuid))
         )
         aggregates = self._await_aggregates(reading, began)
-        cell_hosts = {}
-        for cell, state in answers:
-            self.pending_claims.seen(state.instances, began)
-            self.refreshed += state.changes
-            cell_hosts[cell.uuid] = self._with_aggregates(cell.uuid, state.hosts, aggregates)
-        self._last = self._merged({uuid: x.hosts for uuid, x in cell_hosts.items()}, began)
-        self._cell_hosts = cell_hosts
+        hosts = {}
+        for cell, changes in answers:
+            self.pending_claims.seen(changes.instances, began)
+            self.refreshed += changes.rows
+            hosts[cell.uuid] = caches[cell].hosts(aggregates)
+        self._last = self._merged(hosts, began)
         return self._last
 
     def _await_aggregates(
@@ -271,23 +248,6 @@ class HostReader:
         except futures.TimeoutError:
             self.aggregates.api.give_up(f'no answer within {timeout:g} s', began)
             return reading.result().by_host  # ends now, with an answer or an error
-
-    def _with_aggregates(
-        self, cell_uuid: str, hosts: Mapping[str, Host], aggregates: AggregatesByHost
-    ) -> _CellHosts:
-        """A cell's hosts with their aggregates; the same objects as before if nothing changes."""
-        last = self._cell_hosts.get(cell_uuid, _CellHosts())
-        if last.without_aggregates is hosts and last.aggregates is aggregates:
-            return last
-        merged = {}
-        for uuid, host in hosts.items():
-            own = aggregates.get(host.host, ())
-            before = last.hosts.get(uuid)
-            if before and last.without_aggregates[uuid] is host and before.aggregates == own:
-                merged[uuid] = before
-            else:
-                merged[uuid] = replace(host, aggregates=own) if own else host
-        return _CellHosts(hosts, aggregates, merged)
 
     def _merged(self, cells: Mapping[str, Mapping[str, Host]], began: float) -> CellsSnapshot:
         """The snapshot of these cells; its hosts are the same mapping if nothing has changed."""
