@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from urllib.parse import quote, quote_plus, unquote
 
@@ -56,26 +56,31 @@ _TOKEN_BEGINS, _TOKEN_ENDS = r'(?<![\w-])(?<!\w\.)', r'(?![\w-])(?!\.\w)'
 
 
 class Secrets:
-    """Secrets, and how to take them out of a text."""
+    """Secrets, and how to take them out of a text; they only become more."""
 
-    def __init__(self, words: Collection[str] = ()) -> None:
-        self.words = frozenset(words)
-        forms = {form for word in self.words for form in _forms(word)}
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self.words = frozenset({''})
+        self.learn(values)
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Never again show values that are secret as a whole, or hold credentials if they are
+        URLs."""
+        words = self.words.union(*map(_words, values)) - {''}
+        if words == self.words:
+            return
+        forms = {form for word in words for form in _forms(word)}
         self._random = [form.lower() for form in forms if is_random(form)]
         every = _any_of(forms)
         tokens = _any_of(form for form in forms if len(form) >= MIN_TOKEN_CHARACTERS)
         self._in_url = re.compile(f':{every}@', re.IGNORECASE)
         self._named = re.compile(f'{_NAMED}{every}{_TOKEN_ENDS}', re.IGNORECASE)
         self._token = re.compile(f'{_TOKEN_BEGINS}{tokens}{_TOKEN_ENDS}', re.IGNORECASE)
+        self.words = words
 
-    @classmethod
-    def of(cls, values: Iterable[str]) -> Secrets:
-        """Make them of values that are secret as a whole, or hold credentials if they are URLs."""
-        return cls({word for value in values for word in _words(value) if word})
-
-    def hide(self, text: str) -> str:
-        """A library's text without them, in capitals or not: a host's name is often made small."""
-        text = self._token.sub(HIDDEN, self.redact(text))
+    def hide(self, text: object) -> str:
+        """A library's text, or its error's, without them, in capitals or not: a host's name is
+        often made small."""
+        text = self._token.sub(HIDDEN, self.redact(str(text)))
         return _QUOTED_LINE.sub(rf'\1{HIDDEN}', _USERINFO.sub(rf'\1{HIDDEN}@', text))
 
     def redact(self, text: str) -> str:
@@ -92,27 +97,6 @@ class Secrets:
         if any(hint in small for hint in _HEADER_HINTS):
             text = _HEADER.sub(rf'\1{HIDDEN}', text)
         return text
-
-
-class Known:
-    """The secrets that the process has met; they only become more."""
-
-    def __init__(self) -> None:
-        self.secrets = Secrets()
-
-    def learn(self, values: Iterable[str]) -> None:
-        """Never again show those in values, as :meth:`Secrets.of` finds them."""
-        words = self.secrets.words | Secrets.of(values).words
-        if words != self.secrets.words:
-            self.secrets = Secrets(words)
-
-    def hide(self, text: object) -> str:
-        """A library's text, or its error's, without what is known."""
-        return self.secrets.hide(str(text))
-
-    def redact(self, text: str) -> str:
-        """A text of our own without what is known."""
-        return self.secrets.redact(text)
 
 
 def is_telling(name: str, value: str) -> bool:
@@ -186,7 +170,8 @@ def _password(host: str) -> Iterator[str]:
         yield unquote(password)
 
 
-KNOWN = Known()
+KNOWN = Secrets()
+"""The secrets that the process has met."""
 learn, hide, redact = KNOWN.learn, KNOWN.hide, KNOWN.redact
 
 

@@ -9,4 +9,4 @@ from novasched.conf import redaction
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """No secret is known, whatever the tests before have told the process."""
-    monkeypatch.setattr(redaction.KNOWN, 'secrets', redaction.Secrets())
+    monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets()))

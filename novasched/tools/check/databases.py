@@ -63,7 +63,7 @@ def check_cells(nova_conf: NovaConf) -> Iterator[Finding]:
         else:
             ask = functools.partial(_check_cell, nova_conf, cell)
             questions.append(Question(_name(cell), ask))
-    hidden = Secrets.of(cell.database_connection for cell in cells)
+    hidden = Secrets(cell.database_connection for cell in cells)
     for each in answers(questions, nova_conf.timeout):
         yield replace(each, text=hidden.redact(each.text))
 

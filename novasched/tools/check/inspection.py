@@ -128,7 +128,7 @@ def _findings(files: Sequence[str], folders: Sequence[str], timeout: float) -> l
             for area, subject, check, patience in CHECKS_OF_SERVICES
         ]
         found += answers(questions, timeout)
-    secrets = Secrets.of(loading.secret_values(written))
+    secrets = Secrets(loading.secret_values(written))
     return [
         replace(each, subject=secrets.redact(each.subject), text=secrets.redact(each.text))
         for each in found

@@ -66,9 +66,9 @@ def load(files: Sequence[str], folders: Sequence[str]) -> tuple[cfg.ConfigOpts, 
         with contextlib.redirect_stderr(said):
             return loading.load(config_files(files, folders), 'novasched'), written
     except ConfigError as error:
-        why = Secrets.of(secret_values(written)).redact(str(error))
+        why = Secrets(secret_values(written)).redact(str(error))
     except SystemExit:
-        why = Secrets.of(secret_values(written)).hide(' '.join(said.getvalue().split()))
+        why = Secrets(secret_values(written)).hide(' '.join(said.getvalue().split()))
     raise UnreadableFile(why)
 
 

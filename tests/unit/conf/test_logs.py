@@ -24,7 +24,7 @@ RANDOM = 'kG7bQz2mXw9RtLp4'
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """One secret, for one test."""
-    monkeypatch.setattr(redaction.KNOWN, 'secrets', redaction.Secrets.of([WORD, RANDOM]))
+    monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([WORD, RANDOM])))
 
 
 def handled(monkeypatch: pytest.MonkeyPatch, formatter: logging.Formatter) -> io.StringIO:

@@ -34,7 +34,7 @@ from novasched.conf.redaction import Secrets, is_random, is_telling
 def test_hidden(value, text, shown):
     """From texts of libraries secrets go, whole and in the pieces of a wrong parse; hosts, users
     and names of which they are a part stay."""
-    assert Secrets.of([value]).hide(text) == shown
+    assert Secrets([value]).hide(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_hidden(value, text, shown):
 )  # fmt: skip
 def test_redacted(value, text, shown):
     """From texts of our own a secret goes where it stands as one, and a random one anywhere."""
-    assert Secrets.of([value]).redact(text) == shown
+    assert Secrets([value]).redact(text) == shown
 
 
 @pytest.mark.parametrize('secret', ['9f86d081884c7d659a2f', 'kG7bQz2mXw9RtLp4', 'q7Rz-0fK2-99xW'])

@@ -83,7 +83,7 @@ RANDOM = 'kG7bQz2mXw9RtLp4'
 
 def test_what_is_told(monkeypatch):
     """One line, not too long, and nothing that is secret."""
-    monkeypatch.setattr(redaction.KNOWN, 'secrets', redaction.Secrets.of([RANDOM]))
+    monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([RANDOM])))
     assert redaction.one_line(f'a\n  b {RANDOM}') == 'a b ***'
     assert len(redaction.one_line('x' * 999)) == redaction.MAX_LINE_CHARACTERS
     assert redaction.one_line_each([f'a\n{RANDOM}', 'b', 'b']) == {

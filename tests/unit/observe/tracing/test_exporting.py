@@ -211,7 +211,7 @@ RANDOM = 'kG7bQz2mXw9RtLp4'
 
 def test_no_secret_is_told(monkeypatch):
     """Whatever the request has in it, unless the secret is a word that may be meant as such."""
-    monkeypatch.setattr(redaction.KNOWN, 'secrets', redaction.Secrets.of([RANDOM]))
+    monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([RANDOM])))
     asked = {
         'flavor': a_flavor(name=RANDOM, memory_mb=9999),
         'request_id': RANDOM,
@@ -262,7 +262,7 @@ class Unsteady(SpanExporter):
 def test_a_collector_that_is_away(monkeypatch, caplog):
     """It is told once, and once that it is there again; never with a secret. The library's own
     words are not in the log."""
-    monkeypatch.setattr(redaction.KNOWN, 'secrets', redaction.Secrets.of(['Kraken77']))
+    monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets(['Kraken77'])))
     caplog.set_level(logging.INFO)
     calm = QuietExporter(
         Unsteady(False, False, ValueError('Kraken77'), True, True, False), 'http://me:Kraken77@h/'
