@@ -18,7 +18,7 @@ from novasched.conf.redaction import hide
 from novasched.scheduler.errors import NetworkUnavailable
 from novasched.scheduler.prefilters import Port
 
-Answer = TypeVar('Answer')
+Item = TypeVar('Item')
 
 
 class _FixedIp(msgspec.Struct):
@@ -36,14 +36,6 @@ class _Subnet(msgspec.Struct):
     segment_id: str | None = None
 
 
-class _Ports(msgspec.Struct):
-    ports: list[_Port]
-
-
-class _Subnets(msgspec.Struct):
-    subnets: list[_Subnet]
-
-
 class Neutron:
     """Implements :class:`novasched.scheduler.prefilters.Network` with the service's own
     credentials.
@@ -59,14 +51,14 @@ class Neutron:
     def ports(self, uuids: Collection[str]) -> Mapping[str, Port]:
         """All of them by one GET."""
         fields = ('id', 'network_id', 'fixed_ips', 'binding:vnic_type')
-        answer = self._get('ports', {'id': sorted(set(uuids)), 'fields': fields}, _Ports)
+        found = self._get('ports', {'id': sorted(set(uuids)), 'fields': fields}, _Port)
         return {
             port.id: Port(
                 network_id=port.network_id,
                 subnet_id=port.fixed_ips[0].subnet_id if port.fixed_ips else None,
                 vnic_type=port.vnic_type,
             )
-            for port in answer.ports
+            for port in found
         }
 
     def network_aggregates(self, uuid: str) -> frozenset[str]:
@@ -80,7 +72,7 @@ class Neutron:
 
     def _subnets(self, filters: Mapping[str, Iterable[str]]) -> list[_Subnet]:
         """Subnets; without Neutron's extension ``segment`` they have no segment_id."""
-        return self._get('subnets', {**filters, 'fields': ['segment_id']}, _Subnets).subnets
+        return self._get('subnets', {**filters, 'fields': ['segment_id']}, _Subnet)
 
     def _aggregates(self, subnets: Iterable[_Subnet]) -> frozenset[str]:
         """The aggregates of all segments; a segment without any is set up wrongly."""
@@ -93,8 +85,8 @@ class Neutron:
         return all_aggregates
 
     def _get(
-        self, resource: str, parameters: Mapping[str, Iterable[str]], shape: type[Answer]
-    ) -> Answer:
+        self, resource: str, parameters: Mapping[str, Iterable[str]], shape: type[Item]
+    ) -> list[Item]:
         query = urlencode(parameters, doseq=True)
         try:
             response = self.http.get(f'/v2.0/{resource}?{query}', raise_exc=False)
@@ -103,6 +95,7 @@ class Neutron:
         if response.status_code != 200:
             raise NetworkUnavailable(f'Neutron answers {response.status_code} for its {resource}')
         try:
-            return msgspec.json.decode(response.content, type=shape)
+            answer = msgspec.json.decode(response.content, type=dict[str, msgspec.Raw])
+            return msgspec.json.decode(answer.get(resource, b''), type=list[shape])  # type: ignore[valid-type]
         except msgspec.DecodeError as error:
             raise NetworkUnavailable(f'Neutron sends what is not understood: {error}') from None

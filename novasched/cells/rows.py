@@ -7,8 +7,8 @@ import json
 import logging
 import math
 import reprlib
+import sys
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
@@ -90,7 +90,6 @@ PCI_STATS = LazyColumn[Pools]('pci_stats', pools, ())
 
 Triples = tuple[tuple[str, ...], ...]
 MAX_CACHED_TRIPLES = 1000
-MAX_SHARED_TEXTS = 4096
 _triples_by_text: dict[str | None, Triples] = {}
 
 
@@ -141,7 +140,7 @@ def host(row: Any, cell_uuid: str, service: Service, settings: Settings) -> Host
         hypervisor_type=row.hypervisor_type,
         hypervisor_version=None if row.hypervisor_version is None else number('hypervisor_version'),
         hypervisor_hostname=row.hypervisor_hostname,
-        cpu_info=_shared(row.cpu_info),
+        cpu_info=row.cpu_info and sys.intern(row.cpu_info),
         supported_instances=_supported(row),
         stats=stats,
         metrics=tuple(m for m in _decoded(row, 'metrics', list) if isinstance(m, dict)),
@@ -181,15 +180,11 @@ def _supported(row: Any) -> Triples:
     return _triples_by_text[text]
 
 
-@lru_cache(MAX_SHARED_TEXTS)
-def _shared(text: str) -> str:
-    """Intern a text that many hosts report."""
-    return text
-
-
 def _texts(stats: Mapping[str, Any]) -> dict[str, str | None]:
     """Statistics as texts, as nova has them, whatever nova-compute counts in them."""
-    return {_shared(name): None if value is None else str(value) for name, value in stats.items()}
+    return {
+        sys.intern(name): None if value is None else str(value) for name, value in stats.items()
+    }
 
 
 def _ratio(row: Any, name: str, settings: Settings) -> float:

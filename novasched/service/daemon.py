@@ -171,11 +171,9 @@ def run(conf: cfg.ConfigOpts) -> int:
             runtime.report_on_signal(conf, made.decisions)
             return made
 
-        def timeout() -> int:
-            return int(conf.graceful_shutdown_timeout)
-
         jobs = _jobs(service.workers, worker, files, page)
-        return Supervisor(jobs, timeout, functools.partial(reload_options, conf)).run()
+        reload = functools.partial(reload_options, conf)
+        return Supervisor(jobs, lambda: int(conf.graceful_shutdown_timeout), reload).run()
 
 
 def _jobs(

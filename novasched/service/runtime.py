@@ -8,6 +8,7 @@ import ctypes
 import gc
 import importlib.metadata
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import setproctitle
 from oslo_config import cfg
@@ -81,19 +82,6 @@ class RedactedReport(guru_meditation_report.TextGuruMeditation):
         return redact(super().run())
 
 
-class Package:
-    """The product and version that the report names."""
-
-    def vendor_string(self) -> str:
-        return PRODUCT
-
-    def product_string(self) -> str:
-        return PRODUCT
-
-    def version_string_with_package(self) -> str:
-        return version()
-
-
 def report_on_signal(
     conf: cfg.ConfigOpts, decisions: Callable[[], Sequence[str]] | None = None
 ) -> None:
@@ -108,8 +96,13 @@ def report_on_signal(
     RedactedReport.persistent_sections = [('nova.conf', ConfigReportGenerator(conf))]
     if decisions is not None:
         RedactedReport.register_section('Decisions', lambda: '\n'.join(decisions()) or 'none')
+    package = SimpleNamespace(
+        vendor_string=lambda: PRODUCT,
+        product_string=lambda: PRODUCT,
+        version_string_with_package=version,
+    )
     try:
-        RedactedReport.setup_autorun(Package(), service_name=PROCESS_NAME, conf=conf)
+        RedactedReport.setup_autorun(package, service_name=PROCESS_NAME, conf=conf)
     except OSError as error:
         watched = conf.oslo_reports.file_event_handler
         raise ConfigError('[oslo_reports] file_event_handler', watched, str(error)) from None
