@@ -9,14 +9,14 @@ None of PyMySQL, psycopg2 and psycopg has an option for the whole operation.
 from __future__ import annotations
 
 import contextlib
-import math
+import functools
 import os
 import socket
 import ssl
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,8 +55,8 @@ class TrackedConnections:
     :param timeout: seconds after which an operation makes no new connection.
     """
 
-    def __init__(self, timeout: float | None) -> None:
-        self._timeout = math.inf if timeout is None else timeout
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
         self._operation = threading.local()
         self._lock = threading.Lock()
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -67,7 +67,7 @@ class TrackedConnections:
         if engine.dialect.driver == PYMYSQL:
             sa.event.listen(engine, 'do_connect', self._connect_pymysql)
         elif engine.dialect.driver in LIBPQ_DRIVERS:
-            sa.event.listen(engine, 'do_connect', self._check_timeout)
+            sa.event.listen(engine, 'do_connect', self._connect_libpq)
             # Before SQLAlchemy's own listener, which sends a query.
             sa.event.listen(engine, 'connect', self._libpq_connected, insert=True)
 
@@ -96,8 +96,7 @@ class TrackedConnections:
 
     def _connect_pymysql(self, _dialect: object, _record: object, args: Any, options: Any) -> Any:
         """Connect, tracked before anything is received."""
-        if self._is_too_late():
-            raise pymysql.OperationalError(CANNOT_CONNECT, self._no_answer)
+        self._check_timeout(functools.partial(pymysql.OperationalError, CANNOT_CONNECT))
         connection = SharedContextConnection(*args, **{**options, 'defer_connect': True})
         with self._lock:
             self._connections.add(connection)
@@ -112,20 +111,16 @@ class TrackedConnections:
             raise pymysql.OperationalError(CANNOT_AUTHENTICATE, NO_CRYPTOGRAPHY) from None
         return connection
 
-    def _check_timeout(self, dialect: Any, _record: object, _args: Any, _options: Any) -> None:
+    def _connect_libpq(self, dialect: Any, _record: object, _args: Any, _options: Any) -> None:
         """Leave it to libpq to connect, which bounds the time for that, unless it is too late."""
-        if self._is_too_late():
-            raise dialect.loaded_dbapi.OperationalError(self._no_answer)
+        self._check_timeout(dialect.loaded_dbapi.OperationalError)
 
     def _libpq_connected(self, connection: Any, _record: object) -> None:
         """Track a duplicate of libpq's socket, whose file number may be reused once closed."""
         with self._lock:
             self._sockets[connection] = socket.socket(fileno=os.dup(connection.fileno()))
 
-    def _is_too_late(self) -> bool:
+    def _check_timeout(self, error: Callable[[str], Exception]) -> None:
         began = getattr(self._operation, 'began', None)
-        return began is not None and time.monotonic() - began >= self._timeout
-
-    @property
-    def _no_answer(self) -> str:
-        return f'no answer within {self._timeout:g} s'
+        if began is not None and time.monotonic() - began >= self._timeout:
+            raise error(f'no answer within {self._timeout:g} s')

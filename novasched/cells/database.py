@@ -64,7 +64,7 @@ class Database:
     :param patience: seconds that an operation may wait for its answer.
     """
 
-    def __init__(self, engine: sa.Engine, name: str, patience: float | None = None) -> None:
+    def __init__(self, engine: sa.Engine, name: str, patience: float = math.inf) -> None:
         self.engine = engine
         # Without being asked, MySQL and MariaDB let a transaction see one moment. To write is no
         # use that way in PostgreSQL: who comes second fails.
@@ -76,8 +76,8 @@ class Database:
         self._thread = threading.local()
         self._connections = TrackedConnections(patience)
         self._connections.track(engine)
-        self._breaker = CircuitBreaker(self._probe, DATABASE_ERRORS, on_change=self._tell)
-        self._patience = math.inf if patience is None else patience
+        self.breaker = CircuitBreaker(self._probe, DATABASE_ERRORS, on_change=self._tell)
+        self._patience = patience
         self._quick = min(QUICK_FAILURE_S, self._patience / 2)
         self._undeadlocked = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(db_exc.DBDeadlock),
@@ -178,20 +178,12 @@ class Database:
     @property
     def circuit_open(self) -> bool:
         """True while the database is not asked, until it answers a probe."""
-        return self._breaker.reason is not None
-
-    def give_up(self, why: str, began: float) -> None:
-        """Report that an operation has waited since ``began`` (monotonic seconds) in vain."""
-        self._breaker.failed(why, began)
-
-    def is_over(self, seconds: float) -> bool:
-        """Wait up to so many seconds until the circuit is closed; True if it is."""
-        return self._breaker.wait_closed(seconds)
+        return self.breaker.reason is not None
 
     def close(self) -> None:
         """Close pooled connections, so that none is shared with a forked process, and send no more
         probes. Operations in progress may go on."""
-        self._breaker.stop()
+        self.breaker.stop()
         self.engine.dispose()
 
     def _asked(
@@ -208,7 +200,7 @@ class Database:
                 try:
                     return work(connection)
                 except DATABASE_ERRORS as error:
-                    if is_shutdown(error):
+                    if _code(error) in SHUTDOWN_CODES:
                         connection.invalidate()
                     raise
                 finally:
@@ -218,10 +210,10 @@ class Database:
         try:
             with self._connections.operation() as first:
                 # What has begun may end: it takes long perhaps because there is much.
-                if first and (why := self._breaker.reason) is not None:
-                    raise DatabaseUnavailable(f'{self.name}: {why}', self.is_over)
+                if first and (why := self.breaker.reason) is not None:
+                    raise DatabaseUnavailable(f'{self.name}: {why}', self.breaker.wait_closed)
                 answer = retrying(lambda: self._up_to_date(once))
-            self._breaker.succeeded()
+            self.breaker.succeeded()
             return answer
         except db_exc.DBDuplicateEntry:
             raise
@@ -230,15 +222,16 @@ class Database:
             clear_frames(error)
         # Past the handler: in there, oslo.log adds the error in hand to what is logged.
         if waited:
-            self.give_up(why, began)
-        raise DatabaseUnavailable(f'{self.name}: {why}', self.is_over)
+            self.breaker.failed(why, began)
+        raise DatabaseUnavailable(f'{self.name}: {why}', self.breaker.wait_closed)
 
     def _up_to_date(self, once: Callable[[], Answer]) -> Answer:
         """Reflect tables again if a migration has dropped a column or table of a statement."""
         try:
             return once()
         except DATABASE_ERRORS as error:
-            if not is_schema_change(error):
+            code = _code(error)
+            if code not in SCHEMA_CHANGED_CODES and not SQLITE_SCHEMA_CHANGED.match(str(code)):
                 raise
             LOG.info('%s has changed, and is looked at anew: %s', self.name, reason(error))
         self._tables = {}
@@ -250,7 +243,7 @@ class Database:
         try:
             return once()
         except DATABASE_ERRORS as error:
-            lost = isinstance(error, db_exc.DBConnectionError) or is_shutdown(error)
+            lost = isinstance(error, db_exc.DBConnectionError) or _code(error) in SHUTDOWN_CODES
             if not lost or time.monotonic() - began >= self._patience:
                 raise
         return once()
@@ -294,17 +287,6 @@ class Database:
             LOG.info('%s is asked again', self.name)
         else:
             LOG.warning('%s is left alone until it answers: %s', self.name, why)
-
-
-def is_shutdown(error: BaseException) -> bool:
-    """True if the database shuts down, or has killed the query or the connection."""
-    return _code(error) in SHUTDOWN_CODES
-
-
-def is_schema_change(error: BaseException) -> bool:
-    """True if a statement names a table or column that does not exist, or has changed."""
-    code = _code(error)
-    return code in SCHEMA_CHANGED_CODES or SQLITE_SCHEMA_CHANGED.match(str(code)) is not None
 
 
 def reason(error: Exception) -> str:

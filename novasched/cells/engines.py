@@ -47,7 +47,7 @@ def connect(
     url: str,
     name: str,
     wait: bool = False,
-    patience: float | None = None,
+    patience: float = math.inf,
 ) -> Database:
     """A database with the pool and retry options of ``[database]`` or ``[api_database]``.
 
@@ -68,9 +68,7 @@ def connect(
                 group.connection_parameters, append=True
             )
             url = more.render_as_string(hide_password=False)
-        url = checked(url, name)
-        if patience is not None:
-            url = _with_patience(url, patience)
+        url = _with_patience(checked(url, name), patience)
         engine = engines.create_engine(url, **options)
         if wait and url.startswith('postgresql'):
             _wait_for_postgresql(engine, group, name)
@@ -107,6 +105,8 @@ def _wait_for_postgresql(engine: sa.Engine, group: cfg.ConfigOpts.GroupAttr, nam
 def _with_patience(url: str, seconds: float) -> str:
     """The URL with timeouts of the driver, unless it has its own: a thread that waits for ever
     would also keep the process from ending."""
+    if seconds == math.inf:
+        return url
     parsed = sa.engine.make_url(url)
     limit = max(1, math.ceil(seconds))
     if parsed.get_driver_name() in MYSQL_DRIVERS:
@@ -172,12 +172,6 @@ def _parts(own: str) -> dict[str, object]:
             where if at else each
         )
     return values
-
-
-def dispose(*databases: Database) -> None:
-    """See :meth:`Database.close`."""
-    for database in databases:
-        database.close()
 
 
 def checked(url: str, name: str) -> str:

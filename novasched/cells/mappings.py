@@ -15,7 +15,7 @@ from typing import TypeVar
 from oslo_config import cfg
 
 from novasched.cells.database import Database
-from novasched.cells.engines import connect, dispose, filled
+from novasched.cells.engines import connect, filled
 from novasched.concurrency.single_flight import SingleFlight
 from novasched.conf.errors import ConfigError
 from novasched.scheduler.errors import DatabaseUnavailable
@@ -62,10 +62,7 @@ class Cells:
     """The cells, read anew by :meth:`refresh` (SIGHUP) and when a request names an unknown one."""
 
     def __init__(
-        self,
-        api: Database,
-        options: cfg.ConfigOpts.GroupAttr,
-        patience: float | None = None,
+        self, api: Database, options: cfg.ConfigOpts.GroupAttr, patience: float = math.inf
     ) -> None:
         """The options are those of ``[database]``; a cell's database may be silent for
         ``patience`` seconds while it is asked."""
@@ -119,8 +116,8 @@ class Cells:
 
     def release(self, mapped: CellMappings) -> None:
         """Close the databases of mappings that are not used, but for those that are in use."""
-        used = {*self._mapped.databases.values()}
-        dispose(*(base for base in mapped.databases.values() if base not in used))
+        for base in {*mapped.databases.values()}.difference(self._mapped.databases.values()):
+            base.close()
 
     def all(self) -> Sequence[Cell]:
         """All cells but cell0, which never runs instances."""
@@ -131,7 +128,8 @@ class Cells:
 
     def close(self) -> None:
         """Close every connection to the cells."""
-        dispose(*self._mapped.databases.values())
+        for base in self._mapped.databases.values():
+            base.close()
 
     def get(self, uuid: str) -> Cell | None:
         """The cell of that UUID, disabled or not; looked up if it is not known.
@@ -186,7 +184,7 @@ def scatter_gather(
         except futures.TimeoutError:
             error = TimeoutError()
             if not (future.cancel() or future.done()):
-                cell.database.give_up(f'no answer within {timeout:g} s', began)
+                cell.database.breaker.failed(f'no answer within {timeout:g} s', began)
         if isinstance(error, TimeoutError):  # an earlier reading of the cell may still wait
             LOG.warning('Timeout getting computes for cell %s', cell.uuid)
         elif isinstance(error, DatabaseUnavailable):
@@ -199,4 +197,4 @@ def scatter_gather(
 def no_answer(cells: Sequence[Cell]) -> DatabaseUnavailable:
     """The error of a request that needs one of these cells, which do not answer."""
     names = ', '.join(cell.identity for cell in cells)
-    return DatabaseUnavailable(f'no answer of cell {names}', cells[0].database.is_over)
+    return DatabaseUnavailable(f'no answer of cell {names}', cells[0].database.breaker.wait_closed)

@@ -246,7 +246,7 @@ class HostReader:
             remaining = max(0.0, began + timeout - time.monotonic())
             return reading.result(timeout=remaining).by_host
         except futures.TimeoutError:
-            self.aggregates.api.give_up(f'no answer within {timeout:g} s', began)
+            self.aggregates.api.breaker.failed(f'no answer within {timeout:g} s', began)
             return reading.result().by_host  # ends now, with an answer or an error
 
     def _merged(self, cells: Mapping[str, Mapping[str, Host]], began: float) -> CellsSnapshot:

@@ -20,6 +20,8 @@ class CircuitBreaker:
     One slow answer does not open it while others are answered: it opens if no call was answered
     since the failed one began, or if none is while a probe fails. A thread probes then, with
     back-off, and closes it at the first answer.
+
+    :ivar reason: the failure for which the circuit is open; None while it is closed.
     """
 
     def __init__(
@@ -44,12 +46,7 @@ class CircuitBreaker:
         self._closed.set()
         self._probing = False
         self._last_success = -math.inf
-        self._reason: str | None = None
-
-    @property
-    def reason(self) -> str | None:
-        """The failure for which the circuit is open; None while it is closed."""
-        return self._reason
+        self.reason: str | None = None
 
     def wait_closed(self, seconds: float) -> bool:
         """Wait until the circuit is closed; False if it stays open for that long."""
@@ -77,25 +74,25 @@ class CircuitBreaker:
 
     def _open_unless_succeeded(self, reason: str, began: float) -> bool:
         """Open the circuit unless a call was answered since; True if it is open."""
-        if self._reason is None and self._last_success < began:
+        if self.reason is None and self._last_success < began:
             self._on_change(reason)
             self._closed.clear()
-            self._reason = reason
-        return self._reason is not None
+            self.reason = reason
+        return self.reason is not None
 
     def _probe_until_answered(self, reason: str) -> None:
         was_open = False
         try:
             for pause in backoff(self._first, self._last):
                 if self._is_answered(reason):
-                    was_open = self._reason is not None
+                    was_open = self.reason is not None
                     break
                 if self._stopped.wait(pause):
                     break
         finally:
             # Whatever else a probe raises, callers are to meet it themselves.
             with self._lock:
-                self._reason = None
+                self.reason = None
                 self._closed.set()
                 self._probing = False
         if was_open:

@@ -20,7 +20,7 @@ from oslo_utils import timeutils
 from novasched.cells.aggregates import AggregateReader
 from novasched.cells.database import Database
 from novasched.cells.discovery import Discovery
-from novasched.cells.engines import connect, dispose
+from novasched.cells.engines import connect
 from novasched.cells.instances import InstanceStates
 from novasched.cells.mappings import Cells
 from novasched.cells.servicegroup import Heartbeat, MemcachedServiceGroup, service_group
@@ -91,7 +91,8 @@ class Application:
         self.placement.close(seconds)
         self.hosts.close()
         self.cells.close()
-        dispose(self.own, self.cells.api)
+        self.own.close()
+        self.cells.api.close()
 
 
 def compose(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -13,7 +14,6 @@ from oslo_db import options
 
 from novasched.cells.aggregates import AggregateReader
 from novasched.cells.database import Database
-from novasched.cells.engines import dispose
 from novasched.cells.mappings import CELL0, Cells
 from novasched.cells.servicegroup import DatabaseServiceGroup
 from novasched.cells.snapshot import HostReader
@@ -54,7 +54,7 @@ def hosts_of(reader, request=None, uuids=None, instances=False, **how):
 class NovaDatabases:
     """Rows to read, and what reads them; ``now`` is the clock, ``group`` tells who is up."""
 
-    def __init__(self, url_of, patience=None):
+    def __init__(self, url_of, patience=math.inf):
         """``url_of`` gives the URL of an empty database of that name; cells may be silent for
         ``patience`` seconds."""
         self.now = NOW
@@ -80,7 +80,8 @@ class NovaDatabases:
     def close(self):
         for engine in (self.api, *self.engines.values()):
             engine.dispose()
-        dispose(self.cells.api, *(cell.database for cell in self.cells.all()))
+        self.cells.close()
+        self.cells.api.close()
 
     def add(self, engine, table, **values):
         with engine.begin() as connection:

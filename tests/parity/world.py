@@ -12,7 +12,6 @@ from oslo_db import options
 
 from novasched.cells.aggregates import AggregateReader
 from novasched.cells.database import Database
-from novasched.cells.engines import dispose
 from novasched.cells.mappings import CELL0, Cells
 from novasched.cells.servicegroup import DatabaseServiceGroup
 from novasched.cells.snapshot import HostReader
@@ -139,7 +138,8 @@ class World:
     def close(self) -> None:
         for hosts, _ in self._readers.values():
             hosts.close()
-        dispose(self._api_database, *(cell.database for cell in self._cells.all()))
+        self._cells.close()
+        self._api_database.close()
 
     def ask(self, case: Case) -> Any:
         """Our queries for pinned and for floating CPUs; None where there is only one."""

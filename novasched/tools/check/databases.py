@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from oslo_config import cfg
 
 from novasched.cells.database import DATABASE_ERRORS, Database, reason
-from novasched.cells.engines import connect, dispose, filled
+from novasched.cells.engines import connect, filled
 from novasched.cells.mappings import CELL0
 from novasched.conf.errors import NovaschedError
 from novasched.conf.redaction import Secrets
@@ -89,7 +89,7 @@ def _mappings(conf: cfg.ConfigOpts) -> Sequence[Mapped]:
         wanted = ('id', 'uuid', 'name', 'disabled', 'database_connection')
         return [row for row in api.rows('cell_mappings', wanted) if row.uuid != CELL0]
     finally:
-        dispose(api)
+        api.close()
 
 
 def _look(nova_conf: NovaConf, group: str, url: str, name: str, probe: Probe) -> Finding:
@@ -102,7 +102,7 @@ def _look(nova_conf: NovaConf, group: str, url: str, name: str, probe: Probe) ->
             database.read(lambda connection: None)
             text = f'{_server(database)}, {probe(database, maps_hosts)}'
         finally:
-            dispose(database)
+            database.close()
     except NovaschedError as error:
         text = str(error).removeprefix(f'{name}: ').removeprefix(f'{name} ')
         return Finding(Level.ERROR, name, text)

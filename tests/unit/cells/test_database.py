@@ -111,10 +111,10 @@ def test_what_is_done_again(database, operation, errors, begun, why):
 def test_what_has_been_given_up(database, monkeypatch):
     """Nobody asks it, and each is told why; what has begun may end."""
     work, probed = Troubled(), threading.Event()
-    monkeypatch.setattr(database._breaker, '_probe', lambda: probed.wait(10))
+    monkeypatch.setattr(database.breaker, '_probe', lambda: probed.wait(10))
 
     def give_up(connection):
-        database.give_up('no answer within 60 s', time.monotonic())
+        database.breaker.failed('no answer within 60 s', time.monotonic())
         return database.read(work)
 
     assert database.read(give_up) == 'done'
@@ -130,6 +130,6 @@ def test_one_slow_read(database, caplog):
     """It takes the database away from nobody, since others are answered."""
     began = time.monotonic()
     assert database.read(Troubled()) == 'done'
-    database.give_up('no answer within 60 s', began)
+    database.breaker.failed('no answer within 60 s', began)
     assert not database.circuit_open
     assert 'left alone' not in caplog.text

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import math
 import re
 import socket
 import sys
@@ -50,7 +51,7 @@ def test_templates_are_filled_from_our_own_connection(template, own, url, why, c
          {'connect_timeout': '1', 'read_timeout': '7', 'write_timeout': '1', 'ssl_cipher': 'AES'}),
         ('mysql+pymysql://u:p%40@h/db', 60.0,
          {'connect_timeout': '10', 'read_timeout': '60', 'write_timeout': '60'}),
-        ('mysql+pymysql://u:p%40@h/db', None, {}),
+        ('mysql+pymysql://u:p%40@h/db', math.inf, {}),
         ('postgresql+psycopg2://u:p%40@h/db', 2.5,
          {'connect_timeout': '3', 'options': '-c statement_timeout=3000', 'tcp_user_timeout': '3000',
           'keepalives_idle': '1', 'keepalives_interval': '1', 'keepalives_count': '3'}),
@@ -61,7 +62,7 @@ def test_templates_are_filled_from_our_own_connection(template, own, url, why, c
         ('postgresql+psycopg2://u:p%40@h/db?options=-cstatement_timeout%3D9&connect_timeout=1', 60.0,
          {'connect_timeout': '1', 'options': '-cstatement_timeout=9', 'tcp_user_timeout': '60000',
           'keepalives_idle': '30', 'keepalives_interval': '10', 'keepalives_count': '3'}),
-        ('postgresql+psycopg2://u:p%40@h/db', None, {}),
+        ('postgresql+psycopg2://u:p%40@h/db', math.inf, {}),
         ('sqlite:///db', 2.5, {}),
     ],
 )  # fmt: skip
