@@ -161,13 +161,9 @@ class Database:
 
     def look_again(self) -> None:
         """Reflect the tables that are in use again, to notice new columns."""
-        before = self._tables
-
-        def look(connection: sa.Connection) -> dict[str, sa.Table]:
-            return {name: self._reflected(name, connection) for name in list(before)}
-
+        before = dict(self._tables)
         try:
-            after = self.read(look)
+            after = self.read(lambda base: {name: self._reflected(name, base) for name in before})
         except DatabaseUnavailable as error:
             LOG.debug('No look at columns: %s', error)
             return

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -24,15 +24,6 @@ LOG = logging.getLogger('nova.scheduler.host_manager')
 
 NO_SERVICE = Service('')
 """The service of a host while its record is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class CellChanges:
-    """The result of a refresh: the rows of the instances of pending claims, by UUID, and the number
-    of rows that were new, changed or gone."""
-
-    instances: Mapping[str, Any]
-    rows: int
 
 
 class _Merged(NamedTuple):
@@ -71,8 +62,11 @@ class CellHostCache:
         self._changed_nodes: set[int] = set()
         self._changed_services: set[str] = set()
 
-    def refresh(self, now: datetime, pending: Collection[str] = ()) -> CellChanges:
-        """Bring the hosts up to date, and read the instances with these UUIDs.
+    def refresh(
+        self, now: datetime, pending: Collection[str] = ()
+    ) -> tuple[Mapping[str, Any], int]:
+        """Bring the hosts up to date: the rows of the instances with these UUIDs, also of those
+        that are deleted, and the number of rows that were new, changed or gone.
 
         :raises DatabaseUnavailable: the cell does not answer.
         :raises TimeoutError: an earlier refresh still waits for it.
@@ -86,7 +80,7 @@ class CellHostCache:
             self._base.read(lambda connection: self._read(connection, now))
             self._rebuild()
             changes, self._changes = self._changes, 0
-            return CellChanges(instances, changes)
+            return instances, changes
         finally:
             self._refreshing.release()
 
@@ -108,8 +102,6 @@ class CellHostCache:
         return hosts
 
     def _read_instances(self, uuids: Collection[str]) -> dict[str, Any]:
-        """Rows of instances by UUID, also of those that are deleted."""
-
         def read(connection: sa.Connection) -> dict[str, Any]:
             table = self._base.table('instances')
             columns = [table.c[name] for name in rows.PENDING_INSTANCE_COLUMNS]

@@ -205,7 +205,7 @@ class HostReader:
         )
         self.cells.use(mapped)
         answered = {cell for cell, _ in answers}
-        self.refreshed += sum(changes.rows for _, changes in answers)
+        self.refreshed += sum(changes for _, (_, changes) in answers)
         self._caches = {
             cell: cache if cell in answered else before.get(cell, cache)
             for cell, cache in caches.items()
@@ -230,9 +230,9 @@ class HostReader:
         )
         aggregates = self._await_aggregates(reading, began)
         hosts = {}
-        for cell, changes in answers:
-            self.pending_claims.seen(changes.instances, began)
-            self.refreshed += changes.rows
+        for cell, (instances, changes) in answers:
+            self.pending_claims.seen(instances, began)
+            self.refreshed += changes
             hosts[cell.uuid] = caches[cell].hosts(aggregates)
         self._last = self._merged(hosts, began)
         return self._last
@@ -243,8 +243,7 @@ class HostReader:
         """The aggregates, or their last values after the timeout of cells."""
         timeout = self.settings.cell_timeout
         try:
-            remaining = max(0.0, began + timeout - time.monotonic())
-            return reading.result(timeout=remaining).by_host
+            return reading.result(max(0.0, began + timeout - time.monotonic())).by_host
         except futures.TimeoutError:
             self.aggregates.api.breaker.failed(f'no answer within {timeout:g} s', began)
             return reading.result().by_host  # ends now, with an answer or an error

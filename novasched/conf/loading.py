@@ -35,8 +35,15 @@ GRACEFUL_SHUTDOWN_S = 180
 """``[DEFAULT] graceful_shutdown_timeout`` unless set; oslo.service's own is a third of it."""
 HTTP_TIMEOUT_S = 60
 """``timeout`` unless set: seconds for an answer to begin, and as many for the rest of it."""
-CLIENTS = (('placement', 'placement'), ('neutron', 'network'))
-"""The groups that keystoneauth1 reads, and the services that they are for."""
+CLIENTS: Mapping[str, Mapping[str, Any]] = {
+    group: {
+        'service_type': service_type,
+        'valid_interfaces': ['internal', 'public'],
+        'timeout': HTTP_TIMEOUT_S,
+    }
+    for group, service_type in (('placement', 'placement'), ('neutron', 'network'))
+}
+"""The groups that keystoneauth1 reads, and nova's defaults for their options."""
 RATIO_OPTIONS = {
     'image_props_weight_setting': 'filter_scheduler.image_props_weight_setting',
     'metrics_weight_setting': 'metrics.weight_setting',
@@ -64,20 +71,12 @@ def register(conf: cfg.ConfigOpts) -> None:
     report_options.set_defaults(conf)
     conf.register_opts(db_options.database_opts, group='database')
     conf.register_opts(db_options.database_opts, group='api_database')
-    for group, service_type in CLIENTS:
+    for group, defaults in CLIENTS.items():
         loading.register_auth_conf_options(conf, group)
         loading.register_session_conf_options(conf, group)
         loading.register_adapter_conf_options(conf, group)
-        for name, default in _client_defaults(service_type).items():
+        for name, default in defaults.items():
             conf.set_default(name, default, group=group)
-
-
-def _client_defaults(service_type: str) -> dict[str, Any]:
-    return {
-        'service_type': service_type,
-        'valid_interfaces': ['internal', 'public'],
-        'timeout': HTTP_TIMEOUT_S,
-    }
 
 
 def set_defaults() -> None:
@@ -96,14 +95,13 @@ def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     for group, option in OPTIONS:
         groups.setdefault(group, []).append(option)
     groups['api_database'] = list(db_options.database_opts)
-    for group, service_type in CLIENTS:
+    for group, defaults in CLIENTS.items():
         known = [
             *loading.get_auth_common_conf_options(),
             *loading.get_auth_plugin_conf_options('password'),
             *loading.get_session_conf_options(),
             *loading.get_adapter_conf_options(),
         ]
-        defaults = _client_defaults(service_type)
         for each in known:
             each.default = defaults.get(each.dest, each.default)
         groups.setdefault(group, []).extend(known)
