@@ -157,20 +157,8 @@ class PlacementApi:
     ) -> None:
         """:param pause: seconds before a request is sent again, about; they double."""
         self.http, self._pause, self._retry_limit = http, pause, retry_limit
-        self._breaker = CircuitBreaker(self._probe, PlacementUnavailable, *probes, _log_circuit)
+        self.breaker = CircuitBreaker(self._probe, PlacementUnavailable, *probes, _log_circuit)
         self._authorized: bool | None = None  # until there is an answer
-
-    @property
-    def circuit_open(self) -> bool:
-        """True while Placement is not asked, until it answers a probe."""
-        return self._breaker.reason is not None
-
-    def wait_closed(self, seconds: float) -> bool:
-        """Wait until the circuit is closed; False if it is open for that long."""
-        return self._breaker.wait_closed(seconds)
-
-    def close(self) -> None:
-        self._breaker.stop()
 
     def send(
         self,
@@ -198,11 +186,11 @@ class PlacementApi:
         maybe_done, failures, conflicts, start = False, 0, 0, time.monotonic()
         failure: _Failure | None
         while True:
-            if reason := self._breaker.reason:
+            if reason := self.breaker.reason:
                 why = f'left alone until it answers again: {reason}'
                 if maybe_done:
                     raise OutcomeUnknown(why)
-                raise CircuitOpen(why, self._breaker.wait_closed)
+                raise CircuitOpen(why, self.breaker.wait_closed)
             began = time.monotonic()
             try:
                 response = self.http.request(
@@ -248,7 +236,7 @@ class PlacementApi:
         if isinstance(error, (ks_exc.Unauthorized, ks_exc.MissingAuthPlugin)):
             return self._unauthorized(why)
         if isinstance(error, ks_exc.ConnectTimeout):
-            self._breaker.failed(why, began)
+            self.breaker.failed(why, began)
             return _Failure(why, maybe_done=not isinstance(cause, requests.ConnectTimeout))
         if getattr(error, 'http_status', 0) in TRANSIENT_STATUSES:  # keystone's
             return self._transient_status(why, maybe_done=False)
@@ -261,7 +249,7 @@ class PlacementApi:
         """The failure that an answer comes to if it is neither yes nor no."""
         status = answer.status_code
         if status < 500 and status not in (*REFUSAL_STATUSES, *TRANSIENT_STATUSES):
-            self._breaker.succeeded()
+            self.breaker.succeeded()
             if self._authorized is False:
                 LOG.info('The credentials in [placement] are accepted again')
             self._authorized = True
@@ -275,7 +263,7 @@ class PlacementApi:
         if status in TRANSIENT_STATUSES:
             return self._transient_status(why, maybe_done=True)
         if status == TIMEOUT_STATUS:
-            self._breaker.failed(why, began)
+            self.breaker.failed(why, began)
         return _Failure(why, maybe_done=True)
 
     def _transient_status(self, why: str, maybe_done: bool) -> _Failure:

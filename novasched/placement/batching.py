@@ -92,7 +92,7 @@ class Batches:
     expected to take no longer than they may, by the time that the last ones took."""
 
     def __init__(self) -> None:
-        self._waiting: list[Order] = []
+        self.waiting: list[Order] = []
         self._lock = threading.Lock()
         self._per_consumer = FIRST_CONSUMER_S
 
@@ -118,14 +118,9 @@ class Batches:
         per_consumer = max(self._per_consumer, POST_TARGET_S / POST_MAX_CONSUMERS)
         return max(1, int(POST_TARGET_S / per_consumer))
 
-    @property
-    def waiting(self) -> int:
-        """Number of orders that are in no batch yet."""
-        return len(self._waiting)
-
     def add(self, order: Order) -> None:
         with self._lock:
-            self._waiting.append(order)
+            self.waiting.append(order)
 
     def take(self, own: Order) -> Sequence[Order]:
         """Take an order, and the first of those that may be written together with it; nothing if
@@ -136,8 +131,8 @@ class Batches:
         with self._lock:
             if own.taken:
                 return batch
-            self._waiting.remove(own)
-            for order in (own, *self._waiting):
+            self.waiting.remove(own)
+            for order in (own, *self.waiting):
                 more = {claim.uuid for claim in order.claims}
                 fits = len(uuids) + len(more) <= self.max_consumers
                 alone = order.lost is not None or (batch and batch[0].lost is not None)
@@ -146,5 +141,5 @@ class Batches:
                 batch.append(order)
                 uuids |= more
                 order.taken = True
-            del self._waiting[: len(batch) - 1]
+            del self.waiting[: len(batch) - 1]
         return batch

@@ -87,7 +87,7 @@ class Claims:
                     if error := order.outcome.exception():
                         order = self._alone(order, error)
                         left = min(order.until - time.monotonic(), _retry_s(order.claims))
-                        if not self.api.wait_closed(max(0.0, left)):
+                        if not self.api.breaker.wait_closed(max(0.0, left)):
                             raise PlacementUnavailable(order.lost or '')
                 made = order.outcome.result()
             if made:

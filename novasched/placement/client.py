@@ -82,7 +82,7 @@ class PlacementClient:
     @property
     def circuit_open(self) -> bool:
         """True while Placement is not asked, until it answers a probe."""
-        return self._api.circuit_open
+        return self._api.breaker.reason is not None
 
     @property
     def pending_deletions(self) -> int:
@@ -92,7 +92,7 @@ class PlacementClient:
     def close(self, seconds: float = 0.0) -> None:
         """Ask no more, after so many seconds at the most for allocations that are to be deleted."""
         self._claims.cleanup.close(seconds)
-        self._api.close()
+        self._api.breaker.stop()
 
     def check(self) -> None:
         """See that Placement is there and accepts our credentials.

@@ -17,10 +17,6 @@ CONNECT_TIMEOUT_S = 10.0
 CHUNK_BYTES = 1 << 18
 
 
-class TooLarge(requests.RequestException):
-    """An answer is not read to its end."""
-
-
 def connections(threads: int, max_answer_mib: int) -> requests.Session:
     """Connections that are kept open, so many as there are threads to use them."""
     pool = requests.Session()
@@ -65,7 +61,7 @@ class _Body:
             while piece := read(CHUNK_BYTES, decode_content=decode_content):
                 size += len(piece)
                 if size > self._max_mib << 20:
-                    raise TooLarge(
+                    raise requests.RequestException(
                         f'the answer has more than {self._max_mib} MiB'
                         ' ([novasched] max_answer_size)'
                     )

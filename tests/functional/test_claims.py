@@ -163,7 +163,7 @@ def test_claims_that_come_during_another(
         assert http.waiting.acquire(timeout=WAIT)
         made += [pool.submit(client.claim, each, a_candidate(hosts[0])) for each in requests[1:]]
         pause = threading.Event()
-        while client._claims._batches.waiting < others:
+        while len(client._claims._batches.waiting) < others:
             pause.wait(0.001)
         http.gate.set()
         claims = [each.result(WAIT) for each in made]

@@ -2,6 +2,7 @@
 """Claims of several requests made together, against the same made one after another."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -41,10 +42,8 @@ class Providers:
     changes: int = 0
 
     def __post_init__(self):
+        self.breaker = SimpleNamespace(wait_closed=lambda seconds: True)
         self.generations = dict.fromkeys(self.held, 1)
-
-    def wait_closed(self, seconds):
-        return True
 
     def send(
         self, method, path, trace_id=None, body=None, microversion='', retry_s=None, once=False

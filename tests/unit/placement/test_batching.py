@@ -59,7 +59,7 @@ def test_batches(pace, orders, batches):
         waiting.add(each)
     taken = filter(None, map(waiting.take, mine))
     assert [[claim.uuid for x in batch for claim in x.claims] for batch in taken] == batches
-    assert waiting.waiting == 0
+    assert not waiting.waiting
 
 
 def test_who_writes_is_in_the_batch():

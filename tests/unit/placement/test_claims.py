@@ -59,7 +59,7 @@ def claims(books):
     made = claims_of(books)
     yield made
     made.cleanup.close(0)
-    made.api.close()
+    made.api.breaker.stop()
 
 
 PUT, GET = 'PUT /allocations/server', 'GET /allocations/server'
@@ -312,7 +312,7 @@ def together(books, claims, wanted):
         outcomes = []
         for number, each in enumerate(wanted, 1):
             outcomes.append(pool.submit(claims.allocate, [each]))
-            while claims._batches.waiting < number:
+            while len(claims._batches.waiting) < number:
                 pause.wait(0.001)
         yield outcomes
         gate.open.set()
@@ -342,7 +342,7 @@ def test_a_common_post_without_an_answer(books, claims, faults):
 @pytest.mark.parametrize('answers', [False, True], ids=['away', 'slow'])
 def test_a_common_post_that_placement_does_not_survive(books, claims, monkeypatch, answers):
     """If it is away or slow for too long, all are refused, and nothing is left."""
-    claims.api.wait_closed = lambda seconds: answers
+    claims.api.breaker.wait_closed = lambda seconds: answers
     monkeypatch.setattr('novasched.placement.claims.ALONE_LIMIT_S', -1.0)
     with together(books, claims, [claim('one'), claim('two')]) as outcomes:
         books.faults += [None, 'after timeout']
@@ -457,7 +457,7 @@ def test_whatever_happens(faults, steps):
     books.faults.clear()
     books.catch_up()
     claims.cleanup.close(10)
-    claims.api.close()
+    claims.api.breaker.stop()
     assert books.resources() == expected
 
 
@@ -491,7 +491,7 @@ def test_whatever_happens_to_moves(move, faults, attempts):
     books.catch_up()
     for each in schedulers:
         each.cleanup.close(10)
-        each.api.close()
+        each.api.breaker.stop()
     now = books.resources().get('server', {})
     expected = held.get('server', {}) | (holds(answered) if answered else {})
     assert now.items() >= expected.items()

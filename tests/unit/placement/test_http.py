@@ -64,7 +64,7 @@ def speaker():
 def api(speaker):
     api = speaker.api()
     yield api
-    api.close()
+    api.breaker.stop()
 
 
 def with_length(body, *headers):
