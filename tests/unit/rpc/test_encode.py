@@ -54,7 +54,6 @@ def test_as_nova_answers(case: str) -> None:
     assert sent(encode.reply(chosen, True, NEW)) == sent(REPLIES[case])
 
 
-HERE = Selection('node uuid', 'h', 'n', 'cell uuid')
 NUMA = TopologyLimits(cpu_allocation_ratio=16.0, ram_allocation_ratio=1.5)
 
 
@@ -92,15 +91,6 @@ def test_limits(limits: dict[str, Any], expected: dict[str, Any]) -> None:
     )
     assert sent(encode.reply([[chosen]], False, NEW)) == [
         {'host': 'h', 'nodename': 'n', 'limits': expected}
-    ]
-
-
-def test_dicts_have_no_alternates() -> None:
-    """Each instance has one dict, of the host that was chosen for it."""
-    other = Selection('other', 'h2', 'n2', 'cell uuid')
-    assert encode.reply([[HERE, other], [other]], False, NEW) == [
-        {'host': 'h', 'nodename': 'n', 'limits': {}},
-        {'host': 'h2', 'nodename': 'n2', 'limits': {}},
     ]
 
 

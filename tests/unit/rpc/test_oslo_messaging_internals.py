@@ -67,21 +67,6 @@ def serving(transport: Any, door: Door, counts: MessageCounts | None = None) -> 
     running.wait()
 
 
-def test_one_after_the_other(transport: Any) -> None:
-    """Messages for which there is no thread wait, and are begun in their order."""
-    door = Door()
-    with serving(transport, door) as client:
-        zones = [str(number) for number in range(20)]
-        for zone in zones:
-            client.cast(CONTEXT, 'select_destinations', spec_obj=a_spec(availability_zone=zone))
-        assert door.entered.acquire(timeout=WAIT)
-        assert door.zones == ['0']
-        door.opened.set()
-        for _ in zones[1:]:
-            assert door.entered.acquire(timeout=WAIT)
-    assert door.zones == zones
-
-
 @pytest.mark.parametrize(
     ('method', 'target', 'arguments'),
     [
@@ -92,18 +77,20 @@ def test_one_after_the_other(transport: Any) -> None:
 def test_pings_during_a_flood(
     transport: Any, method: str, target: dict[str, Any], arguments: dict[str, str]
 ) -> None:
-    """A health probe is answered while requests have every thread, and before those that wait."""
-    door = Door()
+    """Requests for which there is no thread wait, and are begun in their order. A health probe is
+    answered while they have every thread, and before those that wait."""
+    door, zones = Door(), [str(number) for number in range(20)]
     with serving(transport, door) as client:
-        for _ in range(20):
-            client.cast(CONTEXT, 'select_destinations', spec_obj=a_spec())
+        for zone in zones:
+            client.cast(CONTEXT, 'select_destinations', spec_obj=a_spec(availability_zone=zone))
         assert door.entered.acquire(timeout=WAIT)
         probe = client.prepare(timeout=WAIT, **target)
         assert probe.call(CONTEXT, method, **arguments)
-        assert len(door.zones) == 1
+        assert door.zones == ['0']
         door.opened.set()
-        for _ in range(19):
+        for _ in zones[1:]:
             assert door.entered.acquire(timeout=WAIT)
+    assert door.zones == zones
 
 
 def test_ignored_casts(transport: Any, caplog: pytest.LogCaptureFixture) -> None:
