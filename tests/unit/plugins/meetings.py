@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plugins of another package that notice when two requests are in them at once."""
 
+import contextlib
 import copy
 import threading
 
@@ -8,42 +9,21 @@ from novasched.plugins.nova_compat import import_stubs
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.weighers import Weigher
 
-WHILE_S = 0.1
+MEETING = threading.Barrier(1)
+"""Whoever is in a plugin waits there for the others, if not for long."""
 
 
-class Meeting:
-    """Who is in a plugin: everybody stays until a second one comes, or a while has passed."""
-
-    def __init__(self):
-        self.forget()
-
-    def forget(self):
-        """Let nobody have been there."""
-        self.inside = 0
-        self.lock = threading.Lock()
-        self.somebody_is_in = threading.Event()
-        self.two_are_in = threading.Event()
-
-    def take_part(self):
-        """Be in the plugin for a while."""
-        with self.lock:
-            self.inside += 1
-            self.somebody_is_in.set()
-            if self.inside > 1:
-                self.two_are_in.set()
-        self.two_are_in.wait(WHILE_S)
-        with self.lock:
-            self.inside -= 1
-
-
-MEETING = Meeting()
+def take_part():
+    """Be in the plugin until a second request comes, or a while has passed."""
+    with contextlib.suppress(threading.BrokenBarrierError):
+        MEETING.wait()
 
 
 class NovaStyle(import_stubs.BaseHostFilter):
     """A filter that was written for nova."""
 
     def filter_all(self, filter_obj_list, spec_obj):
-        MEETING.take_part()
+        take_part()
         return list(filter_obj_list)
 
 
@@ -51,7 +31,7 @@ class NovaStyleWeigher(import_stubs.BaseHostWeigher):
     """A weigher that was written for nova."""
 
     def _weigh_object(self, host_state, weight_properties):
-        MEETING.take_part()
+        take_part()
         return 1.0
 
 
@@ -59,7 +39,7 @@ class Ours(Filter):
     """A filter by this package's contract."""
 
     def reject(self, host, request):
-        MEETING.take_part()
+        take_part()
 
 
 class OursPerRequest(Ours):
@@ -75,5 +55,5 @@ class OursWeigher(Weigher):
     multiplier = 'ram_weight_multiplier'
 
     def weigh(self, host, request):
-        MEETING.take_part()
+        take_part()
         return 1.0

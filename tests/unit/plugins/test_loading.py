@@ -20,8 +20,34 @@ STYLE = 'tests.unit.plugins.nova_style'
 AVAILABLE, ENABLED = '[filter_scheduler] available_filters', '[filter_scheduler] enabled_filters'
 WEIGHTS, DRIVER = '[filter_scheduler] weight_classes', '[scheduler] driver'
 
-
 BUILT_IN = sorted(entry_points(group='novasched.weighers').names)
+ENTRY_POINTS = f"""
+    [novasched.filters]
+    QuietestFilter = {STYLE}:QuietestFilter
+    ComputeFilter = {STYLE}:QuietestFilter
+    BrokenFilter = acme_inventory:BrokenFilter
+    NoFilter = {STYLE}:NameWeigher
+
+    [novasched.weighers]
+    NameWeigher = {STYLE}:NameWeigher
+
+    [novasched.drivers]
+    acme = {__name__}:AcmeDriver
+"""
+
+
+class AcmeDriver(ChanceScheduler):
+    """A driver of another package."""
+
+
+@pytest.fixture(autouse=True)
+def acme(tmp_path, monkeypatch):
+    """A package of that name is installed, whose metadata has these entry points."""
+    metadata = tmp_path / 'acme_plugins-1.0.dist-info'
+    metadata.mkdir()
+    (metadata / 'METADATA').write_text('Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n')
+    (metadata / 'entry_points.txt').write_text(dedent(ENTRY_POINTS))
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 def names(made):
@@ -40,12 +66,14 @@ def names(made):
         (['nova.scheduler.filters.affinity_filter.ServerGroupAffinityFilter'],
          ('ServerGroupAffinityFilter',)),
         (['ComputeFilter'], ('ComputeFilter',)),
+        ([ALL_FILTERS], ('QuietestFilter', 'ComputeFilter')),
         ([ALL_FILTERS], ()),
     ],
 )  # fmt: skip
 def test_filters(available, enabled):
     """Filters come in the order of enabled_filters, from wherever available_filters says:
-    all built-in ones, nova's paths of these, other classes, functions that return some."""
+    all built-in ones and those of installed packages, nova's paths of the built-in ones, other
+    classes, functions that return some."""
     settings = Settings(available_filters=tuple(available), enabled_filters=tuple(enabled))
     assert names(loading.filters(settings)) == list(enabled)
 
@@ -57,20 +85,28 @@ def test_filters(available, enabled):
         (['nova.scheduler.weights.cpu.CPUWeigher', f'{STYLE}.NameWeigher'],
          ['CPUWeigher', 'NameWeigher']),
         ([f'{STYLE}.NameWeigher', f'{STYLE}.NameWeigher'], ['NameWeigher', 'NameWeigher']),
-        (['DiskWeigher'], ['DiskWeigher']),
+        (['DiskWeigher', 'NameWeigher'], ['DiskWeigher', 'NameWeigher']),
         ([], []),
         ([ALL_WEIGHERS], BUILT_IN),
     ],
 )  # fmt: skip
 def test_weighers(classes, found):
     """weight_classes takes nova's paths of built-in weighers, its word for all of these, and any
-    others; whoever is named twice weighs twice, as in nova."""
+    others; whoever is named twice weighs twice, as in nova. An installed package enables nothing
+    of itself."""
     made = names(loading.weighers(Settings(weight_classes=tuple(classes))))
     assert (sorted(made) if found is BUILT_IN else made) == found
 
 
+def test_built_in_names_cannot_be_taken(caplog):
+    """A package that offers a built-in name is passed over, and the log says so."""
+    (found,) = loading.filters(Settings(enabled_filters=('ComputeFilter',)))
+    assert type(found).__module__ == 'novasched.scheduler.filters.compute'
+    assert f'{STYLE}:QuietestFilter is passed over' in caplog.text
+
+
 TRUSTED = 'nova.scheduler.filters.trusted_filter.TrustedFilter'
-OFFERED = (f'{STYLE}.SureFilter', f'{STYLE}.RefusesToStart')
+OFFERED = (ALL_FILTERS, f'{STYLE}.SureFilter', f'{STYLE}.RefusesToStart')
 SETTINGS = {
     ENABLED: lambda value: {'available_filters': OFFERED, 'enabled_filters': (value,)},
     AVAILABLE: lambda value: {'available_filters': (value,), 'enabled_filters': ('RackFilter',)},
@@ -83,7 +119,9 @@ LOADERS = {WEIGHTS: loading.weighers, DRIVER: loading.driver}
 @pytest.mark.parametrize(
     ('option', 'value', 'why'),
     [
-        (ENABLED, 'RackFilter', 'not found; there are RefusesToStart, SureFilter'),
+        (ENABLED, 'RackFilter', ', RefusesToStart, '),
+        (ENABLED, 'BrokenFilter', "ModuleNotFoundError: No module named 'acme_inventory'"),
+        (ENABLED, 'NoFilter', 'NameWeigher is no filter'),
         (ENABLED, 'TrustedFilter', 'it needs an attestation server'),
         (ENABLED, 'RefusesToStart', 'RuntimeError: the inventory is not there'),
         (AVAILABLE, TRUSTED, 'it needs an attestation server'),
@@ -105,7 +143,8 @@ LOADERS = {WEIGHTS: loading.weighers, DRIVER: loading.driver}
     ],
 )
 def test_what_does_not_load(option, value, why):
-    """The start ends with one line that names the option, its value and the reason."""
+    """The start ends with one line that names the option, its value and the reason. A package that
+    is broken stops it only where an option names what does not load."""
     with pytest.raises(ConfigError) as refusal:
         LOADERS.get(option, loading.filters)(Settings(**SETTINGS[option](value)))
     text = str(refusal.value)
@@ -119,6 +158,7 @@ def test_what_does_not_load(option, value, why):
     [
         ('filter_scheduler', FilterScheduler),
         ('chance_scheduler', ChanceScheduler),
+        ('acme', AcmeDriver),
         ('novasched.scheduler.drivers.chance_scheduler.ChanceScheduler', ChanceScheduler),
         ('novasched.scheduler.drivers.chance_scheduler:ChanceScheduler', ChanceScheduler),
     ],

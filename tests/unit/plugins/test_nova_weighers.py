@@ -1,14 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weighers that were written for nova."""
 
+from random import Random
+
 import pytest
 
-from tests.lab.builders import a_host
-from tests.unit.plugins.ranking import pipeline, rank
+from novasched.conf.settings import Settings
+from novasched.plugins import loading
+from novasched.scheduler.pipeline import Pipeline
+from tests.lab.builders import a_host, a_request
 
 STYLE = 'tests.unit.plugins.nova_style'
 NAME, LAST, RAM = 'NameWeigher', 'LastWeigher', 'nova.scheduler.weights.ram.RAMWeigher'
 HOSTS = [a_host('aa', ram=4096), a_host('bbbb', ram=2048), a_host('cccccccc', ram=1024)]
+
+
+def pipeline(module='', filters=(), weighers=(), **options):
+    """Filters by name and weighers by name or path, of a module or by their entry points."""
+    available = {'available_filters': tuple(f'{module}.{name}' for name in filters)}
+    settings = Settings(
+        enabled_filters=tuple(filters),
+        weight_classes=tuple(f'{module}.{x}' if module and '.' not in x else x for x in weighers),
+        **(available if module else {}),
+        **options,
+    )
+    return Pipeline(settings, loading.filters(settings), loading.weighers(settings))
+
+
+def rank(line, hosts):
+    """The names of the hosts, best first."""
+    ranked = line.for_request().rank(hosts, a_request(), 0, Random(1)).hosts
+    return [host.host for host in ranked]
 
 
 @pytest.mark.parametrize(

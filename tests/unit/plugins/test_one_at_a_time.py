@@ -12,15 +12,7 @@ from novasched.scheduler.errors import BadPlugin
 from tests.lab.builders import a_host
 from tests.lab.ports import Clock
 from tests.unit.plugins import meetings
-from tests.unit.plugins.ranking import pipeline, rank
-
-
-@pytest.fixture
-def meeting():
-    """Forget who met in the plugins."""
-    meetings.MEETING.forget()
-    return meetings.MEETING
-
+from tests.unit.plugins.test_nova_weighers import pipeline, rank
 
 HOSTS = [a_host(name) for name in ('one', 'two')]
 
@@ -29,18 +21,19 @@ HOSTS = [a_host(name) for name in ('one', 'two')]
 @pytest.mark.parametrize(
     'name', ['NovaStyle', 'NovaStyleWeigher', 'Ours', 'OursPerRequest', 'OursWeigher']
 )
-def test_two_requests(meeting, name, thread_safe, monkeypatch):
+def test_two_requests(name, thread_safe, monkeypatch):
     """Two requests meet in a plugin only if it is thread-safe by its own account."""
+    met = threading.Event()
+    barrier = threading.Barrier(2, met.set, timeout=5 if thread_safe else 0.1)
+    monkeypatch.setattr(meetings, 'MEETING', barrier)
     if thread_safe:
         monkeypatch.setattr(getattr(meetings, name), 'thread_safe', True, raising=False)
     named = ([], [name]) if name.endswith('Weigher') else ([name], [])
     line = pipeline(meetings.__name__, *named)
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(rank, line, HOSTS)
-        assert meeting.somebody_is_in.wait(5)
-        second = pool.submit(rank, line, HOSTS)
-        assert len(first.result(10)) == len(second.result(10)) == 2
-    assert meeting.two_are_in.is_set() == thread_safe
+        ranked = [pool.submit(rank, line, HOSTS) for _ in range(2)]
+        assert [len(each.result(10)) for each in ranked] == [2, 2]
+    assert met.is_set() == thread_safe
 
 
 def test_built_in_plugins_are_not_guarded():
