@@ -2,34 +2,26 @@
 """What a decision costs without Placement and databases: ``python -m tests.perf.decision``.
 
 The real driver, filters, weighers and Placement client decide over hosts kept in memory,
-with answers of Placement that are there at once. Prints milliseconds a request, how
-straight the line over the number of hosts is, and where the time goes. Exits with 1 where
-a bound is missed.
+with answers of Placement that are there at once. Prints milliseconds a request. Exits with 1
+where a bound is missed: more time per host among many hosts than among few, or too much.
 """
 
 from __future__ import annotations
 
 import argparse
-import cProfile
-import gc
 import json
 import logging
-import pstats
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
 from oslo_context.context import RequestContext
 
-import novasched
 from novasched.cells import rows
 from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient
@@ -47,16 +39,14 @@ from tests.lab.compute_rows import Compute
 from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, METADATA, aggregates_of, large_cloud
 from tests.lab.large_cloud_requests import FILTERS, KINDS, UNLIMITED, Kind
 from tests.lab.ports import sources
-from tests.lab.tables import Sheet, add_outputs, among, numbers, publish, verdict
+from tests.lab.results import Bound
+from tests.lab.tables import Sheet, add_outputs, among, numbers, publish
 
 SIZES = (1_000, 2_000, 5_000, 10_000, 20_000)
 PER_HOST = 10.0  # microseconds, the bound for the largest cloud
-CROOKED = 0.15  # of a point's value, how far it may lie off the line
+STEEPER = 1.3  # times the cost per host among the fewest hosts
 ENOUGH = 1.0  # seconds of measuring, and ROUNDS at least
 ROUNDS = 5
-PROFILED = 20  # requests
-TOLD = 0.01  # the least share of the time that the profile shows
-PACKAGE = f'{Path(novasched.__file__).parent}/'
 
 SETTINGS = Settings(enabled_filters=FILTERS, max_placement_results=UNLIMITED)
 AGGREGATES = {
@@ -83,65 +73,40 @@ class StubPlacement:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a request of a kind costs among so many hosts; ``collecting`` is the part that
-    is garbage collection. Seconds."""
+    """Seconds that a request of a kind takes among so many hosts."""
 
     kind: str
     hosts: int
     seconds: float
-    collecting: float
 
     @property
     def per_host(self) -> float:
         return self.seconds / self.hosts * 1e6
 
-
-@dataclass(frozen=True)
-class Line:
-    """The costs as a line over the number of hosts; ``off`` is the greatest distance of a
-    cost from it, as a share of the cost."""
-
-    start: float
-    slope: float
-    off: float
-
-    @classmethod
-    def through(cls, costs: Sequence[Cost]) -> Line:
-        """The line that is off by the least squares of these shares."""
-        weights = [1 / cost.seconds**2 for cost in costs]
-        total = sum(weights)
-        x = sum(w * c.hosts for w, c in zip(weights, costs, strict=True)) / total
-        y = sum(w * c.seconds for w, c in zip(weights, costs, strict=True)) / total
-        spread = [(w, c.hosts - x, c.seconds - y) for w, c in zip(weights, costs, strict=True)]
-        slope = sum(w * dx * dy for w, dx, dy in spread) / sum(w * dx * dx for w, dx, _ in spread)
-        start = y - slope * x
-        return cls(
-            start, slope, max(abs(start + slope * c.hosts - c.seconds) / c.seconds for c in costs)
-        )
+    def texts(self) -> list[str]:
+        return [self.kind, f'{self.hosts:,}', f'{self.seconds * 1e3:.2f}', f'{self.per_host:.2f}']
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    chosen = _arguments(arguments)
+    parser = argparse.ArgumentParser('python -m tests.perf.decision', description=__doc__)
+    parser.add_argument('--hosts', type=numbers, default=SIZES, help='sizes, with commas')
+    parser.add_argument('--only', type=among(KINDS), default=list(KINDS), help=', '.join(KINDS))
+    add_outputs(parser)
+    chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING)
     tune_gc()
-    costs = []
-    for hosts in chosen.hosts:
-        for kind in chosen.only:
-            costs.append(measure(kind, hosts))
-            print(f'{kind} {hosts}: {costs[-1].seconds * 1e3:.2f} ms', file=sys.stderr)
+    # The hosts of one size are made once.
+    costs = [measure(kind, hosts) for hosts in chosen.hosts for kind in chosen.only]
     costs.sort(key=lambda cost: (chosen.only.index(cost.kind), cost.hosts))
-    lines = {kind: line for kind in chosen.only if (line := _line(kind, costs))}
-    profiles = {}
-    for kind in chosen.only if chosen.profile else ():
-        profiles[kind] = shares(_decision(kind, max(chosen.hosts)))
-    sheets = [each for each in (_costs(costs), _lines(lines), *_profiles(profiles)) if each.rows]
-    figures = {
-        'costs': [asdict(cost) for cost in costs],
-        'lines': {kind: asdict(line) for kind, line in lines.items()},
-        'profiles': profiles,
-    }
-    publish(chosen, sheets, figures)
-    return int(any(map(_too_dear, costs)) or any(map(_crooked, lines.values())))
+    bounds = {cost: _bounds(cost, costs) for cost in costs}
+    columns = ('request', 'hosts', 'ms', 'µs per host', 'bound')
+    rows = [[*cost.texts(), '\n'.join(map(str, its))] for cost, its in bounds.items()]
+    publish(
+        chosen,
+        [Sheet('Cost of a decision', columns, rows)],
+        {'costs': [asdict(cost) for cost in costs]},
+    )
+    return int(not all(bound.met for its in bounds.values() for bound in its))
 
 
 def measure(kind: str, hosts: int) -> Cost:
@@ -150,46 +115,12 @@ def measure(kind: str, hosts: int) -> Cost:
     decide = _decision(kind, hosts)
     decide()
     taken: list[float] = []
-    with collecting() as pauses:
-        while len(taken) < ROUNDS or sum(taken) < ENOUGH:
-            start = time.process_time()
-            decide()
-            taken.append(time.process_time() - start)
-    return Cost(kind, hosts, median(taken), sum(pauses) / len(taken))
-
-
-@contextmanager
-def collecting() -> Iterator[list[float]]:
-    """A list of the processor's seconds that each garbage collection takes, in the block."""
-    pauses: list[float] = []
-
-    def called(phase: str, _: object) -> None:
-        now = time.process_time()
-        if phase == 'start':
-            pauses.append(-now)
-        else:
-            pauses[-1] += now
-
-    gc.callbacks.append(called)
-    try:
-        yield pauses
-    finally:
-        gc.callbacks.remove(called)
-
-
-def shares(decide: Callable[[], object]) -> dict[str, float]:
-    """Shares of a call's time by the function where it goes, greatest first."""
-    decide()
-    # What is not Python counts for the function that calls it.
-    profile = cProfile.Profile(builtins=False)
-    for _ in range(PROFILED):
-        profile.runcall(decide)
-    stats: Any = pstats.Stats(profile)
-    own = Counter[str]()
-    for (file, _, function), (_, _, seconds, *_) in stats.stats.items():
-        if file.startswith(PACKAGE):
-            own[f'{file.removeprefix(PACKAGE)} {function}'] += seconds / stats.total_tt
-    return dict(own.most_common())
+    while len(taken) < ROUNDS or sum(taken) < ENOUGH:
+        start = time.process_time()
+        decide()
+        taken.append(time.process_time() - start)
+    print(f'{kind} {hosts}: {median(taken) * 1e3:.2f} ms', file=sys.stderr)
+    return Cost(kind, hosts, median(taken))
 
 
 def _decision(kind: str, hosts: int) -> Callable[[], object]:
@@ -278,73 +209,14 @@ def _response(status: int, body: bytes) -> SimpleNamespace:
     )
 
 
-def _line(kind: str, costs: Sequence[Cost]) -> Line | None:
-    """The line of one kind; none through fewer than three points."""
-    ours = [cost for cost in costs if cost.kind == kind]
-    return Line.through(ours) if len(ours) > 2 else None
-
-
-def _is_bounded(cost: Cost) -> bool:
-    return cost.hosts == max(SIZES) and KINDS[cost.kind].count == 1
-
-
-def _too_dear(cost: Cost) -> bool:
-    return _is_bounded(cost) and cost.per_host > PER_HOST
-
-
-def _crooked(line: Line) -> bool:
-    return line.off > CROOKED
-
-
-def _costs(costs: Sequence[Cost]) -> Sheet:
-    columns = ('request', 'hosts', 'ms', 'µs per host', 'of it collecting, ms', 'bound')
-    rows = [
-        [
-            cost.kind,
-            f'{cost.hosts:,}',
-            f'{cost.seconds * 1e3:.2f}',
-            f'{cost.per_host:.2f}',
-            f'{cost.collecting * 1e3:.2f}',
-            f'≤ {PER_HOST:g} µs: {verdict(not _too_dear(cost))}' if _is_bounded(cost) else '',
-        ]
-        for cost in costs
-    ]
-    return Sheet('Cost of a decision', columns, rows)
-
-
-def _lines(lines: Mapping[str, Line]) -> Sheet:
-    columns = ('request', 'ms at no host', 'µs for each host', 'off by', 'bound')
-    rows = [
-        [
-            kind,
-            f'{line.start * 1e3:.2f}',
-            f'{line.slope * 1e6:.2f}',
-            f'{line.off:.0%}',
-            f'≤ {CROOKED:.0%}: {verdict(not _crooked(line))}',
-        ]
-        for kind, line in lines.items()
-    ]
-    return Sheet('The costs as straight lines', columns, rows)
-
-
-def _profiles(profiles: Mapping[str, Mapping[str, float]]) -> list[Sheet]:
-    return [
-        Sheet(
-            f'Where the time goes: {kind}',
-            ('place', 'share'),
-            [[place, f'{share:.1%}'] for place, share in found.items() if share >= TOLD],
-        )
-        for kind, found in profiles.items()
-    ]
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser('python -m tests.perf.decision', description=__doc__)
-    parser.add_argument('--hosts', type=numbers, default=SIZES, help='sizes, with commas')
-    parser.add_argument('--only', type=among(KINDS), default=list(KINDS), help=', '.join(KINDS))
-    parser.add_argument('--no-profile', dest='profile', action='store_false')
-    add_outputs(parser)
-    return parser.parse_args(arguments)
+def _bounds(cost: Cost, costs: Sequence[Cost]) -> list[Bound]:
+    first = next(each for each in costs if each.kind == cost.kind)
+    found = []
+    if cost is not first:
+        found.append(Bound(cost.per_host / first.per_host, '≤', STEEPER, 'x among the fewest'))
+    if cost.hosts == max(SIZES) and KINDS[cost.kind].count == 1:
+        found.append(Bound(cost.per_host, '≤', PER_HOST, 'µs'))
+    return found
 
 
 if __name__ == '__main__':
