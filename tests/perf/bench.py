@@ -7,43 +7,41 @@ was claimed is given back after each request, so that every request finds the sa
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-import oslo_messaging
 import sqlalchemy as sa
 
-from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Compute
 from tests.lab.daemon import Daemon
 from tests.lab.large_cloud import LargeCloud, config
 from tests.lab.large_cloud_hosts import instances_of
 from tests.lab.large_cloud_requests import FILTERS, KINDS, REFUSALS
 from tests.lab.nova_release import Config
-from tests.lab.processes import Failed
+from tests.lab.processes import free_port
 from tests.lab.results import Bound, Row
 from tests.lab.steady import Caller
 from tests.lab.watching import QueryLog, resident
-from tests.perf.callers import PATIENCE, Bare, Exchange, PlacementLog, sync
+from tests.perf.callers import Bare, Burst, PlacementLog, Scheduler, flooding, sync
 
 SIZES = (1_000, 5_000)
 AT_ONCE = (8, 32)
 SMALLEST, LARGEST = SIZES
 SINGLE = tuple(name for name, kind in KINDS.items() if kind.count == 1)
-MEASURES = ('one', 'ten', 'burst', 'queries', 'memory', 'refused', 'groups')
+MEASURES = ('one', 'ten', 'burst', 'queries', 'memory', 'refused', 'groups', 'reload', 'metrics')
 """Names of the methods of :class:`Bench`, in the order in which they measure."""
 PARTS = ('start', 'silent', *MEASURES)
-ALONE = {'refused', 'groups'}
+ALONE = {'refused', 'groups', 'reload', 'metrics'}
 """What is measured of novasched alone."""
-ONCE = ('ten', 'burst')
+ONCE = ('ten', 'burst', 'reload', 'metrics')
 """What is measured in the smallest cloud alone: nova would take minutes for more."""
 
 # How often. Ours and Placement's turns come thrice as often as nova's, which takes seconds.
@@ -53,6 +51,8 @@ GROUP_ROUNDS, GROUP_REQUESTS = 15, 200
 INSTANCES = 20  # on each host
 BURSTS, OUR_BURSTS = 16, 13
 """So many requests of nova's bursts, in one burst at least, and bursts of ours."""
+HANGUPS, HANGUP_PERIOD = 30, 1.0  # seconds
+FLOODED_REQUESTS = 30  # in each of ROUNDS
 
 TO_PLACEMENT = 1.3
 FASTER = {SMALLEST: 8, LARGEST: 12}
@@ -61,99 +61,11 @@ BURST_FASTER = 50
 TO_PLAIN = 1.15
 REFUSED_TO_PLAIN = 1.5
 TO_BEFORE = 1.05
+TO_MEDIAN = 2
 REFUSED = 0.01  # of the claims
 FIFTH = 0.2
-LAST_WORDS = 25  # lines of a log
 
 Tell = Callable[[str], None]
-
-
-@dataclass
-class Scheduler:
-    """One of the two, and how it is asked."""
-
-    daemon: Daemon
-    caller: Caller
-    bare: Bare
-    log: PlacementLog
-
-    def place(self, kind: str) -> float:
-        """Seconds for a request."""
-        servers = new_uuids(KINDS[kind].count)
-        arguments = KINDS[kind].arguments(servers)
-        start = time.perf_counter()
-        self._ask(arguments)
-        taken = time.perf_counter() - start
-        self.bare.give_back(servers)
-        return taken
-
-    def refuse(self, kind: str) -> float:
-        """Seconds until a request is refused."""
-        arguments = REFUSALS[kind].arguments(new_uuids())
-        start = time.perf_counter()
-        assert self._ask(arguments, is_refused=True) == []
-        return time.perf_counter() - start
-
-    def burst(self, size: int) -> Burst:
-        """So many requests at once, each for one server."""
-        self.log.drain()
-        servers = new_uuids(size)
-        asked = [KINDS['plain'].arguments([each]) for each in servers]
-        with ThreadPoolExecutor(size) as pool:
-            start = time.perf_counter()
-            answers = list(pool.map(self._answered, asked))
-        times = [answered - start for _, answered in answers]
-        exchanges = self.log.drain()
-        self.bare.give_back(servers)
-        return Burst(times, len({host for [host], _ in answers}), exchanges)
-
-    def _answered(self, arguments: dict[str, Any]) -> tuple[list[str], float]:
-        """The hosts of new servers, and when they came."""
-        return self._ask(arguments), time.perf_counter()
-
-    def queries(self, kind: str) -> list[str]:
-        self.log.drain()
-        self.place(kind)
-        return [each.path for each in self.log.drain() if each.is_query]
-
-    def _ask(self, arguments: dict[str, Any], is_refused: bool = False) -> list[str]:
-        """The hosts of new servers; none where the request is to be refused, and is.
-
-        :raises Failed: there is another answer, or none; the text has the scheduler's last words.
-        """
-        try:
-            found = self.caller.call(
-                'select_destinations', arguments, server=self.daemon.host, timeout=PATIENCE
-            )
-        except oslo_messaging.MessagingException as error:
-            if is_refused and getattr(error, 'exc_type', None) == 'NoValidHost':
-                return []
-            last = '\n'.join(self.daemon.text().splitlines()[-LAST_WORDS:])
-            raise Failed(f'{error}\n{last}') from error
-        return [selections[0]['nova_object.data']['service_host'] for selections in found]
-
-
-@dataclass(frozen=True)
-class Burst:
-    """How requests at once went: seconds for each, different hosts, and what Placement
-    was asked."""
-
-    times: Sequence[float]
-    hosts: int
-    exchanges: Sequence[Exchange]
-
-    @property
-    def pace(self) -> float:
-        """Requests a second, until the last is answered."""
-        return len(self.times) / max(self.times)
-
-    def claims(self, status: int | None = None) -> int:
-        """How many claims there were, or how many of them were answered so."""
-        return sum(x.is_claim and status in (None, x.status) for x in self.exchanges)
-
-    @property
-    def queries(self) -> int:
-        return sum(each.is_query for each in self.exchanges)
 
 
 @dataclass
@@ -387,6 +299,42 @@ class Bench:
             after = resident(whole.daemon.pid)
             self.tell(f'memory: {before / 2**20:.0f} MiB before them, {after / 2**20:.0f} after')
             yield Row(hosts, 'all instances, memory', 'MiB', after / 2**20)
+
+    def _reload(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        """Requests one after another, while the scheduler is sent SIGHUP every second."""
+        self.tell('requests while SIGHUP comes every second')
+        quiet = [ours.place('plain') for _ in range(HANGUPS)]
+        taken: list[float] = []
+        for _ in range(HANGUPS):
+            os.kill(ours.daemon.pid, signal.SIGHUP)
+            end = time.monotonic() + HANGUP_PERIOD
+            while time.monotonic() < end:
+                taken.append(ours.place('plain'))
+        bound = Bound(max(taken) / median(taken), '≤', TO_MEDIAN, 'of the median')
+        yield Row.of_times(hosts, 'without SIGHUP', quiet, ())
+        yield Row.of_times(hosts, 'SIGHUP every second', taken, ()).bounded(bound)
+
+    def _metrics(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        """Requests in turn without metrics, with them, and while a flood comes to their port. What
+        such a flood costs whatever it talks to is seen where it talks to nobody."""
+        self.tell('requests with metrics, and while a flood comes to their port')
+        bind, nobody = (f'127.0.0.1:{free_port()}' for _ in range(2))
+        with ExitStack() as stack:
+            config = {**plan.config, 'novasched': {'metrics_bind': bind}}
+            loud, _ = self._started([], config, 1, stack)
+            ways = {
+                'metrics off': (ours, None),
+                'metrics on': (loud, None),
+                'metrics on, a flood to nobody': (loud, nobody),
+                'metrics on, a flood to them': (loud, bind),
+            }
+            taken: dict[str, list[float]] = {how: [] for how in ways}
+            for _ in range(ROUNDS):
+                for how, (scheduler, flooded) in ways.items():
+                    with flooding(flooded, self.tell) if flooded else nullcontext():
+                        taken[how] += [scheduler.place('plain') for _ in range(FLOODED_REQUESTS)]
+        for how, times in taken.items():
+            yield Row.of_times(hosts, how, times, ())
 
 
 def _refused_share(bursts: Sequence[Burst]) -> float:

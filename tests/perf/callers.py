@@ -1,23 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands beside the schedulers: computes that tell of their instances, Placement's log, and
-its bare client that the schedulers are compared with."""
+"""How the schedulers are asked, and what stands beside them: computes that tell of their
+instances, a flood of HTTP requests, Placement's log, and its bare client, which the schedulers are
+compared with."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import oslo_messaging
+
 from tests.lab.client import new_uuids
+from tests.lab.daemon import Daemon
+from tests.lab.large_cloud_requests import KINDS, REFUSALS
 from tests.lab.placement_api import PlacementApi
+from tests.lab.processes import Failed
 from tests.lab.steady import Caller
 
 PATIENCE = 300  # seconds
 QUERY = '/allocation_candidates'
 CLAIM = '/allocations'
+LAST_WORDS = 25  # lines of a log
 
 _LOGGED = re.compile(r'"(?P<method>[A-Z]+) (?P<path>\S+)" status: (?P<status>\d+) ')
 
@@ -97,3 +108,106 @@ class Bare(PlacementApi):
             owner = {'project_id': 'project', 'user_id': 'user', 'consumer_generation': None}
             self._claims[query] = {**first, **owner}
         return self._claims[query]
+
+
+@dataclass
+class Scheduler:
+    """One of the two, and how it is asked."""
+
+    daemon: Daemon
+    caller: Caller
+    bare: Bare
+    log: PlacementLog
+
+    def place(self, kind: str) -> float:
+        """Seconds for a request."""
+        servers = new_uuids(KINDS[kind].count)
+        arguments = KINDS[kind].arguments(servers)
+        start = time.perf_counter()
+        self._ask(arguments)
+        taken = time.perf_counter() - start
+        self.bare.give_back(servers)
+        return taken
+
+    def refuse(self, kind: str) -> float:
+        """Seconds until a request is refused."""
+        arguments = REFUSALS[kind].arguments(new_uuids())
+        start = time.perf_counter()
+        assert self._ask(arguments, is_refused=True) == []
+        return time.perf_counter() - start
+
+    def burst(self, size: int) -> Burst:
+        """So many requests at once, each for one server."""
+        self.log.drain()
+        servers = new_uuids(size)
+        asked = [KINDS['plain'].arguments([each]) for each in servers]
+        with ThreadPoolExecutor(size) as pool:
+            start = time.perf_counter()
+            answers = list(pool.map(self._answered, asked))
+        times = [answered - start for _, answered in answers]
+        exchanges = self.log.drain()
+        self.bare.give_back(servers)
+        return Burst(times, len({host for [host], _ in answers}), exchanges)
+
+    def _answered(self, arguments: dict[str, Any]) -> tuple[list[str], float]:
+        """The hosts of new servers, and when they came."""
+        return self._ask(arguments), time.perf_counter()
+
+    def queries(self, kind: str) -> list[str]:
+        self.log.drain()
+        self.place(kind)
+        return [each.path for each in self.log.drain() if each.is_query]
+
+    def _ask(self, arguments: dict[str, Any], is_refused: bool = False) -> list[str]:
+        """The hosts of new servers; none where the request is to be refused, and is.
+
+        :raises Failed: there is another answer, or none; the text has the scheduler's last words.
+        """
+        try:
+            found = self.caller.call(
+                'select_destinations', arguments, server=self.daemon.host, timeout=PATIENCE
+            )
+        except oslo_messaging.MessagingException as error:
+            if is_refused and getattr(error, 'exc_type', None) == 'NoValidHost':
+                return []
+            last = '\n'.join(self.daemon.text().splitlines()[-LAST_WORDS:])
+            raise Failed(f'{error}\n{last}') from error
+        return [selections[0]['nova_object.data']['service_host'] for selections in found]
+
+
+@dataclass(frozen=True)
+class Burst:
+    """How requests at once went: seconds for each, different hosts, and what Placement
+    was asked."""
+
+    times: Sequence[float]
+    hosts: int
+    exchanges: Sequence[Exchange]
+
+    @property
+    def pace(self) -> float:
+        """Requests a second, until the last is answered."""
+        return len(self.times) / max(self.times)
+
+    def claims(self, status: int | None = None) -> int:
+        """How many claims there were, or how many of them were answered so."""
+        return sum(x.is_claim and status in (None, x.status) for x in self.exchanges)
+
+    @property
+    def queries(self) -> int:
+        return sum(each.is_query for each in self.exchanges)
+
+
+@contextmanager
+def flooding(bind: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """A flood from another process, of the lowest priority; at the end it tells how much was
+    sent."""
+    command = ['nice', '-n', '19', sys.executable, '-m', 'tests.lab.http_flood', bind]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == 'begun\n'
+        yield
+        said, _ = child.communicate('enough\n')
+        tell(f'{int(said):,} times something was sent to {bind}')
