@@ -97,7 +97,7 @@ class NovaClient:
         self._requests, self._answers = self._child.stdin, self._child.stdout
         self._selector.register(self._answers, selectors.EVENT_READ)
         self._number = 0
-        self._read(START)
+        self.receive(START)
 
     def close(self) -> None:
         self._selector.close()
@@ -166,12 +166,15 @@ class NovaClient:
 
     def __call__(self, command: str, patience: float = ANSWER, /, **parameters: Any) -> Any:
         """Run a command of the child's; Refused when nova's own code raises there."""
+        self.send(command, **parameters)
+        return self.receive(patience)
+
+    def send(self, command: str, /, **parameters: Any) -> None:
         self._number += 1
         request = {'number': self._number, 'command': command, 'parameters': parameters}
         self._requests.write(json.dumps(request) + '\n')
-        return self._read(patience)
 
-    def _read(self, seconds: float) -> Any:
+    def receive(self, seconds: float) -> Any:
         deadline = time.monotonic() + seconds
         while True:
             reply = self._line(deadline)

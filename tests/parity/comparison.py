@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.lab.descriptions import Case, complete
-from tests.parity.child import Nova
+from tests.lab.nova_answers import Nova
 from tests.parity.known import Known, explanation
 
 BATCH = 100

@@ -8,15 +8,21 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.lab import fixtures
 from tests.lab.descriptions import Case
+from tests.lab.nova_answers import Nova
+from tests.lab.nova_release import NovaRelease
 from tests.parity import known
-from tests.parity.child import Nova
 from tests.parity.comparison import Comparison, Difference, Figures
 from tests.parity.known import Known
 
+directory, release = fixtures.directory, fixtures.nova
+
+HERE = Path(__file__).parent
 SEED_VARIABLE = 'NOVASCHED_PARITY_SEED'
 TIMES_VARIABLE = 'NOVASCHED_PARITY_TIMES'
 """How many times as many cases; for a search that may take its time."""
@@ -41,15 +47,15 @@ def times() -> int:
 
 
 @pytest.fixture(scope='session')
-def nova() -> Iterator[Nova]:
-    with closing(Nova()) as side:
+def nova(release: NovaRelease, directory: Path) -> Iterator[Nova]:
+    with closing(Nova(release, directory, HERE / 'nova_side.py')) as side:
         yield side
 
 
 @pytest.fixture(scope='session')
-def hardware() -> Iterator[Nova]:
+def hardware(release: NovaRelease, directory: Path) -> Iterator[Nova]:
     """nova's NUMA fitter and statistics of PCI devices, in a child process."""
-    with closing(Nova('nova_hardware.py')) as side:
+    with closing(Nova(release, directory, HERE / 'nova_hardware.py')) as side:
         yield side
 
 

@@ -4,7 +4,6 @@ virtualenv, as a script; see nova_side.py."""
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -13,16 +12,15 @@ from nova.conf import CONF
 from nova.objects import base, pci_device_pool
 from nova.pci import stats
 from nova.virt import hardware
-from nova_side import Case, serve, stage
+from nova_child import serve
+from nova_side import Answers, Case, stage
 
 SETS = ('cpuset', 'pcpuset')
 ASKED = ('id', 'memory', 'pagesize', 'cpu_policy', 'cpu_thread_policy')
 AT_LEAST = 0.5  # seconds to measure for
 
 
-class Hardware:
-    """The commands; each takes a case and returns a JSON value."""
-
+class Hardware(Answers):
     def fit(self, case: Case) -> Any:
         """Null, or [host cell, {vCPU: CPU}, reserved CPUs, page size] for each guest cell."""
         CONF.set_override(
@@ -156,4 +154,4 @@ def _read(case: Case) -> tuple[list[Any], objects.NUMATopology, stats.PciDeviceS
 
 
 if __name__ == '__main__':
-    serve(sys.argv[1], Hardware)
+    serve(Hardware)

@@ -8,7 +8,6 @@ and the aggregates of network segments are the case's word.
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 from typing import Any
 
@@ -22,13 +21,13 @@ from nova.db.main import models as cell_models
 from nova.network import neutron
 from nova.scheduler import host_manager, request_filter, utils
 from nova.scheduler.client import report
-from nova_side import Case, Config, request_of, serve, stage, user
+from nova_child import serve
+from nova_side import Answers, Case, Config, request_of, stage, user
 
 
-class Queries:
-    """The commands; each takes a case and returns a JSON value."""
-
+class Queries(Answers):
     def __init__(self) -> None:
+        super().__init__()
         self._config = Config()
         self._hosts: host_manager.HostManager | None = None
 
@@ -108,4 +107,4 @@ def _dated(row: Case) -> Case:
 
 
 if __name__ == '__main__':
-    serve(sys.argv[1], Queries)
+    serve(Queries)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova's own classes as a child process. Runs in nova's virtualenv, as a script.
+"""nova's own classes as a child process. Runs in nova's virtualenv, as a script; lines come and
+go as in tests/lab/nova_child.py.
 
-One JSON object a line: {"do": ..., "cases": [...]} comes in, {"answers": [...]} goes out.
-The arguments are the site-packages of older releases, whose filters are added to those
-of the release that runs: their modules are loaded into it, on its hosts and requests.
+The environment may name a directory whose ``nova16`` and the like are virtualenvs of older
+releases. Their filters are added to those of the release that runs: their modules are loaded into
+it, on its hosts and requests.
 
 A case is complete: rows as the databases hold them, a RequestSpec as it travels. Each
 answer is a value, or {"error": class, "text": ..., "at": request | hosts | verdict}.
@@ -14,11 +15,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ REMOVED_OPTIONS = {
 }
 """What older releases' filters read, and what the running one no longer declares."""
 
+OLDER_VARIABLE = 'NOVASCHED_OLDER_NOVAS'
 COMPANIONS = ('nova.i18n', 'nova.scheduler.filters.utils')
 """Modules of its own release that an older filter is given for the running one's."""
 
@@ -79,11 +80,31 @@ class Config:
         ]
 
 
-class NovaSide:
-    """The commands; each takes a case and returns a JSON value."""
+class Answers:
+    """Commands that take a case and return a JSON value."""
 
-    def __init__(self, older: list[Path]) -> None:
-        found = [*filters.all_filters(), *(x for path in older for x in _older_filters(path))]
+    def __init__(self) -> None:
+        logging.disable(logging.CRITICAL)
+
+    def answers(self, now: str, do: str, cases: list[Case]) -> list[Any]:
+        """What a command answers to each of the cases, at a time that stands still."""
+        timeutils.set_time_override(datetime.fromisoformat(now))
+        return [self._answer(do, case) for case in cases]
+
+    def _answer(self, command: str, case: Case) -> Any:
+        try:
+            return getattr(self, command)(case)
+        except Stage as error:
+            return error.args[0]
+
+
+class NovaSide(Answers):
+    def __init__(self) -> None:
+        super().__init__()
+        # The oldest first: the newest that has a filter wins.
+        folder = Path(os.environ.get(OLDER_VARIABLE) or os.devnull)
+        self._older = sorted(folder.glob('nova[12][0-9]/lib/python*/site-packages'))
+        found = [*filters.all_filters(), *(x for path in self._older for x in _older_filters(path))]
         self.filters = {each.__name__: each for each in found}
         self.weighers = {each.__name__: each for each in weights.all_weighers()}
         self._judges: dict[str, Judge] = {}
@@ -93,7 +114,11 @@ class NovaSide:
             CONF.register_opts(options, group)
 
     def about(self, _case: Case) -> Case:
-        return {'filters': sorted(self.filters), 'weighers': sorted(self.weighers)}
+        return {
+            'filters': sorted(self.filters),
+            'weighers': sorted(self.weighers),
+            'older': len(self._older),
+        }
 
     def judge(self, case: Case) -> list[Any]:
         """For each host whether it passes, with the limits set and the candidates left; or an
@@ -259,28 +284,7 @@ def _without_databases() -> None:
     context.target_cell = lambda given, _mapping: contextlib.nullcontext(given)
 
 
-def answered(command: Callable[[Case], Any], case: Case) -> Any:
-    try:
-        return command(case)
-    except Stage as error:
-        return error.args[0]
-
-
-def serve(now: str, make: Callable[[], Any]) -> None:
-    logging.disable(logging.CRITICAL)
-    out = os.fdopen(os.dup(sys.stdout.fileno()), 'w')
-    sys.stdout = sys.stderr
-    objects.register_all()
-    CONF([], project='nova', default_config_files=[])
-    timeutils.set_time_override(datetime.fromisoformat(now))
-    side = make()
-    for line in sys.stdin:
-        call = json.loads(line)
-        command = getattr(side, call['do'])
-        answers = [answered(command, case) for case in call['cases']]
-        out.write(json.dumps({'answers': answers}) + '\n')
-        out.flush()
-
-
 if __name__ == '__main__':
-    serve(sys.argv[1], lambda: NovaSide([Path(each) for each in sys.argv[2:]]))
+    from nova_child import serve  # of tests/lab, where the parent process lets it be found
+
+    serve(NovaSide)

@@ -11,8 +11,8 @@ import pytest
 
 from novasched.scheduler.model.numa import CellFit, Fit
 from novasched.scheduler.numa.fit import fit
+from tests.lab.nova_answers import Nova
 from tests.lab.numa_checker import numa_arguments, violations
-from tests.parity.child import Nova
 from tests.parity.comparison import FAILS, Comparison, Difference, Figures
 from tests.parity.conftest import Compare
 from tests.parity.dice import Dice

@@ -19,7 +19,7 @@ from novasched.scheduler.pci import parse
 from novasched.scheduler.pci.pools import consume, supports
 from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.descriptions import Case, wire
-from tests.parity.child import Nova
+from tests.lab.nova_answers import Nova
 from tests.parity.comparison import Comparison, Difference, Figures
 from tests.parity.conftest import Compare
 from tests.parity.dice import Dice

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
-from tests.parity.child import Nova
+from tests.lab.nova_answers import Nova
+from tests.lab.nova_release import NovaRelease
 from tests.parity.comparison import Comparison, queries
 from tests.parity.conftest import Compare
 from tests.parity.generator import cases
@@ -32,8 +34,8 @@ def world(
 
 
 @pytest.fixture(scope='module')
-def nova_asks(world: World) -> Iterator[Nova]:
-    with closing(Nova('nova_queries.py')) as side:
+def nova_asks(release: NovaRelease, directory: Path, world: World) -> Iterator[Nova]:
+    with closing(Nova(release, directory, Path(__file__).with_name('nova_queries.py'))) as side:
         side.ask('world', [world.description()])
         world.open()
         yield side

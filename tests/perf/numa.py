@@ -8,28 +8,26 @@ its log silenced, and is stopped after 10 seconds. Exits with 1 where a bound is
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Timer
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.numa.fit import fit
-from tests.lab.descriptions import NOW
+from tests.lab.descriptions import Case
+from tests.lab.nova_answers import Nova
+from tests.lab.nova_release import NovaRelease
 from tests.lab.numa_checker import numa_arguments
+from tests.lab.processes import Failed
 from tests.lab.reports import a_numa_cell, a_numa_topology
 
 SCRIPT = Path(__file__).parents[1] / 'parity' / 'nova_hardware.py'
 LONGEST = 10.0  # seconds for nova
 MEASURED = 0.5  # seconds for us
 CORES, THREADS, VCPUS = 8, 2, 4
-
-Case = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -92,14 +90,11 @@ ROWS = (
 
 
 def main() -> int:
-    python = os.environ.get('NOVASCHED_NOVA_PYTHON')
-    if not python:
-        print('set NOVASCHED_NOVA_PYTHON to the python of a virtualenv with nova')
-        return 2
+    release = NovaRelease.find()
     print(f'{"host/guest cells":48} {"nova":>14} {"ours":>12} {"faster":>11}')
     missed = 0
     for row in ROWS:
-        theirs, stopped = _nova(python, row.case())
+        theirs, stopped = _nova(release, row.case())
         ours, fits = _ours(row.case())
         assert fits == (row.host - row.full >= row.guest)
         ratio = theirs / ours
@@ -115,31 +110,18 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def _nova(python: str, case: Case) -> tuple[float, bool]:
+def _nova(release: NovaRelease, case: Case) -> tuple[float, bool]:
     """Seconds for one call, and whether that is where it was stopped."""
-    child = subprocess.Popen(
-        [python, str(SCRIPT), NOW.isoformat()],
-        env={**os.environ, 'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'true', 'PYTHONWARNINGS': 'ignore'},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with child:
-        _ask(child, 'fit', Row(1, 1, 0).case())
-        timer = Timer(LONGEST, child.kill)
-        timer.start()
-        answer = _ask(child, 'time', case)
-        timer.cancel()
-    return (answer[0], False) if answer else (LONGEST, True)
-
-
-def _ask(child: subprocess.Popen[str], what: str, case: Case) -> Any:
-    assert child.stdin is not None
-    assert child.stdout is not None
-    child.stdin.write(json.dumps({'do': what, 'cases': [case]}) + '\n')
-    child.stdin.flush()
-    line = child.stdout.readline()
-    return json.loads(line)['answers'][0] if line else None
+    with (
+        TemporaryDirectory() as folder,
+        closing(Nova(release, Path(folder), SCRIPT)) as child,
+    ):
+        child.ask('fit', [Row(1, 1, 0).case()])
+        try:
+            [(seconds, _)] = child.ask('time', [case], LONGEST)
+        except Failed:
+            return LONGEST, True
+        return seconds, False
 
 
 def _ours(case: Case) -> tuple[float, bool]:
