@@ -77,16 +77,10 @@ def _ask(http: adapter.Adapter, string: str, request: Request) -> tuple[bool, st
         )
     except ks_exc.ClientException as error:
         raise PlacementUnavailable(hide(error)) from None
-    if response.status_code == 400:
-        answer = Response(response.status_code, response.content, response.reason or '')
+    answer = Response(response.status_code, response.content, response.reason or '')
+    if answer.status_code == 400:
         return False, one_line(answer.detail).removeprefix(BAD_REQUEST_PREFIX)
-    if response.status_code != 200:
-        raise PlacementUnavailable(f'Placement answers {response.status_code}')
-    try:
-        candidates = msgspec.json.decode(response.content, type=_Candidates)
-    except ValueError as error:
-        raise PlacementUnavailable(f'Placement sent no candidates: {error}') from None
-    return bool(candidates.allocation_requests), None
+    return bool(answer.decode(_Candidates).allocation_requests), None
 
 
 def _describe(
