@@ -6,11 +6,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import islice
+from dataclasses import replace
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 from novasched.conf.redaction import one_line, one_line_each
@@ -48,8 +47,7 @@ OTHERS = 'other reasons'
 _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _ADDRESS = r'\d+(?:\.\d+){3}'
 _NUMBER = r'(?<![\w.:/-])-?\d+(?:\.\d+)?(?:e\+\d+)?(?![\w:/-]|\.\d)'
-_VARIES = re.compile(rf'{_UUID}|{_ADDRESS}(?!/)|{_NUMBER}')
-_IS_NUMBER = re.compile(r'-?\d+(?:\.\d+)?(?:e\+\d+)?$')
+_VARIES = re.compile(rf'({_UUID}|{_ADDRESS}(?!/)|{_NUMBER})')
 
 
 def record_of(decision: Decision, id: str, at: float, key: bytes | None = None) -> Record:
@@ -94,7 +92,7 @@ def _attempt(attempt: PlacementAttempt) -> AttemptRecord:
         attempt.start,
         attempt.pending,
         tuple(
-            Stage(result.name, result.start, result.end, grouped(counted(result.reasons)))
+            Stage(result.name, result.start, result.end, grouped(Counter(result.reasons)))
             for result in ranking.filters
         ),
         len(ranking.hosts),
@@ -105,7 +103,7 @@ def _attempt(attempt: PlacementAttempt) -> AttemptRecord:
 
 
 def _rejections(result: FilterResult) -> StageRejections:
-    texts = one_line_each(counted(result.reasons))
+    texts = one_line_each(result.reasons)
     number = {reason: index for index, reason in enumerate(texts)}
     which = [number[reason] for reason in result.reasons]
     return StageRejections(result.name, _names(result.rejected_hosts), [*texts.values()], which)
@@ -190,28 +188,25 @@ def _hashed(text: str | None, key: bytes | None) -> str | None:
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:HASH_DIGITS]
 
 
-def counted(reasons: Sequence[str]) -> Mapping[str, int]:
-    """Count each reason. Often all are one, which is seen sooner than counted."""
-    if reasons and reasons.count(reasons[0]) == len(reasons):
-        return {reasons[0]: len(reasons)}
-    return Counter(reasons)
-
-
 def grouped(counts: Mapping[str, int]) -> tuple[ReasonCount, ...]:
-    """Reasons with the number of hosts of each, the commonest first; every host is counted."""
-    groups: dict[str, _SimilarReasons] = {}
-    latest: _SimilarReasons | None = None
-    for reason, hosts in counts.items():
+    """Reasons with the number of hosts of each, the commonest first; every host is counted. Those
+    that differ in what varies alone are one."""
+    hosts: Counter[tuple[str, ...]] = Counter()
+    varying: dict[tuple[str, ...], list[Sequence[str]]] = defaultdict(list)
+    pattern = _VARIES  # of reasons that are alike
+    constant: tuple[str, ...] = ('', '')
+    for reason, number in counts.items():
         # To find what varies takes long, and the next reason is mostly like the one before.
-        if latest is None or not latest.pattern.fullmatch(reason):
-            shape = _VARIES.sub('\0', reason)
-            if shape not in groups:
-                groups[shape] = _SimilarReasons(reason, hosts)
-                continue
-            latest = groups[shape]
-        latest.others.append(reason)
-        latest.hosts += hosts
-    reasons = [ReasonCount(one_line(each.text()), each.hosts) for each in groups.values()]
+        if match := pattern.fullmatch(reason):
+            key, parts = constant, match.groups()
+        else:
+            cut = _VARIES.split(reason)
+            key, parts = tuple(cut[::2]), tuple(cut[1::2])
+            if key in varying:
+                constant, pattern = key, re.compile(_VARIES.pattern.join(map(re.escape, key)))
+        hosts[key] += number
+        varying[key].append(parts)
+    reasons = [ReasonCount(one_line(_merged(key, varying[key])), hosts[key]) for key in hosts]
     reasons.sort(key=lambda count: (-count.hosts, count.reason))
     if len(reasons) > MAX_REASONS:
         rest = sum(count.hosts for count in reasons[MAX_REASONS - 1 :])
@@ -219,33 +214,16 @@ def grouped(counts: Mapping[str, int]) -> tuple[ReasonCount, ...]:
     return tuple(reasons)
 
 
-@dataclass
-class _SimilarReasons:
-    """Reasons that differ in what varies alone."""
-
-    first: str
-    hosts: int
-    others: list[str] = field(default_factory=list)
-
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """Matches all of them; compiled where there is more than one."""
-        constant = map(re.escape, _VARIES.split(self.first))
-        return re.compile(f'({_VARIES.pattern})'.join(constant))
-
-    def text(self) -> str:
-        """One text that stands for all of them."""
-        if not self.others:
-            return self.first
-        matches = map(self.pattern.fullmatch, (self.first, *self.others))
-        columns = zip(*(match.groups() for match in matches if match), strict=True)
-        ranges = (_range(set(column)) for column in columns)
-        return _VARIES.sub(lambda _: next(ranges), self.first)
+def _merged(constant: Sequence[str], varying: Sequence[Sequence[str]]) -> str:
+    """One text that stands for all reasons with the same constant parts."""
+    ranges = [_range(set(column)) for column in zip(*varying, strict=True)]
+    return ''.join(chain.from_iterable(zip_longest(constant, ranges, fillvalue='')))
 
 
 def _range(values: set[str]) -> str:
     if len(values) == 1:
         return values.pop()
-    if not all(map(_IS_NUMBER.match, values)):
+    try:
+        return f'{min(values, key=float)} to {max(values, key=float)}'
+    except ValueError:  # addresses or UUIDs
         return 'this or that'
-    return f'{min(values, key=float)} to {max(values, key=float)}'
