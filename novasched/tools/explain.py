@@ -98,8 +98,7 @@ def as_text(record: Record, others: int, host: str | None, rejections: Rejection
         lines += [f'{host}: {each}' for each in render.why_not(record, host, rejections)]
         return '\n'.join(lines)
     lines += ['', *(f'{name:<10} {text}' for name, text in render.facts(record))]
-    attempt = render.deciding_attempt(record)
-    if attempt is not None:
+    for _, attempt in render.attempts(record)[:1]:
         lines += _tables(attempt)
     if others:
         lines.append(f'There are {others} older decisions; --format json shows this one in full.')

@@ -194,17 +194,11 @@ def why_not(record: Record, host: str, rejections: Rejections | None) -> list[st
     return ['there is no such host']
 
 
-def deciding_attempt(record: Record) -> AttemptRecord | None:
-    """The attempt that decided: the last one of a refusal, else the first."""
-    if not record.looks:
-        return None
-    return record.looks[0 if record.result.hosts else -1]
-
-
 def attempts(record: Record) -> list[tuple[int, AttemptRecord]]:
-    """Each attempt with its number, from 0; the one that decided comes first."""
-    decided = deciding_attempt(record)
-    return sorted(enumerate(record.looks), key=lambda each: each[1] is not decided)
+    """Each attempt with its number, from 0. In front is the one that decided: the last one of a
+    refusal, else the first."""
+    numbered = [*enumerate(record.looks)]
+    return numbered if record.result.hosts else numbered[-1:] + numbered[:-1]
 
 
 def troubles(attempt: AttemptRecord) -> Iterator[tuple[str, str]]:
