@@ -7,8 +7,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from novasched.conf.redaction import redact
 from novasched.observe.page.query import HostsQuery
@@ -130,6 +131,7 @@ STATES = (UP, DOWN, DISABLED)
 NO_ZONE, NO_AGGREGATE = '(no zone)', '(no aggregate)'
 Entry = tuple[str, Host]
 """The name of a cell, and a host in it."""
+Item = TypeVar('Item')
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,31 +268,37 @@ def heatmap(view: HostsView, query: HostsQuery, zone: str | None) -> Heatmap:
 
     :param zone: the availability zone of hosts in none.
     """
-    entries = [(cell.name, host) for cell in view.cells for host in cell.hosts]
-    entries = [each for each in entries if _matches(each[1], query)]
-    groups = _grouped(entries, _names(query.by, zone), query.within)
-    shown = [*{host.uuid: (cell, host) for each in groups.values() for cell, host in each}.values()]
+    groups = _grouped(view, query, zone)
+    shown = {host.uuid: (cell, host) for each in groups.values() for cell, host in each}
     resource = RESOURCES[query.show]
     key = _order(query, resource)
-    heads: tuple[HostGroup, ...] = ()
-    rows: list[Entry] = []
+    rows: Sequence[Entry] = ()
+    heads: Iterable[HostGroup] = ()
     if query.form == 'table':
-        size, items = ROWS_PER_PAGE, len(shown)
-        rows = sorted(shown, key=key)[(query.page - 1) * size : query.page * size]
+        rows, pages = _page(sorted(shown.values(), key=key), query.page, ROWS_PER_PAGE)
     else:
-        size, items = TILES_PER_PAGE, sum(map(len, groups.values()))
-        heads = tuple(_heads(groups, resource, key, query.page))
-    hosts = [host for _, host in shown]
+        named = [(name, each) for name in groups for each in sorted(groups[name], key=key)]
+        tiles, pages = _page(named, query.page, TILES_PER_PAGE)
+        heads = (
+            _group(name, groups[name], [host for _, (_, host) in part], resource)
+            for name, part in groupby(tiles, key=itemgetter(0))
+        )
+    hosts = [host for _, host in shown.values()]
     usable = [host for host in hosts if state(host) == UP]
     return Heatmap(
         len(hosts),
         Counter(map(state, hosts)),
         sum(host.num_instances for host in hosts),
         tuple((each, total(map(each.of, usable))) for each in RESOURCES.values()),
-        heads,
+        tuple(heads),
         rows,
-        max(1, -(-items // size)),
+        pages,
     )
+
+
+def _page(items: Sequence[Item], number: int, size: int) -> tuple[Sequence[Item], int]:
+    """The items of a page, and the number of pages."""
+    return items[(number - 1) * size : number * size], max(1, -(-len(items) // size))
 
 
 def natural(text: str) -> list[tuple[int, int | str]]:
@@ -305,24 +313,24 @@ def _matches(host: Host, query: HostsQuery) -> bool:
     return not query.name or query.name.lower() in name_of(host).lower()
 
 
-def _names(by: str, zone: str | None) -> Callable[[Entry], Sequence[str]]:
-    """A function that returns the names of a host's groups."""
+def _group_names(cell: CellView, host: Host, by: str, zone: str | None) -> Sequence[str]:
     if by == 'zone':
-        return lambda entry: [entry[1].zone(zone) or NO_ZONE]
+        return [host.zone(zone) or NO_ZONE]
     if by == 'aggregate':
-        return lambda entry: [x.name for x in entry[1].aggregates] or [NO_AGGREGATE]
-    return lambda entry: [entry[0]]
+        return [each.name for each in host.aggregates] or [NO_AGGREGATE]
+    return [cell.name]
 
 
-def _grouped(
-    entries: Sequence[Entry], names: Callable[[Entry], Sequence[str]], within: str
-) -> Mapping[str, list[Entry]]:
+def _grouped(view: HostsView, query: HostsQuery, zone: str | None) -> Mapping[str, list[Entry]]:
     groups: dict[str, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        for group in names(entry):
-            if within in ('', group):
-                groups[group].append(entry)
-    return {group: groups[group] for group in sorted(groups, key=natural)}
+    for cell in view.cells:
+        for host in cell.hosts:
+            if _matches(host, query):
+                for name in _group_names(cell, host, query.by, zone):
+                    groups[name].append((cell.name, host))
+    return {
+        name: groups[name] for name in sorted(groups, key=natural) if query.within in ('', name)
+    }
 
 
 def _order(query: HostsQuery, resource: Resource) -> Callable[[Entry], Any]:
@@ -331,31 +339,19 @@ def _order(query: HostsQuery, resource: Resource) -> Callable[[Entry], Any]:
     return lambda entry: (-(resource.of(entry[1]).share or 0.0), natural(name_of(entry[1])))
 
 
-def _heads(
-    groups: Mapping[str, list[Entry]],
-    resource: Resource,
-    key: Callable[[Entry], Any],
-    page: int,
-) -> Iterator[HostGroup]:
-    """The groups with tiles on this page, in order."""
-    skipped, left = (page - 1) * TILES_PER_PAGE, TILES_PER_PAGE
-    for group, entries in groups.items():
-        if skipped >= len(entries):
-            skipped -= len(entries)
-            continue
-        if not left:
-            return
-        shown = [*islice(sorted(entries, key=key), skipped, skipped + left)]
-        skipped, left = 0, left - len(shown)
-        hosts = [host for _, host in entries]
-        amounts = [resource.of(host) for host in hosts if state(host) == UP]
-        yield HostGroup(
-            group,
-            Counter(map(state, hosts)),
-            total(amounts),
-            bars(Counter(each.level for each in amounts)),
-            tuple([_tile(host, resource) for _, host in shown]),
-        )
+def _group(
+    name: str, entries: Sequence[Entry], shown: Sequence[Host], resource: Resource
+) -> HostGroup:
+    """A group with the tiles of some of its hosts."""
+    hosts = [host for _, host in entries]
+    amounts = [resource.of(host) for host in hosts if state(host) == UP]
+    return HostGroup(
+        name,
+        Counter(map(state, hosts)),
+        total(amounts),
+        bars(Counter(each.level for each in amounts)),
+        tuple([_tile(host, resource) for host in shown]),
+    )
 
 
 def _tile(host: Host, resource: Resource) -> Tile:
