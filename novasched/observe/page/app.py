@@ -50,6 +50,7 @@ MAX_DECISIONS_OF_HOST, MAX_DECISIONS_SEARCHED = 10, 1000
 
 OK, UNAVAILABLE = '200 OK', '503 Service Unavailable'
 NOT_FOUND = '404 Not Found'
+NO_PAGE = 'There is no such page.'
 NO_FILE = 'No decision is kept here. Set [novasched] decisions_file in nova.conf.'
 NO_RECORD = 'No decision has been recorded yet.'
 UNREADABLE = 'The file of decision records cannot be read; the log says why.'
@@ -120,7 +121,7 @@ class Page:
                 return self._decision(name, query)
             case ['', 'hosts', name] if name and queries.is_plain(name):
                 return self._host(name, query)
-        raise BadQuery('There is no such page.', NOT_FOUND)
+        raise BadQuery(NO_PAGE, NOT_FOUND)
 
     def _hosts(self, query: str) -> PageResponse:
         asked = queries.parse(queries.HostsQuery, query)
@@ -203,10 +204,8 @@ class Page:
         return status, HTML, template.render(root=root, **values).encode()
 
     def _error(self, error: BadQuery) -> PageResponse:
-        shown = self._templates.get_template('error.html').render(
-            root=None, status=error.status.partition(' ')[2], why=str(error)
-        )
-        return error.status, HTML, shown.encode()
+        title = error.status.partition(' ')[2]
+        return self._shown('error', '', error.status, title=title, why=str(error))
 
 
 def _text(environ: WSGIEnvironment, name: str) -> str:
@@ -216,8 +215,8 @@ def _text(environ: WSGIEnvironment, name: str) -> str:
     """
     value: str = environ.get(name, '')
     if len(value) > MAX_PATH_LENGTH and name == 'PATH_INFO':
-        raise BadQuery('There is no such page.', NOT_FOUND)
+        raise BadQuery(NO_PAGE, NOT_FOUND)
     try:
         return value.encode('latin-1').decode()
     except UnicodeError:
-        raise BadQuery('There is no such page.', NOT_FOUND) from None
+        raise BadQuery(NO_PAGE, NOT_FOUND) from None
