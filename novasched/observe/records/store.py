@@ -28,9 +28,6 @@ VERSION = 1
 FILE_LOCK_TIMEOUT_S = 5.0
 """Seconds for which one writer waits for another."""
 
-UNLIMITED = -1
-"""SQLite's word for it."""
-
 CLEANUP_INTERVAL = 100
 """Records from one removal of old ones to the next."""
 
@@ -148,17 +145,15 @@ class RecordReader:
         """Close the file."""
         self._connection.close()
 
-    def of(self, name: str, limit: int = UNLIMITED, offset: int = 0) -> list[Record]:
+    def of(self, name: str, limit: int = -1, offset: int = 0) -> list[Record]:
         """The decisions on an instance or of a request, by UUID or request id, or that of its
-        own id, newest first."""
-        return self._records(
+        own id, newest first. For SQLite, -1 is no limit."""
+        select = (
             'select record from decisions where request_id = :name or global_request_id = :name '
             'or id = :name or number in (select number from servers where uuid = :name) '
-            'order by number desc limit :limit offset :offset',
-            name=name,
-            limit=limit,
-            offset=offset,
+            'order by number desc limit :limit offset :offset'
         )
+        return self._records(select, name=name, limit=limit, offset=offset)
 
     def newest(self, limit: int, offset: int = 0) -> list[Record]:
         """The newest decisions, the newest first."""
