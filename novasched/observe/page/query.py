@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -98,22 +98,16 @@ def is_local(peer: str, host: str) -> bool:
     :param peer: the address of the client.
     :param host: the Host header, or an empty text.
     """
-    return is_loopback(peer) and (not host or _named(host))
+    try:
+        name = urlsplit(f'//{host or "localhost"}').hostname or ''
+    except ValueError:
+        return False
+    return _is_loopback(peer) and (name == 'localhost' or _is_loopback(name))
 
 
-def is_loopback(text: str) -> bool:
+def _is_loopback(text: str) -> bool:
     try:
         address = ip_address(text)
     except ValueError:
         return False
-    if isinstance(address, IPv6Address) and address.ipv4_mapped:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback
-
-
-def _named(host: str) -> bool:
-    try:
-        name = urlsplit(f'//{host}').hostname or ''
-    except ValueError:
-        return False
-    return name == 'localhost' or is_loopback(name)
+    return (getattr(address, 'ipv4_mapped', None) or address).is_loopback
