@@ -135,19 +135,16 @@ def page_factory(
     if service.metrics_bind is None:
         raise ConfigError(PAGE_OPTION, True, 'it is served where [novasched] metrics_bind says')
     _check_packages('page', PAGE_OPTION, True)
-    return functools.partial(_page, conf, settings, service)
+    connect_cells = functools.partial(_connect, conf, settings, service.host)
 
+    def page() -> Page:
+        from novasched.observe.page.app import Page
+        from novasched.observe.page.watch import Watch
 
-def _page(conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings) -> Page:
-    from novasched.observe.page.app import Page
-    from novasched.observe.page.watch import Watch
+        watch, zone = Watch(connect_cells), settings.default_availability_zone
+        return Page(watch, service.decisions_file, zone, service.page_remote)
 
-    return Page(
-        Watch(functools.partial(_connect, conf, settings, service.host)),
-        service.decisions_file,
-        settings.default_availability_zone,
-        service.page_remote,
-    )
+    return page
 
 
 def _connect(conf: cfg.ConfigOpts, settings: Settings, host: str) -> ReadCells:
