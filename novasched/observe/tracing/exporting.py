@@ -18,7 +18,7 @@ from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -101,36 +101,32 @@ def batches(endpoint: str) -> SpanProcessor:
     has for it are treated as secrets."""
     for name in HEADERS:
         learn(each.partition('=')[2] for each in os.environ.get(name, '').split(','))
-    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=COLLECTOR_TIMEOUT_S)
-    return BatchSpanProcessor(QuietExporter(exporter, endpoint), max_queue_size=MAX_WAITING_SPANS)
+    return BatchSpanProcessor(QuietExporter(endpoint), max_queue_size=MAX_WAITING_SPANS)
 
 
-class QuietExporter(SpanExporter):
-    """Another exporter whose failures are logged once, until it succeeds again. Nothing else of
-    OpenTelemetry gets into the log."""
+class QuietExporter(OTLPSpanExporter):
+    """Logs a failure once, until it succeeds again. Nothing else of OpenTelemetry gets into the
+    log."""
 
-    def __init__(self, inner: SpanExporter, endpoint: str) -> None:
-        self._inner, self._endpoint = inner, endpoint
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(endpoint=endpoint, timeout=COLLECTOR_TIMEOUT_S)
+        self._place, self._succeeds = redact(endpoint), True
         self._library = LastMessage()
-        self._succeeds = True
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
-            result = self._inner.export(spans)
+            result = super().export(spans)
         except Exception as error:  # of whatever library
             self._library.text = f'{type(error).__name__}: {error}'
             result = SpanExportResult.FAILURE
         succeeds = result is SpanExportResult.SUCCESS
         if self._succeeds and not succeeds:
             why = ' '.join(hide(self._library.text).split())
-            LOG.warning('Traces do not reach %s: %s', redact(self._endpoint), why)
+            LOG.warning('Traces do not reach %s: %s', self._place, why)
         elif succeeds and not self._succeeds:
-            LOG.info('Traces reach %s again', redact(self._endpoint))
+            LOG.info('Traces reach %s again', self._place)
         self._succeeds = succeeds
         return result
-
-    def shutdown(self) -> None:
-        self._inner.shutdown()
 
 
 class LastMessage(logging.Handler):
