@@ -38,10 +38,9 @@ class MemoryHosts:
         self._lock = threading.Lock()
 
     def prepare(self, moment: float) -> None:
-        """See :class:`novasched.scheduler.ports.Hosts`; there is nothing to read ahead."""
+        """There is nothing to read ahead."""
 
     def aimed(self, request: Request) -> Request:
-        """See :class:`novasched.scheduler.ports.Hosts`."""
         names = {host.host for host in self.hosts.values()}
         for name in request.force_hosts:
             if name not in names:
@@ -56,23 +55,8 @@ class MemoryHosts:
         images: bool = False,
         named: Collection[str] = (),
     ) -> HostSnapshot:
-        """See :class:`novasched.scheduler.ports.Hosts`; hosts always have all their instances."""
-        return self._select(self.hosts, uuids, request)
-
-    def place(self, request: Request, selection: Selection) -> None:
-        """Put the current instance of a request on the host that was chosen for it."""
-        with self._lock:
-            if host := self.hosts.get(selection.compute_node_uuid):
-                self.hosts[host.uuid] = self._with_instance(host, request, selection)
-
-    def _with_instance(self, host: Host, request: Request, selection: Selection) -> Host:
-        claimed = host, request, selection.candidate
-        place = fitting.claimed_fit(*claimed, selection.limits, self._settings)
-        return fitting.after(*claimed, place)
-
-    def _select(
-        self, hosts: Mapping[str, Host], uuids: Collection[str] | None, request: Request
-    ) -> HostSnapshot:
+        """Hosts have all their instances, if any, since later requests may name any of them."""
+        hosts = self.all(instances or bool(named), images)
         destination = request.requested_destination
         one_cell = destination and not destination.allow_cross_cell_move
         cell = destination.cell_uuid if destination and one_cell else None
@@ -84,6 +68,24 @@ class MemoryHosts:
         if cell:
             found = {uuid: host for uuid, host in found.items() if host.cell_uuid == cell}
         return HostSnapshot(found, total=len(hosts))
+
+    def all(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
+        """All hosts, by compute node UUID, perhaps with their instances and the images of these.
+
+        :raises DatabaseUnavailable: they cannot be read.
+        """
+        return self.hosts
+
+    def place(self, request: Request, selection: Selection) -> None:
+        """Put the current instance of a request on the host that was chosen for it."""
+        with self._lock:
+            if host := self.hosts.get(selection.compute_node_uuid):
+                self.hosts[host.uuid] = self._with_instance(host, request, selection)
+
+    def _with_instance(self, host: Host, request: Request, selection: Selection) -> Host:
+        claimed = host, request, selection.candidate
+        place = fitting.claimed_fit(*claimed, selection.limits, self._settings)
+        return fitting.after(*claimed, place)
 
 
 class HostCache(MemoryHosts):
@@ -109,26 +111,9 @@ class HostCache(MemoryHosts):
         return hosts
 
     def aimed(self, request: Request) -> Request:
-        """See :class:`novasched.scheduler.ports.Hosts`; asked of the source."""
         return self._source.aimed(request)
 
-    def read(
-        self,
-        uuids: Collection[str] | None,
-        request: Request,
-        instances: bool,
-        images: bool = False,
-        named: Collection[str] = (),
-    ) -> HostSnapshot:
-        """See :class:`novasched.scheduler.ports.Hosts`. Hosts that are kept for later requests
-        have all their instances, since later requests may name any of them."""
-        return self._select(self.all(instances or bool(named), images), uuids, request)
-
     def all(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
-        """All hosts, by compute node UUID.
-
-        :raises DatabaseUnavailable: they cannot be read.
-        """
         hosts, detail = self.hosts, self._detail
         if detail is None or instances > detail[0] or images > detail[1]:
             return self.refresh(instances, images)
@@ -217,10 +202,9 @@ class MemoryPlacement:
         self._stale = stale
 
     def expect(self, moment: float) -> None:
-        """See :class:`novasched.scheduler.ports.Placement`; no request waits for another."""
+        """No request waits for another."""
 
     def candidates(self, request: Request) -> Candidates:
-        """See :class:`novasched.scheduler.ports.Placement`."""
         if self._source is not None:
             return self._source.candidates(request)
         resources = self._resources(request)
@@ -231,16 +215,11 @@ class MemoryPlacement:
         }
 
     def claim(self, request: Request, candidate: Candidate) -> str | None:
-        """See :class:`novasched.scheduler.ports.Placement`."""
-        claims = self.allocate([(request, candidate)])
+        claims = self.claim_together([(request, candidate)])
         return claims[0] if claims else None
 
     def claim_together(self, wanted: Sequence[tuple[Request, Candidate]]) -> Sequence[str] | None:
-        """See :class:`novasched.scheduler.ports.Placement`."""
-        return self.allocate(wanted)
-
-    def allocate(self, wanted: Sequence[tuple[Request, Candidate]]) -> Sequence[str] | None:
-        """Allocate to all of these instances, or to none of them; their UUIDs."""
+        """A claim is the instance's UUID."""
         amounts = {
             str(request.instance_uuid): candidate.resources() for request, candidate in wanted
         }
@@ -251,7 +230,6 @@ class MemoryPlacement:
         return [*amounts]
 
     def delete_allocations(self, claim: str) -> None:
-        """See :class:`novasched.scheduler.ports.Placement`. A claim is the instance's UUID."""
         amounts = self.allocations.pop(claim)
         if self._is_limited:
             self.free.release(amounts)

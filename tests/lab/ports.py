@@ -36,11 +36,11 @@ class CountingPlacement(MemoryPlacement):
     def hosts(self) -> dict[str, str]:
         return {uuid: next(iter(amounts)) for uuid, amounts in self.allocations.items()}
 
-    def allocate(self, wanted: Sequence[tuple[Request, Candidate]]) -> Sequence[str] | None:
+    def claim_together(self, wanted: Sequence[tuple[Request, Candidate]]) -> Sequence[str] | None:
         for request, _ in wanted:
             assert request.instance_uuid
             assert request.instance_uuid not in self.allocations
-        return super().allocate(wanted)
+        return super().claim_together(wanted)
 
 
 def a_driver(

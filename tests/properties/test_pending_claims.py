@@ -43,9 +43,9 @@ class SharedPlacement(CountingPlacement):
         super().__init__(slots)
         self.lock = Lock()
 
-    def allocate(self, wanted):
+    def claim_together(self, wanted):
         with self.lock:
-            return super().allocate(wanted)
+            return super().claim_together(wanted)
 
     def delete_allocations(self, claim):
         with self.lock:

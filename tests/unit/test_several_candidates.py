@@ -54,9 +54,9 @@ class Cards(MemoryPlacement):
         self.meanwhile()
         return CandidateIndex(parse(text, CandidatesOnly).allocation_requests, [text])
 
-    def allocate(self, wanted):
+    def claim_together(self, wanted):
         self.claims += [[*candidate.allocations][1] for _, candidate in wanted]
-        return super().allocate(wanted)
+        return super().claim_together(wanted)
 
 
 def scheduler(cards):

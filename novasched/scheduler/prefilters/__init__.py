@@ -6,9 +6,12 @@ adds.
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Protocol
+
+import os_traits
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.model.host import Aggregate
@@ -94,10 +97,26 @@ class Prefilter:
         self._log('required traits', traits)
         return replace(request, root_required=request.root_required.union(traits))
 
+    def requiring_known(self, request: Request, *traits: str) -> Request:
+        """The same for names that were made; unchanged if os-traits does not have one of them."""
+        for trait in traits:
+            if not hasattr(os_traits, trait):
+                LOG.error('Computed trait name %r is not valid; is os-traits up to date?', trait)
+                return request
+        return self.requiring(request, *traits) if traits else request
+
     def forbidding(self, request: Request, *traits: str) -> Request:
         """The request, for hosts whose own provider has none of these traits."""
         self._log('forbidden traits', traits)
         return replace(request, root_forbidden=request.root_forbidden.union(traits))
+
+    def aggregates_with(self, test: Callable[[str, str], bool], request: Request) -> set[str]:
+        """The aggregates (UUIDs) of which a metadata key and its value pass the test."""
+        return {
+            aggregate.uuid
+            for aggregate in self.sources.aggregates.all(request.arrived)
+            if aggregate.uuid and any(starmap(test, aggregate.metadata.items()))
+        }
 
     def within(self, request: Request, aggregates: Collection[str]) -> Request:
         """The request, for hosts that are also in one of these aggregates (UUIDs)."""

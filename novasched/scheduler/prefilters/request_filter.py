@@ -12,7 +12,14 @@ from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.host import AVAILABILITY_ZONE
 from novasched.scheduler.model.request import Request, RequestedNetwork
 from novasched.scheduler.prefilters import LOG, Network, Port, Prefilter, Sources
-from novasched.scheduler.requirements.features import DEVICES
+from novasched.scheduler.requirements.features import (
+    DEVICES,
+    ENCRYPTION_FORMAT,
+    SOUND_MODEL,
+    TPM_VERSION,
+    device_traits,
+    flag,
+)
 
 TENANT_KEY = 'filter_tenant_id'
 TRAIT_KEY = 'trait:'
@@ -38,14 +45,9 @@ class TenantAggregatePrefilter(Prefilter):
 
     def __call__(self, request: Request) -> Request:
         project = request.project_id
-        uuids = {
-            aggregate.uuid
-            for aggregate in self.sources.aggregates.all(request.arrived)
-            if aggregate.uuid
-            and any(
-                k.startswith(TENANT_KEY) and v == project for k, v in aggregate.metadata.items()
-            )
-        }
+        uuids = self.aggregates_with(
+            lambda key, value: key.startswith(TENANT_KEY) and value == project, request
+        )
         if uuids:
             return self.within(request, uuids)
         if self.settings.placement_aggregate_required_for_tenants:
@@ -85,11 +87,7 @@ class ImageTypeSupportPrefilter(Prefilter):
         disk_format = request.image.disk_format if request.image else None
         if not disk_format or request.is_bfv:
             return request
-        trait = f'COMPUTE_IMAGE_TYPE_{disk_format.upper()}'
-        if not hasattr(os_traits, trait):
-            LOG.error('Computed trait name %r is not valid; is os-traits up to date?', trait)
-            return request
-        return self.requiring(request, trait)
+        return self.requiring_known(request, f'COMPUTE_IMAGE_TYPE_{disk_format.upper()}')
 
 
 class ComputeStatusPrefilter(Prefilter):
@@ -112,15 +110,12 @@ class IsolatedAggregatesPrefilter(Prefilter):
     def __call__(self, request: Request) -> Request:
         groups = request.request_groups().values()
         keys = {TRAIT_KEY + trait for group in groups for trait in group.required_traits}
-        uuids = {
-            aggregate.uuid
-            for aggregate in self.sources.aggregates.all(request.arrived)
-            if aggregate.uuid
-            and any(
+        uuids = self.aggregates_with(
+            lambda key, value: (
                 key.startswith(TRAIT_KEY) and value == 'required' and key not in keys
-                for key, value in aggregate.metadata.items()
-            )
-        }
+            ),
+            request,
+        )
         return self.outside(request, uuids) if uuids else request
 
 
@@ -134,12 +129,7 @@ class ImageMetadataPrefilter(Prefilter):
     keys = frozenset(DEVICES)
 
     def __call__(self, request: Request) -> Request:
-        traits = request.requirements.device_traits
-        for trait in traits:
-            if not hasattr(os_traits, trait):
-                LOG.error('Computed trait name %r is not valid; is os-traits up to date?', trait)
-                return request
-        return self.requiring(request, *traits) if traits else request
+        return self.requiring_known(request, *device_traits(request.requirements.properties))
 
 
 class AcceleratorsPrefilter(Prefilter):
@@ -148,9 +138,8 @@ class AcceleratorsPrefilter(Prefilter):
     keys = frozenset({'accel:device_profile'})
 
     def __call__(self, request: Request) -> Request:
-        if not request.requirements.device_profile:
-            return request
-        return self.requiring(request, os_traits.COMPUTE_ACCELERATORS)
+        asked = request.flavor.extra_specs.get('accel:device_profile')
+        return self.requiring(request, os_traits.COMPUTE_ACCELERATORS) if asked else request
 
 
 class PackedVirtqueuePrefilter(Prefilter):
@@ -159,9 +148,8 @@ class PackedVirtqueuePrefilter(Prefilter):
     keys = frozenset({'hw:virtio_packed_ring', 'hw_virtio_packed_ring'})
 
     def __call__(self, request: Request) -> Request:
-        if not request.requirements.packed_virtqueue:
-            return request
-        return self.requiring(request, os_traits.COMPUTE_NET_VIRTIO_PACKED)
+        asked = flag(request.flavor, request.requirements.properties, 'virtio_packed_ring')
+        return self.requiring(request, os_traits.COMPUTE_NET_VIRTIO_PACKED) if asked else request
 
 
 def requested_ports(request: Request, network: Network) -> Mapping[str, Port]:
@@ -240,8 +228,11 @@ class EphemeralEncryptionPrefilter(Prefilter):
     keys = frozenset({'hw:ephemeral_encryption', 'hw_ephemeral_encryption'})
 
     def __call__(self, request: Request) -> Request:
-        traits = request.requirements.encryption_traits
-        return self.requiring(request, *traits) if traits else request
+        asked = request.flavor, request.requirements.properties
+        if not flag(*asked, 'ephemeral_encryption'):
+            return request
+        traits = os_traits.COMPUTE_EPHEMERAL_ENCRYPTION, ENCRYPTION_FORMAT.trait(*asked)
+        return self.requiring(request, *filter(None, traits))
 
 
 class VirtioSoundPrefilter(Prefilter):
@@ -250,7 +241,7 @@ class VirtioSoundPrefilter(Prefilter):
     keys = frozenset({'hw:sound_model', 'hw_sound_model'})
 
     def __call__(self, request: Request) -> Request:
-        trait = request.requirements.sound_trait
+        trait = SOUND_MODEL.trait(request.flavor, request.requirements.properties)
         return self.requiring(request, trait) if trait else request
 
 
@@ -261,9 +252,9 @@ class TpmSecretSecurityPrefilter(Prefilter):
     keys = frozenset({'hw:tpm_version', 'hw_tpm_version'})
 
     def __call__(self, request: Request) -> Request:
-        if not request.requirements.has_tpm:
+        if TPM_VERSION.value(request.flavor, request.requirements.properties) is None:
             return request
-        security = request.requirements.tpm_secret_security
+        security = request.flavor.extra_specs.get('hw:tpm_secret_security') or 'user'
         if security not in TPM_SECRET_SECURITY:
             why = f"TPM secret security '{security}' is not supported."
             LOG.warning(why)
