@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any
 
 from novasched.scheduler.errors import NoValidHost
-from novasched.scheduler.model.candidate import Candidate, choose
+from novasched.scheduler.model.candidate import Candidate, Candidates, choose
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import ClaimsOfHost, PendingClaim, PendingClaims
-from novasched.scheduler.ports import Candidates
 from novasched.scheduler.weights import Weights
 
 LOG = logging.getLogger('nova.scheduler.manager')

@@ -7,14 +7,14 @@ metrics, traces and refusals that are explained to the caller are functions of i
 and the chosen candidates, and none of the others, which are large.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any
 
 from novasched.conf.errors import NovaschedError
 from novasched.scheduler.errors import NoValidHost
-from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
 
@@ -30,8 +30,6 @@ ALL_TOGETHER = 'all together'
 PLACED, REFUSED, FAILED = 'placed', 'refused', 'failed'
 RESULTS = (PLACED, REFUSED, FAILED)
 """Every instance has a host; there was none; an operator must mend something."""
-
-CandidatesByProvider = Mapping[str, Sequence[Candidate]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ class Ranking:
     weighers: tuple[tuple[str, float], ...] = ()
     best: tuple[HostWeight, ...] = ()
     refusal: str | None = None
-    candidates: CandidatesByProvider | None = None
+    candidates: Candidates | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +242,7 @@ class DecisionTrace:
         self.narrowed = request
         self.step(PREFILTERS)
 
-    def offered(self, candidates: CandidatesByProvider) -> None:
+    def offered(self, candidates: Candidates) -> None:
         """Note the size of Placement's offer, which an index knows: to count takes long."""
         count: int | None = getattr(candidates, 'count', None)
         if count is None:
@@ -252,9 +250,7 @@ class DecisionTrace:
         self.counts = CandidateCounts(count, len(candidates))
         self.step(PLACEMENT)
 
-    def read(
-        self, snapshot: HostSnapshot, hosts: int, candidates: CandidatesByProvider | None
-    ) -> None:
+    def read(self, snapshot: HostSnapshot, hosts: int, candidates: Candidates | None) -> None:
         """Note the numbers of hosts."""
         counts = (candidates is not None and self.counts) or CandidateCounts(asked=False)
         elsewhere = 0

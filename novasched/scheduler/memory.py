@@ -14,11 +14,11 @@ import os_resource_classes as classes
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
 from novasched.scheduler.errors import NoValidHost
-from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.ports import Candidates, Hosts, Placement
+from novasched.scheduler.ports import Hosts, Placement
 
 ANY_HOST = Request(flavor=Flavor())
 """A request that leaves no host out."""

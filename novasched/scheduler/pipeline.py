@@ -19,7 +19,8 @@ from novasched.conf.redaction import one_line
 from novasched.conf.settings import Settings
 from novasched.scheduler.decision import FilterResult, Ranking
 from novasched.scheduler.filters import Filter, Scope
-from novasched.scheduler.filters.shared import BatchFilter, Candidates, VerdictCache, judge
+from novasched.scheduler.filters.shared import BatchFilter, VerdictCache, judge
+from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Enabled

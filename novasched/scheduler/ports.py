@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports of the cycle to the outside."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaim
-
-Candidates = Mapping[str, Sequence[Candidate]]
-"""Provider UUID to the candidates that take something from it, in Placement's order."""
 
 MAX_CLAIMS_PER_HOST = 3
 """Claims for one instance on one host, with other providers each, before the next host is

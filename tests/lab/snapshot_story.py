@@ -9,7 +9,6 @@ from datetime import timedelta
 import sqlalchemy as sa
 from hypothesis import strategies as st
 
-from novasched.scheduler.model.host import no_cells, no_devices
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request
 from tests.lab.nova_databases import NOW
@@ -101,7 +100,7 @@ class Story:
         host_snapshot = reader.read(None, a_request(), instances=False)
         return {
             uuid: (
-                replace(host, numa=no_cells, pci=no_devices), host.numa_topology, host.pci_stats
+                replace(host, numa=None, pci=None), host.numa_topology, host.pci_stats
             )
             for uuid, host in host_snapshot.hosts.items()
         }  # fmt: skip

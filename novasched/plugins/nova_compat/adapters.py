@@ -15,8 +15,8 @@ from novasched.conf.settings import Settings
 from novasched.plugins.nova_compat.host_state import AggregateView, HostState
 from novasched.plugins.nova_compat.import_stubs import WeighedHost
 from novasched.plugins.nova_compat.views import RequestSpecView
-from novasched.scheduler.filters.shared import BatchFilter, Candidates, Verdicts
-from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.filters.shared import BatchFilter, Verdicts
+from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.numa import TopologyLimits
 from novasched.scheduler.model.request import Request

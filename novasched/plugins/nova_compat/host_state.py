@@ -19,7 +19,7 @@ from novasched.plugins.nova_compat.views import View, mutable
 from novasched.scheduler.model import host as model
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.pci import PciRequest
-from novasched.scheduler.pci.pools import supports
+from novasched.scheduler.pci.pools import consume
 from novasched.scheduler.weighers.metrics import FRACTIONS
 
 
@@ -220,7 +220,8 @@ class PciStats:
         sockets = {cell.id: cell.socket for cell in topology.cells} if topology else {}
         wanted = [_request(each) for each in requests]
         cells = [cell.id for cell in numa_cells or ()]
-        return supports(self._host.pci_stats, wanted, provider_mapping, cells, sockets)
+        left = consume(self._host.pci_stats, wanted, provider_mapping, cells, sockets)
+        return not isinstance(left, str)
 
 
 def _request(shown: Any) -> PciRequest:

@@ -7,7 +7,7 @@ No later nova-compute does that, so this one draws from the candidates that Plac
 offers, and claims.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from novasched.scheduler.decision import FilterResult, Ranking
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
-from novasched.scheduler.filters.shared import Candidates
+from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pipeline import Pipeline
@@ -40,7 +40,7 @@ class RandomPipeline(Pipeline):
         request: Request,
         index: int,
         candidates: Candidates | None = None,
-        changed: Collection[str] | None = None,
+        *_: Any,
     ) -> Ranking:
         """Live hosts that the request does not rule out, or nova's reason why there is none."""
         live: list[Host] = []

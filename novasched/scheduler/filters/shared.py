@@ -12,15 +12,13 @@ from typing import NamedTuple
 from novasched.scheduler import plugin as plugins
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.fitting import mappings_of
-from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pci.pools import Mappings, providers_of
 from novasched.scheduler.plugin import equivalence_classes
 
 Key = Sequence[Callable[[Host], object]]
-Candidates = Mapping[str, Sequence[Candidate]]
-"""Provider UUID to the candidates that take something from it, in Placement's order."""
 
 NOTHING_OFFERED = 'Placement offers nothing on it'
 NOT_ASKED: Sequence[Candidate | None] = (None,)

@@ -55,6 +55,10 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         return msgspec.json.encode({'allocations': self.allocations}).decode()
 
 
+Candidates = Mapping[str, Sequence[Candidate]]
+"""Provider UUID to the candidates that take something from it, in Placement's order."""
+
+
 class _Resources(msgspec.Struct):
     resources: dict[str, int]
 

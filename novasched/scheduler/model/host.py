@@ -55,16 +55,6 @@ class Instance:
     image_properties: Mapping[str, Any] = field(default_factory=lambda: NO_PROPERTIES)
 
 
-def no_cells() -> HostTopology | None:
-    """The NUMA cells of a host that reports none."""
-    return None
-
-
-def no_devices() -> Pools:
-    """The PCI devices of a host without any."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Host:
     """A compute node: memory and used disk in MiB, total disk in GiB.
@@ -101,8 +91,8 @@ class Host:
     metrics: tuple[Mapping[str, Any], ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
     instances: Mapping[str, Instance] = field(default_factory=dict)
-    numa: Callable[[], HostTopology | None] = no_cells
-    pci: Callable[[], Pools] = no_devices
+    numa: Callable[[], HostTopology | None] = lambda: None
+    pci: Callable[[], Pools] = lambda: ()
 
     @property
     def numa_topology(self) -> HostTopology | None:

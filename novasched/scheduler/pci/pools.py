@@ -10,6 +10,7 @@ their order, each from the pools that come first.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from novasched.scheduler.model.pci import PHYSICAL, VDPA, VIRTUAL, PciRequest, Pool, Pools
 from novasched.scheduler.model.values import is_true
@@ -68,19 +69,6 @@ def usable(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools | s
         if found < request.count or not pools:
             return f'PCI {request.label}: {found} of {request.count} devices {words}'
     return pools
-
-
-def within_reach(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
-    """All that a guest might find that gets some of the source's cells. A guest on more
-    cells may find less, as it settles for what is near before it looks at the rest."""
-    for step, _ in _STEPS:
-        pools = (_reached if step is _near else step)(pools, request, source)
-    return pools
-
-
-def stays_near(request: PciRequest) -> bool:
-    """True if no device may be on a cell that the guest does not get."""
-    return (request.numa_policy or LEGACY) in (REQUIRED, LEGACY)
 
 
 def _devices(pools: Pools) -> int:
@@ -146,16 +134,8 @@ def _on_their_sockets(source: DeviceSource) -> set[int]:
     return {cell for cell, socket in source.sockets.items() if socket in sockets}
 
 
-def _without_physical(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
-    return _if_asked(pools, request, PHYSICAL)
-
-
-def _without_vdpa(pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
-    return _if_asked(pools, request, VDPA)
-
-
-def _if_asked(pools: Pools, request: PciRequest, kind: str) -> Pools:
-    """Keep devices of some kinds for requests that name that kind."""
+def _if_asked(kind: str, pools: Pools, request: PciRequest, source: DeviceSource) -> Pools:
+    """Keep devices of that kind for requests that name it."""
     if any(spec.get('dev_type') == kind for spec in request.spec):
         return pools
     return tuple(pool for pool in pools if pool.tags.get('dev_type') != kind)
@@ -189,8 +169,8 @@ _Step = Callable[[Pools, PciRequest, DeviceSource], Pools]
 _STEPS: tuple[tuple[_Step, str], ...] = (
     (_with_properties, 'are of that kind'),
     (_near, 'are where its NUMA policy wants them'),
-    (_without_physical, 'are not physical functions'),
-    (_without_vdpa, 'are not vDPA devices'),
+    (partial(_if_asked, PHYSICAL), 'are not physical functions'),
+    (partial(_if_asked, VDPA), 'are not vDPA devices'),
     (_without_remote, 'are not managed remotely'),
     (_allocated, 'are those that Placement allocates'),
     (_migratable, 'can live-migrate as the request says'),
@@ -221,17 +201,6 @@ def consume(
     return pools
 
 
-def supports(
-    pools: Pools,
-    requests: Iterable[PciRequest],
-    mappings: Mappings | None = None,
-    cells: Iterable[int] = (),
-    sockets: Mapping[int, int | None] = UNKNOWN_SOCKETS,
-) -> bool:
-    """True if an instance can have its devices; see :func:`consume`."""
-    return not isinstance(consume(pools, requests, mappings, cells, sockets), str)
-
-
 def out_of_reach(
     pools: Pools,
     requests: Iterable[PciRequest],
@@ -247,8 +216,12 @@ def out_of_reach(
     wanted = 0
     for request in requests:
         source = DeviceSource(cell_ids, sockets, providers_of(request, mappings))
-        found = within_reach(pools, request, source)
-        bound = stays_near(request)
+        # A guest on more cells may find less: it settles for what is near before the rest.
+        found = pools
+        for step, _ in _STEPS:
+            found = (_reached if step is _near else step)(found, request, source)
+        # True if no device may be on a cell that the guest does not get.
+        bound = (request.numa_policy or LEGACY) in (REQUIRED, LEGACY)
         best = _devices_on(found, most if bound else len(found))
         if not found or best < request.count:
             return f'PCI {request.label}: {best} of {request.count} devices are within reach'

@@ -23,11 +23,11 @@ from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.memory import ANY_HOST, FreeResources, HostCache, MemoryPlacement
-from novasched.scheduler.model.candidate import Candidate, CandidateIndex
+from novasched.scheduler.model.candidate import Candidate, CandidateIndex, Candidates
 from novasched.scheduler.model.host import Host, Selection
 from novasched.scheduler.model.request import InstanceGroup, Request
 from novasched.scheduler.pending_claims import PendingClaims
-from novasched.scheduler.ports import Candidates, Hosts
+from novasched.scheduler.ports import Hosts
 
 
 class SimulatedHosts(HostCache):
