@@ -269,11 +269,7 @@ class DecisionTrace:
         self.step(HOSTS)
 
     def filtered(
-        self,
-        request: Request,
-        hosts: Sequence[Host],
-        pending: Collection[str],
-        ranking: Ranking,
+        self, request: Request, hosts: Sequence[Host], pending: Collection[str], ranking: Ranking
     ) -> None:
         """Note the verdicts on the hosts for the next instance; claims are pending on some."""
         uuid = request.instance_uuid if request.instance_uuids else None

@@ -41,10 +41,6 @@ class MetricMissing(NovaschedError):
         self.name, self.host, self.node = name, host, node
 
 
-def _at_once(_seconds: float) -> bool:
-    return True
-
-
 class Unavailable(NovaschedError):
     """For the operator: something fails that requests cannot do without; it may be over soon.
 
@@ -52,7 +48,7 @@ class Unavailable(NovaschedError):
     most, and tells whether it is.
     """
 
-    def __init__(self, text: str, is_over: Callable[[float], bool] = _at_once) -> None:
+    def __init__(self, text: str, is_over: Callable[[float], bool] = lambda seconds: True) -> None:
         super().__init__(text)
         self.is_over = is_over
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-import os_resource_classes as classes
 
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
@@ -19,10 +18,10 @@ from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.ports import Hosts, Placement
+from novasched.scheduler.requirements import flavor_sizes
 
 ANY_HOST = Request(flavor=Flavor())
 """A request that leaves no host out."""
-MB_PER_GB = 1024
 
 Amounts = Mapping[str, Mapping[str, int]]
 """Provider UUID to resource class to amount."""
@@ -163,13 +162,7 @@ class FreeResources:
 
 def flavor_resources(flavor: Flavor) -> Mapping[str, int]:
     """VCPU, MEMORY_MB and DISK_GB of a flavor without extra specs whose disks are local."""
-    swap_gb = -(-flavor.swap // MB_PER_GB)
-    amounts = {
-        classes.VCPU: flavor.vcpus,
-        classes.MEMORY_MB: flavor.memory_mb,
-        classes.DISK_GB: flavor.root_gb + flavor.ephemeral_gb + swap_gb,
-    }
-    return {name: amount for name, amount in amounts.items() if amount}
+    return {name: amount for name, amount in flavor_sizes(flavor).items() if amount}
 
 
 class MemoryPlacement:

@@ -10,8 +10,6 @@ An instance goes to one place at a time: once a request has placed it, claims th
 requests made for it are over.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -99,7 +97,7 @@ class PendingClaims:
         self._decision = threading.Lock()
         self._known: dict[str, tuple[Host, ClaimsOfHost, Host]] = {}
 
-    def for_request(self, request: Request) -> PendingClaims:
+    def for_request(self, request: Request) -> 'PendingClaims':
         """View of a request on the others, and of them on it: nothing where the option
         switches it off, nor where nothing is claimed. Its own instances it always sees."""
         if self.timeout and request.claims:
@@ -142,11 +140,7 @@ class PendingClaims:
         return pending
 
     def add(
-        self,
-        host: Host,
-        request: Request,
-        candidate: Candidate | None,
-        limits: Mapping[str, Any],
+        self, host: Host, request: Request, candidate: Candidate | None, limits: Mapping[str, Any]
     ) -> PendingClaim:
         """Note that the request's current instance goes to a host."""
         lasting = replace(request, origin=None)

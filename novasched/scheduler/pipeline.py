@@ -5,8 +5,6 @@ The one place that logs verdicts. Filters see the hosts in the order given and k
 it; weighing sorts them, best first, and keeps the order of hosts of equal weight.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -60,7 +58,7 @@ class Pipeline:
         self.explained_instances = EXPLAINED_INSTANCES
         self._cache = VerdictCache()
 
-    def for_request(self) -> Pipeline:
+    def for_request(self) -> 'Pipeline':
         """The pipeline for one request: plugins that remember start afresh in it."""
         first, pipeline = None, copy(self)
         plugins: list[Enabled[Any]] = [*self.filters, *self.weighers]

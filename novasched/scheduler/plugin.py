@@ -2,8 +2,6 @@
 """Filters and weighers: what their contracts share, how the pipeline asks them, and hosts that are
 alike to them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
@@ -107,7 +105,7 @@ class Enabled(Generic[AnyPlugin]):
         with self:
             return self.plugin.applies(request)
 
-    def for_one_request(self, first: Any) -> Enabled[AnyPlugin]:
+    def for_one_request(self, first: Any) -> 'Enabled[AnyPlugin]':
         """The plugin for one request, under the same lock.
 
         Some keep something from one instance of a request to the next. They have a method
@@ -155,10 +153,7 @@ def check_scope(
     if scope is Scope.INSTANCE or not hosts:
         return
     for host, answer in ((hosts[0], answers[0]), (hosts[-1], answers[-1])):
-        for asked in (request, _for_another_instance(request, host)):
+        another = request.having_placed(host.host, None).for_instance(OTHER_INSTANCE)
+        for asked in (request, another):
             again = ask(host, asked)
             assert again == answer, f'its scope is {scope}: {answer}, then {again} on {host}'
-
-
-def _for_another_instance(request: Request, host: Host) -> Request:
-    return request.having_placed(host.host, None).for_instance(OTHER_INSTANCE)

@@ -33,7 +33,6 @@ class CachingScheduler(FilterScheduler):
         self.host_cache.refresh()
 
     def select_destinations(self, request: Request) -> list[list[Selection]]:
-        """See :class:`novasched.scheduler.drivers.Driver`."""
         chosen = super().select_destinations(request)
         if not request.is_rebuild:
             uuids = request.instance_uuids or [None] * len(chosen)

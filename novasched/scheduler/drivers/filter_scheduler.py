@@ -45,11 +45,8 @@ class FilterScheduler:
         return Pipeline(parts.settings, parts.filters, parts.weighers, clock=parts.clock)
 
     def select_destinations(self, request: Request) -> list[list[Selection]]:
-        """See :class:`novasched.scheduler.drivers.Driver`.
-
-        The seed of every draw is logged, so that a decision can be repeated. A request waits
-        for a while for Placement or a database that it cannot do without.
-        """
+        """Log the seed of every draw, so that a decision can be repeated. A request waits for a
+        while for Placement or a database that it cannot do without."""
         arrived = time.monotonic()
         retry_until = arrived + self.settings.placement_patience
         request = replace(request, arrived=arrived, retry_until=retry_until)
@@ -70,7 +67,6 @@ class FilterScheduler:
         return decision.selections
 
     def stop(self, seconds: float) -> None:
-        """See :class:`novasched.scheduler.drivers.Driver`."""
         self._end = time.monotonic() + seconds
 
     def _decide_patiently(self, request: Request, trace: DecisionTrace) -> Decision:

@@ -3,8 +3,7 @@
 
 from collections.abc import Iterator
 
-from novasched.scheduler.filters.metadata import parts
-from novasched.scheduler.filters.shared import AggregatesFilter
+from novasched.scheduler.filters.shared import AggregatesFilter, parts
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 

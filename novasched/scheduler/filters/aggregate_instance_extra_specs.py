@@ -5,9 +5,8 @@ Keys are ``aggregate_instance_extra_specs:NAME``, or a bare NAME; keys in other 
 are not looked at.
 """
 
-from novasched.scheduler.filters.metadata import parts
 from novasched.scheduler.filters.operators import satisfies
-from novasched.scheduler.filters.shared import AggregatesFilter
+from novasched.scheduler.filters.shared import AggregatesFilter, parts
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 

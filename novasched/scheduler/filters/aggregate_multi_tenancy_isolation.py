@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AggregateMultiTenancyIsolation: aggregates for some projects alone."""
 
-from novasched.scheduler.filters.metadata import parts
-from novasched.scheduler.filters.shared import AggregatesFilter
+from novasched.scheduler.filters.shared import AggregatesFilter, parts
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 

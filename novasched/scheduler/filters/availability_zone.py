@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AvailabilityZoneFilter: the requested zone. nova had it until Antelope (27)."""
 
-from novasched.scheduler.filters.metadata import parts
-from novasched.scheduler.filters.shared import AggregatesFilter
+from novasched.scheduler.filters.shared import AggregatesFilter, parts
 from novasched.scheduler.model.host import AVAILABILITY_ZONE, Host
 from novasched.scheduler.model.request import Request
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 
 from novasched.scheduler.filters import Filter, Scope
-from novasched.scheduler.filters.metadata import smallest
+from novasched.scheduler.filters.shared import smallest
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request

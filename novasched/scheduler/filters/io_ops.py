@@ -2,7 +2,7 @@
 """I/O in progress, with one limit for all hosts or one of each aggregate's own."""
 
 from novasched.scheduler.filters import Filter, Scope
-from novasched.scheduler.filters.metadata import smallest
+from novasched.scheduler.filters.shared import smallest
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 

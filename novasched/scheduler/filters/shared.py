@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filters that judge one host for all that are alike, allocation candidates, or all hosts at once;
-and :func:`judge`, by which the pipeline asks any filter about many hosts.
+the values that aggregates give to a metadata key; and :func:`judge`, by which the pipeline asks
+any filter about many hosts.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from novasched.scheduler import plugin as plugins
 from novasched.scheduler.filters import Filter, Scope
@@ -29,6 +30,7 @@ MAX_REQUEST_KEYS, MAX_KEYS_PER_HOST = 4, 4
 hosts as there are hosts."""
 
 Reasons = dict[Hashable, str | None]
+Number = TypeVar('Number', int, float)
 UNKNOWN = 'not judged yet'
 
 
@@ -57,6 +59,23 @@ class AggregatesFilter(KeyedFilter):
 
     def key(self, request: Request) -> Key:
         return attributes('aggregates')
+
+
+def parts(values: Iterable[str]) -> frozenset[str]:
+    """The elements of values that are lists with commas."""
+    return frozenset(part.strip() for value in values for part in value.split(','))
+
+
+def smallest(host: Host, key: str, option: Number, kind: Callable[[str], Number]) -> Number:
+    """The least of the numbers that the host's aggregates give to a key; the option
+    where there is none, or where one of them is no number."""
+    values = [each.metadata[key] for each in host.aggregates if key in each.metadata]
+    if not values:
+        return option
+    try:
+        return min(kind(value) for value in values)
+    except ValueError:
+        return option
 
 
 class CandidateFilter(KeyedFilter):
@@ -168,10 +187,7 @@ def _shared_reasons(
 
 
 def _judge_candidates(
-    plugin: CandidateFilter,
-    hosts: Sequence[Host],
-    request: Request,
-    candidates: Candidates | None,
+    plugin: CandidateFilter, hosts: Sequence[Host], request: Request, candidates: Candidates | None
 ) -> Verdicts:
     """Judge each candidate of each host; alike ones of alike hosts share their verdict."""
     offered: Candidates = candidates or {}
@@ -194,11 +210,4 @@ def _judge_candidates(
                 narrowed[host.uuid] = [each for each, reason in pairs if reason is None]
         else:
             reasons.append(verdicts[0] if verdicts else NOTHING_OFFERED)
-    return Verdicts(reasons, with_narrowed(candidates, narrowed))
-
-
-def with_narrowed(
-    candidates: Candidates | None, narrowed: Mapping[str, Sequence[Candidate]]
-) -> Candidates | None:
-    """The candidates with those of some hosts replaced; the ones that were given stay."""
-    return {**candidates, **narrowed} if candidates and narrowed else candidates
+    return Verdicts(reasons, {**offered, **narrowed} if narrowed else candidates)

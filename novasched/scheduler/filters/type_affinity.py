@@ -2,8 +2,7 @@
 """Hosts for one flavor, which nova had until Pike (16), and aggregates for some flavors alone."""
 
 from novasched.scheduler.filters import Filter, Scope
-from novasched.scheduler.filters.metadata import parts
-from novasched.scheduler.filters.shared import AggregatesFilter
+from novasched.scheduler.filters.shared import AggregatesFilter, parts
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 

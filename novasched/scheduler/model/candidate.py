@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocation candidates: the ways in which Placement can serve a request."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -22,7 +20,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     allocations: dict[str, msgspec.Raw]
     mappings: msgspec.Raw = msgspec.Raw(b'{}')
 
-    def detach(self) -> Candidate:
+    def detach(self) -> 'Candidate':
         """Copy the texts, which are pieces of Placement's answer and keep all of it in
         memory."""
         own = {rp: text.copy() for rp, text in self.allocations.items()}
@@ -108,11 +106,8 @@ class CandidateIndex(dict[str, list[Candidate]]):
 
     def capacity_left(self, provider: str) -> Mapping[str, int]:
         """The amount of each resource class that a provider has left, as far as it is known."""
-        if provider not in self._left:
-            self._left[provider] = self._capacity_left(provider)
-        return self._left[provider]
-
-    def _capacity_left(self, provider: str) -> Mapping[str, int]:
+        if provider in self._left:
+            return self._left[provider]
         try:
             if self._summaries is None:
                 self._summaries = {}
@@ -120,8 +115,9 @@ class CandidateIndex(dict[str, list[Candidate]]):
                     self._summaries.update(_decode_summaries(text).provider_summaries)
             resources = _decode_summary(self._summaries[provider]).resources
         except (KeyError, ValueError, RecursionError):
-            return {}
-        return {name: inventory.capacity - inventory.used for name, inventory in resources.items()}
+            resources = {}
+        left = {name: inventory.capacity - inventory.used for name, inventory in resources.items()}
+        return self._left.setdefault(provider, left)
 
 
 def choose(

@@ -120,11 +120,7 @@ def _requested_page_size(host: HostCell, guest: GuestCell, size: int) -> int | S
     return first or Shortfall(_PAGE_NAMES.get(size, f'pages of {size} KiB'))
 
 
-_PAGE_NAMES = {
-    SMALL_PAGES: 'counted pages',
-    LARGE_PAGES: 'large pages',
-    ANY_PAGES: 'counted pages',
-}
+_PAGE_NAMES = {SMALL_PAGES: 'counted pages', LARGE_PAGES: 'large pages', ANY_PAGES: 'counted pages'}
 
 
 def _page_choices(mempages: Sequence[Pages], size: int) -> Sequence[Pages]:

@@ -286,7 +286,9 @@ class OwnerNovaPrefilter(Prefilter):
             return request
         of_devices = {x.request_id for x in request.pci_requests if x.alias_name and x.request_id}
         groups = tuple(
-            _owned(group) if _request_id(group) in of_devices else group
+            replace(group, required_traits=group.required_traits | {os_traits.OWNER_NOVA})
+            if _request_id(group) in of_devices
+            else group
             for group in request.requested_resources
         )
         return self.requiring(replace(request, requested_resources=groups), os_traits.OWNER_NOVA)
@@ -295,10 +297,6 @@ class OwnerNovaPrefilter(Prefilter):
 def _request_id(group: RequestGroup) -> str | None:
     """The PCI request that a group was made for: its name without the device's number."""
     return group.requester_id.rsplit('-', 1)[0] if group.requester_id else None
-
-
-def _owned(group: RequestGroup) -> RequestGroup:
-    return replace(group, required_traits=group.required_traits | {os_traits.OWNER_NOVA})
 
 
 PREFILTERS: tuple[type[Prefilter], ...] = (

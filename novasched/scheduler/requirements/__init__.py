@@ -6,7 +6,7 @@ contradictions that arrive all the same are refused. Each part is worked out whe
 read, so that nothing is refused for a part that no enabled filter asks for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -114,7 +114,7 @@ class Requirements:
                 raise BadRequest(f'request group {group.requester_id} asks for nothing')
             groups[group.requester_id] = group
         named = resources.keys() | {name for x in groups.values() for name in x.resources}
-        resources |= self._flavor_sizes(named, is_bfv)
+        resources |= flavor_sizes(self.flavor, named, is_bfv)
         resources |= self.feature_resources
         required |= self.feature_traits
         groups[''] = replace(
@@ -125,15 +125,18 @@ class Requirements:
         )
         return groups
 
-    def _flavor_sizes(self, named: set[str], is_bfv: bool) -> dict[str, int]:
-        """The flavor's own sizes, but for resource classes that are named already."""
-        flavor, sizes = self.flavor, {}
-        if named.isdisjoint((classes.VCPU, classes.PCPU)):
-            sizes[classes.VCPU] = flavor.vcpus
-        if classes.MEMORY_MB not in named:
-            sizes[classes.MEMORY_MB] = flavor.memory_mb
-        if classes.DISK_GB not in named:
-            swap_gb = -(-flavor.swap // 1024)
-            root_gb = 0 if is_bfv else flavor.root_gb
-            sizes[classes.DISK_GB] = root_gb + flavor.ephemeral_gb + swap_gb
-        return sizes
+
+def flavor_sizes(
+    flavor: Flavor, named: Collection[str] = (), is_bfv: bool = False
+) -> dict[str, int]:
+    """VCPU, MEMORY_MB and DISK_GB of a flavor, but for resource classes that are named already."""
+    sizes = {}
+    if classes.VCPU not in named and classes.PCPU not in named:
+        sizes[classes.VCPU] = flavor.vcpus
+    if classes.MEMORY_MB not in named:
+        sizes[classes.MEMORY_MB] = flavor.memory_mb
+    if classes.DISK_GB not in named:
+        swap_gb = -(-flavor.swap // 1024)
+        root_gb = 0 if is_bfv else flavor.root_gb
+        sizes[classes.DISK_GB] = root_gb + flavor.ephemeral_gb + swap_gb
+    return sizes

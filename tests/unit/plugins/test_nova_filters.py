@@ -159,7 +159,7 @@ class RefusingPlacement(WidePlacement):
     taken = ()
 
     def claim_together(self, wanted):
-        return None
+        return super().claim_together(wanted) if len(wanted) == 1 else None
 
     def claim(self, request, candidate):
         self.taken += (len(candidate.allocations),)

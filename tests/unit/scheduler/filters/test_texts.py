@@ -3,8 +3,8 @@
 
 import pytest
 
-from novasched.scheduler.filters.metadata import parts, smallest
 from novasched.scheduler.filters.operators import satisfies
+from novasched.scheduler.filters.shared import parts, smallest
 from tests.lab.builders import a_host
 
 FLAGS = "['aes', 'avx2']"

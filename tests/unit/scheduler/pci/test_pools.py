@@ -7,7 +7,6 @@ from novasched.scheduler.pci.pools import (
     consume,
     out_of_reach,
     providers_of,
-    supports,
     usable,
 )
 
@@ -201,7 +200,6 @@ def test_what_is_left(there, requests, after):
 def test_refusal(there, requests, why):
     """What cannot be had is named, with how much of it there is."""
     assert consume(pools(*there), requests) == why
-    assert not supports(pools(*there), requests)
 
 
 @pytest.mark.parametrize(
