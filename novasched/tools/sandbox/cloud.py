@@ -191,8 +191,37 @@ class Sandbox:
     def problems(self) -> list[str]:
         """Differences between Placement's allocations and the results so far, and the errors
         that the services logged."""
-        found = allocation_problems(self.placement, self.machines, self.boots)
-        return [*found, *self._errors.texts]
+        return [*self._allocation_problems(), *self._errors.texts]
+
+    def _allocation_problems(self) -> Iterator[str]:
+        """Compare Placement's allocations with the results of all requests; one line per problem.
+
+        Every placed instance has its flavor's amounts on its host's provider and nothing
+        else, no refused one has anything, and each provider's usage is the sum.
+        """
+        taken: dict[str, Counter[str]] = defaultdict(Counter)
+        for boot in self.boots:
+            for server in boot.servers:
+                machine = self.computes.machines.get(server.host)
+                if machine is None:
+                    yield f'server {server.uuid}: there is no host {server.host}'
+                    continue
+                if server.node_uuid != machine.uuid:
+                    yield f'server {server.uuid}: {machine.name} is not the node {server.node_uuid}'
+                wanted = {machine.uuid: dict(flavor_resources(server.flavor))}
+                taken[machine.uuid].update(wanted[machine.uuid])
+                if (held := self.placement.allocations(server.uuid)) != wanted:
+                    yield f'server {server.uuid} on {machine.name} has {held}, should have {wanted}'
+            placed = {server.uuid for server in boot.servers}
+            for consumer in (each for each in boot.uuids if each not in placed):
+                if boot.fault is None:
+                    yield f'server {consumer} was neither placed nor refused'
+                if held := self.placement.allocations(consumer):
+                    yield f'server {consumer} was refused and has {held}'
+        for machine in self.machines:
+            for name, used in self.placement.usages(machine.uuid).items():
+                if used != (total := taken[machine.uuid][name]):
+                    yield f'{machine.name}: {used} {name} in use, should be {total}'
 
     def _start(self, stack: ExitStack) -> None:
         self._errors = _Errors()
@@ -202,7 +231,6 @@ class Sandbox:
 
         databases = self.databases = Databases(folder, sorted({x.cell for x in self.machines}))
         stack.callback(databases.close)
-        databases.create()
         self.computes = SandboxComputes(databases, self.machines)
         self.computes.deploy()
 
@@ -303,91 +331,29 @@ def request_spec(
     image_properties: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> wire.RequestSpec:
-    """The RequestSpec of a build, as nova 34.0.0 sends it.
+    """The RequestSpec of a build, with the fields of nova's that say something.
 
     :param fields: fields of the RequestSpec that are to have other values
     """
-    plain: dict[str, Any] = {
-        'id': 1,
-        'image': wire.ImageMeta(
-            min_ram=0,
-            min_disk=0,
-            properties=wire.ImageMetaProps.from_plain(image_properties or {}),
-        ),
-        'numa_topology': None,
-        'pci_requests': None,
+    properties = wire.ImageMetaProps.from_plain(image_properties or {})
+    spec: dict[str, Any] = {
+        'image': wire.ImageMeta(properties=properties),
         'project_id': PROJECT,
         'user_id': USER,
-        'availability_zone': zone,
         'flavor': wire.Flavor(**flavor_columns(flavor), extra_specs=dict(flavor.extra_specs)),
         'num_instances': len(uuids),
-        'ignore_hosts': None,
-        'force_hosts': None,
-        'force_nodes': None,
-        'requested_destination': None,
-        'retry': None,
-        'limits': wire.SchedulerLimits(),
-        'instance_group': _group(group) if group else None,
-        'scheduler_hints': {'group': [group.uuid]} if group else {},
         'instance_uuid': uuids[0],
-        'security_groups': wire.SecurityGroupList(objects=[]),
-        'network_metadata': wire.NetworkMetadata(physnets=set(), tunneled=False),
-        'is_bfv': False,
-        'requested_resources': [],
-        'request_level_params': wire.RequestLevelParams(
-            root_required=set(), root_forbidden=set(), same_subtree=[]
-        ),
-        'requested_networks': wire.NetworkRequestList(objects=[]),
     }
-    # A null is a value on the wire, and objects take one from nowhere else.
-    primitive = Serializer().serialize_entity(RequestContext(), {**plain, **fields})
-    spec: wire.RequestSpec = wire.RequestSpec.from_plain(primitive)
-    return spec
-
-
-def _group(group: InstanceGroup) -> wire.InstanceGroup:
-    return wire.InstanceGroup(
-        uuid=group.uuid,
-        name=group.name,
-        user_id=USER,
-        project_id=PROJECT,
-        policy=group.policy,
-        policies=[group.policy],
-        members=sorted(group.members),
-        hosts=sorted(group.hosts),
-        _rules=dict(group.rules),
-    )
-
-
-def allocation_problems(
-    books: Providers, machines: Sequence[SandboxHost], boots: Sequence[Boot]
-) -> Iterator[str]:
-    """Compare Placement's allocations with the results of all requests; one line per problem.
-
-    Every placed instance has its flavor's amounts on its host's provider and nothing
-    else, no refused one has anything, and each provider's usage is the sum.
-    """
-    by_name = {machine.name: machine for machine in machines}
-    taken: dict[str, Counter[str]] = defaultdict(Counter)
-    for boot in boots:
-        for server in boot.servers:
-            machine = by_name.get(server.host)
-            if machine is None:
-                yield f'server {server.uuid}: there is no host {server.host}'
-                continue
-            if server.node_uuid != machine.uuid:
-                yield f'server {server.uuid}: {machine.name} is not the node {server.node_uuid}'
-            wanted = {machine.uuid: dict(flavor_resources(server.flavor))}
-            taken[machine.uuid].update(wanted[machine.uuid])
-            if (held := books.allocations(server.uuid)) != wanted:
-                yield f'server {server.uuid} on {machine.name} has {held}, should have {wanted}'
-        placed = {server.uuid for server in boot.servers}
-        for consumer in (each for each in boot.uuids if each not in placed):
-            if boot.fault is None:
-                yield f'server {consumer} was neither placed nor refused'
-            if held := books.allocations(consumer):
-                yield f'server {consumer} was refused and has {held}'
-    for machine in machines:
-        for name, used in books.usages(machine.uuid).items():
-            if used != taken[machine.uuid][name]:
-                yield f'{machine.name}: {used} {name} in use, should be {taken[machine.uuid][name]}'
+    if zone is not None:
+        spec['availability_zone'] = zone
+    if group is not None:
+        spec['instance_group'] = wire.InstanceGroup(
+            uuid=group.uuid,
+            name=group.name,
+            policy=group.policy,
+            members=sorted(group.members),
+            hosts=sorted(group.hosts),
+            _rules=dict(group.rules),
+        )
+        spec['scheduler_hints'] = {'group': [group.uuid]}
+    return wire.RequestSpec(**{**spec, **fields})

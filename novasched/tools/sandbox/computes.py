@@ -4,7 +4,6 @@ and to Placement."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import uuid
 from collections.abc import Mapping, Sequence
@@ -181,13 +180,12 @@ class SandboxComputes:
             connection.execute(statement.values(values))
 
     def _map_cells(self, connection: sa.Connection) -> None:
-        names = list(self.databases.cells)
+        files = [(CELL0, 'cell0', 'main')]
+        files += [(stable_uuid('cell', name), name, name) for name in self.databases.cells]
         cells = [
             {'id': number, 'uuid': uuid, 'name': name, 'disabled': False, 'transport_url': 'none:',
              'database_connection': self.databases.url(file)}
-            for number, (uuid, name, file) in enumerate(
-                [(CELL0, 'cell0', 'main'), *((cell_uuid(x), x, x) for x in names)], start=1
-            )
+            for number, (uuid, name, file) in enumerate(files, start=1)
         ]  # fmt: skip
         _insert(connection, db.cell_mappings, cells)
         ids = {each['name']: each['id'] for each in cells}
@@ -196,13 +194,11 @@ class SandboxComputes:
 
     def _make_zones(self, connection: sa.Connection) -> None:
         """One aggregate for each zone, with the zone's name."""
-        in_zones = sorted((x.zone, x.name) for x in self.machines.values() if x.zone)
-        for number, (zone, members) in enumerate(
-            itertools.groupby(in_zones, key=lambda pair: pair[0]), start=1
-        ):
+        machines = self.machines.values()
+        for number, zone in enumerate(sorted({x.zone for x in machines if x.zone}), start=1):
             aggregate = {'id': number, 'uuid': stable_uuid('aggregate', zone), 'name': zone}
             metadata = {'aggregate_id': number, 'key': AVAILABILITY_ZONE, 'value': zone}
-            hosts = [{'aggregate_id': number, 'host': name} for _, name in members]
+            hosts = [{'aggregate_id': number, 'host': x.name} for x in machines if x.zone == zone]
             _insert(connection, db.aggregates, [aggregate])
             _insert(connection, db.aggregate_metadata, [metadata])
             _insert(connection, db.aggregate_hosts, hosts)
@@ -250,10 +246,6 @@ class SandboxComputes:
             sa.func.total(table.c.root_gb + table.c.ephemeral_gb),
         ).where(table.c.host == machine.name, table.c.deleted == 0)
         return _used(machine, *(int(value) for value in connection.execute(statement).one()))
-
-
-def cell_uuid(cell: str) -> str:
-    return stable_uuid('cell', cell)
 
 
 def _used(

@@ -123,13 +123,13 @@ instance_system_metadata = sa.Table(
 
 
 class Databases:
-    """The files in one folder: ``api``, ``main`` (which nova calls cell0), and the cells."""
+    """Files in one folder, with their tables: ``api``, ``main`` (which nova calls cell0), and the
+    cells."""
 
     def __init__(self, folder: Path, cells: Sequence[str]) -> None:
         self.folder = folder
-        self.api = _engine(self.url('api'))
-        self.main = _engine(self.url('main'))
-        self.cells: Mapping[str, sa.Engine] = {name: _engine(self.url(name)) for name in cells}
+        self.api, self.main = self._engine('api', api), self._engine('main', main)
+        self.cells: Mapping[str, sa.Engine] = {name: self._engine(name, main) for name in cells}
 
     def url(self, name: str) -> str:
         """The connection URL of a file, for nova.conf and for the cell mappings.
@@ -141,21 +141,16 @@ class Databases:
         path = str(self.folder / f'{name}.sqlite')
         return sa.URL.create('sqlite', database=path, query=query).render_as_string()
 
-    def create(self) -> None:
-        api.create_all(self.api)
-        for engine in (self.main, *self.cells.values()):
-            main.create_all(engine)
-
     def close(self) -> None:
         """Close every connection; the files stay."""
         for engine in (self.api, self.main, *self.cells.values()):
             engine.dispose()
 
-
-def _engine(url: str) -> sa.Engine:
-    engine = sa.create_engine(url)
-    sa.event.listen(engine, 'connect', _prepare)
-    return engine
+    def _engine(self, name: str, tables: sa.MetaData) -> sa.Engine:
+        engine = sa.create_engine(self.url(name))
+        sa.event.listen(engine, 'connect', _prepare)
+        tables.create_all(engine)
+        return engine
 
 
 def _prepare(connection: Any, _record: object) -> None:

@@ -115,6 +115,7 @@ def report_of(
     used: dict[str, Counter[str]] = {machine.name: Counter() for machine in machines}
     for server in servers:
         used.setdefault(server.host, Counter()).update(flavor_resources(server.flavor))
+    seconds = [boot.seconds for boot in boots]
     faults: Counter[str] = Counter()
     for boot in boots:
         if boot.fault is not None:
@@ -146,7 +147,11 @@ def report_of(
             'confirmed': not problems,
             'placed': len(servers),
             'refused': sum(faults.values()),
-            **_times([boot.seconds for boot in boots]),
+            # As conductor sees them.
+            'requests': len(boots),
+            'seconds': round(sum(seconds), 3),
+            'requests_per_second': round(len(boots) / sum(seconds), 1),
+            'median_seconds': round(median(seconds), 4),
         },
     }
 
@@ -170,17 +175,6 @@ def show(report: dict[str, Any], console: Console) -> None:
     for problem in report['problems']:
         console.print(Text(f'Not as it should be: {problem}', 'bold red'))
     console.print(_last_lines(report))
-
-
-def _times(seconds: Sequence[float]) -> dict[str, Any]:
-    """Durations of the requests, as conductor sees them."""
-    total = sum(seconds)
-    return {
-        'requests': len(seconds),
-        'seconds': round(total, 3),
-        'requests_per_second': round(len(seconds) / total, 1),
-        'median_seconds': round(median(seconds), 4),
-    }
 
 
 def _last_lines(report: dict[str, Any]) -> Text:

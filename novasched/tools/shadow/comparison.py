@@ -32,7 +32,7 @@ from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.requested_hosts import REJECTIONS
 from novasched.service.build import Application, compose
 from novasched.tools import config_files
-from novasched.tools.shadow.messages import Unread, read
+from novasched.tools.shadow.messages import Recorded, Unread, read
 
 
 @dataclass(slots=True)
@@ -190,21 +190,20 @@ def run(arguments: argparse.Namespace, lines: Iterable[str]) -> list[ComparedReq
 
     :raises NovaschedError: nova.conf or the databases cannot be used.
     """
-    rows = []
     with shadowing(arguments) as (_, _, shadow):
-        for each in read(lines):
-            if isinstance(each, Unread):
-                rows.append(ComparedRequest(each.line, failure=each.why))
-                continue
-            try:
-                decision = shadow.decide(each.request)
-            except NovaschedError as error:
-                rows.append(ComparedRequest(each.line, failure=str(error)))
-                continue
-            known = each.hosts is not None
-            difference = compare(each.hosts, decision) if each.hosts is not None else None
-            rows.append(ComparedRequest(each.line, decision.hosts, known, difference))
-    return rows
+        return [_compared(shadow, each) for each in read(lines)]
+
+
+def _compared(shadow: Shadow, each: Recorded | Unread) -> ComparedRequest:
+    if isinstance(each, Unread):
+        return ComparedRequest(each.line, failure=each.why)
+    try:
+        decision = shadow.decide(each.request)
+    except NovaschedError as error:
+        return ComparedRequest(each.line, failure=str(error))
+    if each.hosts is None:
+        return ComparedRequest(each.line, decision.hosts)
+    return ComparedRequest(each.line, decision.hosts, True, compare(each.hosts, decision))
 
 
 def count_results(rows: Sequence[ComparedRequest]) -> dict[str, int]:
@@ -243,8 +242,7 @@ def as_table(rows: Sequence[ComparedRequest]) -> str:
     table.max_width['why'] = 60
     for row in rows:
         why = row.failure or row.unknown
-        if row.difference is not None:
-            found = row.difference
+        if found := row.difference:
             cells = [found.server or row.server, found.recorded, found.ours, why or found.why]
             table.add_row([row.line, *cells])
         elif why is not None:
@@ -252,8 +250,7 @@ def as_table(rows: Sequence[ComparedRequest]) -> str:
     counts = ', '.join(f'{number} {name}' for name, number in count_results(rows).items())
     lines = [str(table)] if table.rows else []
     lines.append(f'{counts}.')
-    partial = [row for row in rows if row.missing_fields]
-    if partial:
+    if partial := [row for row in rows if row.missing_fields]:
         names = ', '.join(sorted({name for row in partial for name in row.missing_fields}))
         some = ', '.join(str(row.line) for row in partial)
         which = 'all' if len(partial) == len(rows) else some

@@ -103,7 +103,7 @@ class PendingComparison:
     """A request between its start and its row in the report."""
 
     number: int
-    key: tuple[str, str | None]
+    start: Event
     server: str
     deadline: float
     verdict: Future[Verdict]
@@ -166,16 +166,15 @@ class LiveComparison:
 
     def _of(self, event: Event) -> list[PendingComparison]:
         """The open comparisons of an event's request."""
-        request_id = event.context.get('request_id')
-        return [pending for pending in self._open if pending.key[1] == request_id]
+        name, key = 'request_id', event.context.get('request_id')
+        return [pending for pending in self._open if pending.start.context.get(name) == key]
 
     def _start(self, event: Event) -> None:
         server = str(instance_of(event.payload))
         self.started += 1
-        key = (event.publisher, event.context.get('request_id'))
         deadline = self.shadow.clock() + self.patience
         verdict = self.pool.submit(self._decided, event, server)
-        self._open.append(PendingComparison(self.started, key, server, deadline, verdict))
+        self._open.append(PendingComparison(self.started, event, server, deadline, verdict))
 
     def _decided(self, event: Event, server: str) -> Verdict:
         settings = self.shadow.driver.pipeline.settings
@@ -203,13 +202,10 @@ class LiveComparison:
 
     def _end(self, event: Event) -> None:
         last = str(instance_of(event.payload))
-        waiting = [
-            pending
-            for pending in self._of(event)
-            if pending.key[0] == event.publisher and not pending.ended
-        ]
+        same = [each for each in self._of(event) if each.start.publisher == event.publisher]
+        waiting = [each for each in same if not each.ended]
         # One request may start several times; instances of one request have their last named.
-        named = [pending for pending in waiting if pending.server == last]
+        named = [each for each in waiting if each.server == last]
         for pending in (named or waiting)[:1]:
             pending.ended = True
             self._ask(pending, {pending.server, last})
@@ -287,12 +283,12 @@ def _compared(row: ComparedRequest, verdict: Verdict, answer: tuple[str, ...]) -
         row = replace(row, missing_fields=(*row.missing_fields, *FIELDS_IN_CLAIM))
     row = replace(row, difference=replace(difference, server=row.server))
     if row.missing_fields:
-        unknown = f'{difference.why}; but not told: {", ".join(row.missing_fields)}'
-        return replace(row, unknown=unknown)
-    if _is_overtaken(verdict, difference):
-        unknown = f'{difference.why}; but it had been claimed already, which may have filled it'
-        return replace(row, unknown=unknown)
-    return replace(row, compared=True)
+        but = f'not told: {", ".join(row.missing_fields)}'
+    elif _is_overtaken(verdict, difference):
+        but = 'it had been claimed already, which may have filled it'
+    else:
+        return replace(row, compared=True)
+    return replace(row, unknown=f'{difference.why}; but {but}')
 
 
 def _is_overtaken(verdict: Verdict, difference: Difference) -> bool:
