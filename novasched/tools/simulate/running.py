@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from oslo_config import cfg
 
@@ -27,13 +26,17 @@ from novasched.conf.redaction import redact
 from novasched.conf.settings import Settings
 from novasched.observe.records.diagnosis import diagnose
 from novasched.observe.records.from_decision import rejections_of
-from novasched.scheduler.model.flavor import Flavor
-from novasched.scheduler.model.request import Request
+from novasched.scheduler.errors import BadRequest
+from novasched.scheduler.model.flavor import Flavor, Image
+from novasched.scheduler.model.image_properties import typed
+from novasched.scheduler.model.request import InstanceGroup, Request
+from novasched.scheduler.requirements import Requirements
+from novasched.scheduler.requirements.pci_aliases import request_groups
 from novasched.service.build import Application, http_adapter
 from novasched.tools import explain, imported
 from novasched.tools.shadow.comparison import composed, configured
 from novasched.tools.simulate import runs, sources
-from novasched.tools.simulate.runs import HostUse, Run, until_full
+from novasched.tools.simulate.runs import HostUse, until_full
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
 
 _FIELDS = {field.name for field in dataclasses.fields(Settings)}
@@ -44,6 +47,7 @@ CHANGEABLE = {
 }
 """The options that a decision depends on, by the name that they go by here."""
 BEFORE = 'before'
+CYBORG_SPEC = 'accel:device_profile'
 DrawFunction = Callable[[str, Mapping[str, Sequence[HostUse]]], None]
 
 
@@ -112,21 +116,44 @@ class Simulation:
             flavor = self.flavor(arguments.flavor)
         else:
             flavor = Flavor(vcpus=arguments.vcpus, memory_mb=arguments.ram, root_gb=arguments.disk)
-        specs = {**flavor.extra_specs, **dict(arguments.extra_spec)}
-        return self.new_request(
-            replace(flavor, extra_specs=specs),
-            arguments.count,
-            image_properties=arguments.image_property,
-            hints=arguments.hint,
-            policy=arguments.group_policy,
-            zone=arguments.zone,
-            project=arguments.project,
-        )
+        return self.new_request(flavor, arguments)
 
-    def new_request(self, flavor: Flavor, count: int = 1, **fields: Any) -> Request:
-        uuids, settings = self.simulator.new_uuids(count), self.simulator.settings
-        return sources.new_request(
-            flavor, uuids, pci_aliases(self.conf), settings.pci_in_placement, **fields
+    def new_request(self, flavor: Flavor, arguments: argparse.Namespace) -> Request:
+        """A request for new instances, with the parts that nova-api works out.
+
+        :raises NovaschedError: nova-api would refuse it, or know more of it than is here.
+        """
+        specs = {**flavor.extra_specs, **dict(arguments.extra_spec)}
+        if specs.get(CYBORG_SPEC):
+            why = 'only Cyborg knows what that is; record a request instead'
+            raise BadRequest(f'{CYBORG_SPEC}: {why}')
+        flavor = replace(flavor, extra_specs=specs)
+        uuids = self.simulator.new_uuids(arguments.count)
+        image = Image(properties=typed(dict(arguments.image_property)))
+        requirements = Requirements(flavor, image.properties)
+        pci = requirements.pci_requests(pci_aliases(self.conf))
+        hints: dict[str, tuple[str, ...]] = {}
+        for name, value in arguments.hint:
+            hints[name] = (*hints.get(name, ()), value)
+        group = None
+        if policy := arguments.group_policy:
+            name = f'simulated-{uuids[0]}'
+            group = InstanceGroup(uuid=name, name=name, policy=policy, members=frozenset(uuids))
+            hints['group'] = (name,)
+        in_placement = self.simulator.settings.pci_in_placement
+        return Request(
+            flavor=flavor,
+            instance_uuids=uuids,
+            instance_uuid=uuids[0],
+            num_instances=len(uuids),
+            project_id=arguments.project,
+            availability_zone=arguments.zone,
+            image=image,
+            scheduler_hints=hints,
+            instance_group=group,
+            numa_topology=requirements.numa_topology,
+            pci_requests=pci,
+            requested_resources=request_groups(pci) if in_placement else (),
         )
 
 
@@ -185,17 +212,14 @@ def _once(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
 
 def _replay(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
     """Replay under each configuration, on hosts of its own."""
-    found: sources.Entries | None = None
-    results: list[Run] = []
-    for name, conf in _configurations(arguments):
+    configurations, results = _configurations(arguments), []
+    found = sources.entries(arguments.replay, loading.settings(configurations[0][1]))
+    for name, conf in configurations:
         with _simulation(conf, arguments.seed) as simulation:
             simulator, probe = simulation.simulator, None
-            if found is None:
-                found = sources.entries(arguments.replay, simulator.settings)
             if arguments.probe:
-                probe = simulation.new_request(simulation.flavor(arguments.probe))
+                probe = simulation.new_request(simulation.flavor(arguments.probe), arguments)
             results.append(runs.replay(name, simulator, found.requests, probe, arguments.at_most))
-    assert found is not None
     is_json = arguments.format == 'json'
     shape = runs.replayed_as_json if is_json else runs.replayed_as_text
     print(shape(results, found, arguments.probe))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests from recorded messages, from the records of decisions, or new ones."""
+"""Requests from recorded messages, or from the records of decisions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -12,16 +12,13 @@ from novasched.conf.errors import NovaschedError
 from novasched.conf.settings import Settings
 from novasched.observe.records.record import Record
 from novasched.observe.records.store import RecordReader
-from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import Flavor, Image
-from novasched.scheduler.model.image_properties import typed
-from novasched.scheduler.model.request import InstanceGroup, Request
-from novasched.scheduler.requirements import Requirements, pci_aliases
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.requirements import Requirements
 from novasched.tools.shadow.messages import Recorded, Unread, read
 
 SQLITE = b'SQLite format 3\0'
 NETWORKS = 'requested_networks'
-CYBORG_SPEC = 'accel:device_profile'
 
 
 class Unusable(NovaschedError):
@@ -159,52 +156,3 @@ def _is_archive(path: str) -> bool:
             return file.read(len(SQLITE)) == SQLITE
     except OSError as error:
         raise Unusable(f'{path}: {error.strerror}') from None
-
-
-def new_request(
-    flavor: Flavor,
-    uuids: Sequence[str],
-    aliases: Sequence[str],
-    pci_in_placement: bool,
-    *,
-    image_properties: Iterable[tuple[str, str]] = (),
-    hints: Iterable[tuple[str, str]] = (),
-    policy: str | None = None,
-    zone: str | None = None,
-    project: str | None = None,
-) -> Request:
-    """A request for new instances, with the parts that nova-api works out.
-
-    :param aliases: the values of ``[pci] alias``.
-    :param image_properties: as Glance keeps them, like ``hints`` pairs of name and value; several
-        hints may have one name.
-    :param policy: that of a new group of these instances.
-    :raises NovaschedError: nova-api would refuse it, or know more of it than is here.
-    """
-    if flavor.extra_specs.get(CYBORG_SPEC):
-        raise BadRequest(f'{CYBORG_SPEC}: only Cyborg knows what that is; record a request instead')
-    image = Image(properties=typed(dict(image_properties)))
-    requirements = Requirements(flavor, image.properties)
-    pci = requirements.pci_requests(aliases)
-    values: dict[str, tuple[str, ...]] = {}
-    for name, value in hints:
-        values[name] = (*values.get(name, ()), value)
-    group = None
-    if policy:
-        name = f'simulated-{uuids[0]}'
-        group = InstanceGroup(uuid=name, name=name, policy=policy, members=frozenset(uuids))
-        values['group'] = (name,)
-    return Request(
-        flavor=flavor,
-        instance_uuids=tuple(uuids),
-        instance_uuid=uuids[0],
-        num_instances=len(uuids),
-        project_id=project,
-        availability_zone=zone,
-        image=image,
-        scheduler_hints=values,
-        instance_group=group,
-        numa_topology=requirements.numa_topology,
-        pci_requests=pci,
-        requested_resources=pci_aliases.request_groups(pci) if pci_in_placement else (),
-    )
