@@ -27,6 +27,7 @@ from novasched.tools.sandbox.cloud import Sandbox
 from novasched.tools.sandbox.computes import CELLS, SandboxHost
 from tests.lab.compute_rows import Compute
 from tests.lab.large_cloud import Providers
+from tests.lab.sandboxed import disable, offer
 
 LARGE = Flavor('m1.large', 'm1.large', 1, 4, 8192, 80)
 TINY = Flavor('m1.tiny', 'm1.tiny', 2, 1, 128, 1)
@@ -85,9 +86,9 @@ def main() -> int:
         }
         with LargeSandbox([machine(number) for number in range(count)], options) as cloud:
             for flavor in (LARGE, TINY):
-                cloud.computes.offer(flavor)
+                offer(cloud, flavor)
             for number in range(0, count, DISABLED):
-                cloud.computes.disable(f'host-{number:05}')
+                disable(cloud, f'host-{number:05}', synced=False)
             print(f'{count:,} hosts are there after {time.perf_counter() - began:.1f} s')
             wanted = ('--flavor', LARGE.name, '--until-full')
             printed(cloud, 'simulate', *wanted)

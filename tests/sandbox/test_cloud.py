@@ -15,6 +15,7 @@ from novasched.scheduler.memory import flavor_resources
 from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox.cloud import Sandbox
 from novasched.tools.sandbox.computes import SandboxHost
+from tests.lab.sandboxed import disable, silence
 
 AZ01, AZ02 = 'az01', 'az02'
 FIVE_NODES = (
@@ -77,15 +78,13 @@ def used_by(cloud):
 @pytest.mark.parametrize('synced', [True, False], ids=['placement knows', 'only nova knows'])
 def test_disabled_host(cloud, synced):
     """A disabled host is passed over, from the moment at which nova knows."""
-    cloud.computes.disable('osdev-03')
-    if synced:
-        cloud.placement.disable(cloud.computes.machines['osdev-03'].uuid)
+    disable(cloud, 'osdev-03', synced)
     assert used_by(cloud) == NAMES - {'osdev-03'}
 
 
 def test_silent_host(cloud):
     """A host whose nova-compute has not been heard of is passed over."""
-    cloud.computes.silence('osdev-gpu')
+    silence(cloud, 'osdev-gpu')
     cloud.computes.report()
     assert used_by(cloud) == NAMES - {'osdev-gpu'}
 

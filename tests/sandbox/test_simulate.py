@@ -22,6 +22,7 @@ from novasched.tools.sandbox import databases as tables
 from novasched.tools.sandbox.cloud import Sandbox, request_spec
 from novasched.tools.sandbox.computes import SandboxHost
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
+from tests.lab.sandboxed import disable, offer, silence
 from tests.lab.wire import CALLS
 
 LONG = 36_000  # seconds; a compute that is silenced has been so for a day, which is longer
@@ -72,10 +73,9 @@ def cloud(decisions):
     options = {**OPTIONS, 'novasched': {**OPTIONS['novasched'], 'decisions_file': decisions}}
     with Sandbox(MACHINES, options) as made:
         for flavor in FLAVORS:
-            made.computes.offer(flavor)
-        made.computes.disable('off')
-        made.placement.disable(made.computes.machines['off'].uuid)
-        made.computes.silence('dead')
+            offer(made, flavor)
+        disable(made, 'off')
+        silence(made, 'dead')
         for name in NUMA_HOSTS:
             report(made, name, numa_topology=CELLS)
             stock(made, name, PCPU={'total': 12, 'max_unit': 4})

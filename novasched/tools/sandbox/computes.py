@@ -8,7 +8,6 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import os_resource_classes as classes
@@ -87,12 +86,15 @@ def flavor_columns(flavor: Flavor) -> dict[str, Any]:
 
 
 class SandboxComputes:
-    """The nova-compute of every machine."""
+    """The nova-compute of every machine.
+
+    :ivar silent: names of those that do not report any more.
+    """
 
     def __init__(self, databases: db.Databases, machines: Sequence[SandboxHost]) -> None:
         self.databases = databases
         self.machines = {each.name: each for each in machines}
-        self._silent: set[str] = set()
+        self.silent: set[str] = set()
 
     def deploy(self) -> None:
         """Map the cells and the hosts, make the zones, and start every nova-compute."""
@@ -105,23 +107,12 @@ class SandboxComputes:
                 _insert(connection, db.services, [self._service(each) for each in machines])
                 _insert(connection, db.compute_nodes, [self._node(each) for each in machines])
 
-    def offer(self, flavor: Flavor) -> None:
-        """Write a flavor, as ``openstack flavor create`` does."""
-        row = {**flavor_columns(flavor), 'disabled': False, 'is_public': True}
-        specs = [
-            {'flavor_id': row['id'], 'key': key, 'value': value}
-            for key, value in flavor.extra_specs.items()
-        ]
-        with self.databases.api.begin() as connection:
-            _insert(connection, db.flavors, [row])
-            _insert(connection, db.flavor_extra_specs, specs)
-
     def report(self) -> None:
         """A heartbeat of every nova-compute that has not fallen silent."""
         now, table = timeutils.utcnow(), db.services
         statement = (
             sa.update(table)
-            .where(table.c.binary == COMPUTE, table.c.host.not_in(self._silent))
+            .where(table.c.binary == COMPUTE, table.c.host.not_in(self.silent))
             .values(last_seen_up=now, updated_at=now, report_count=table.c.report_count + 1)
         )
         for engine in self.databases.cells.values():
@@ -163,21 +154,6 @@ class SandboxComputes:
             _insert(connection, db.instance_system_metadata, kept)
             usage = {**self._usage(connection, machine), 'updated_at': now}
             connection.execute(sa.update(nodes).where(nodes.c.uuid == machine.uuid).values(usage))
-
-    def disable(self, name: str) -> None:
-        """Disable a service, as ``openstack compute service set --disable`` does."""
-        self._set_service(name, disabled=True, disabled_reason='maintenance')
-
-    def silence(self, name: str) -> None:
-        """Let a nova-compute have died a day ago."""
-        self._silent.add(name)
-        self._set_service(name, last_seen_up=timeutils.utcnow() - timedelta(days=1))
-
-    def _set_service(self, name: str, **values: Any) -> None:
-        table = db.services
-        statement = sa.update(table).where(table.c.host == name, table.c.binary == COMPUTE)
-        with self.databases.cells[self.machines[name].cell].begin() as connection:
-            connection.execute(statement.values(values))
 
     def _map_cells(self, connection: sa.Connection) -> None:
         files = [(CELL0, 'cell0', 'main')]
@@ -296,17 +272,12 @@ class Providers:
         """Make a machine's provider, with its inventories and nova's mark, in its zone's
         aggregate."""
         self.call('POST', '/resource_providers', uuid=machine.uuid, name=machine.name)
-        self._set(machine.uuid, inventories=machine.inventories)
+        self.put(machine.uuid, inventories=machine.inventories)
         if machine.zone:
-            self._set(machine.uuid, aggregates=[stable_uuid('aggregate', machine.zone)])
-        self._set(machine.uuid, traits=[os_traits.OWNER_NOVA])
+            self.put(machine.uuid, aggregates=[stable_uuid('aggregate', machine.zone)])
+        self.put(machine.uuid, traits=[os_traits.OWNER_NOVA])
 
-    def disable(self, provider: str) -> None:
-        """Set the trait that a nova-compute sets when its service is disabled."""
-        traits = [os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED]
-        self._set(provider, traits=traits)
-
-    def _set(self, provider: str, **part: Any) -> None:
+    def put(self, provider: str, **part: Any) -> None:
         """Replace one part of a provider: its inventories, aggregates or traits."""
         path = f'/resource_providers/{provider}/{"".join(part)}'
         generation = self.call('GET', path)['resource_provider_generation']

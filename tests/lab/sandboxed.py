@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators do in a sandbox."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import os_traits
+import sqlalchemy as sa
+from oslo_utils import timeutils
+
+from novasched.scheduler.model.flavor import Flavor
+from novasched.tools.sandbox import databases as tables
+from novasched.tools.sandbox.cloud import Sandbox
+from novasched.tools.sandbox.computes import COMPUTE, flavor_columns
+
+
+def offer(cloud: Sandbox, flavor: Flavor) -> None:
+    """Write a flavor, as ``openstack flavor create`` does."""
+    row = {**flavor_columns(flavor), 'disabled': False, 'is_public': True}
+    with cloud.databases.api.begin() as connection:
+        connection.execute(sa.insert(tables.flavors), row)
+        for key, value in flavor.extra_specs.items():
+            spec = {'flavor_id': row['id'], 'key': key, 'value': value}
+            connection.execute(sa.insert(tables.flavor_extra_specs), spec)
+
+
+def disable(cloud: Sandbox, name: str, synced: bool = True) -> None:
+    """Disable a host's service, of which its nova-compute tells Placement if it is ``synced``."""
+    _set_service(cloud, name, disabled=True, disabled_reason='maintenance')
+    if synced:
+        traits = [os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED]
+        cloud.placement.put(cloud.computes.machines[name].uuid, traits=traits)
+
+
+def silence(cloud: Sandbox, name: str) -> None:
+    """Let a nova-compute have died a day ago."""
+    cloud.computes.silent.add(name)
+    _set_service(cloud, name, last_seen_up=timeutils.utcnow() - timedelta(days=1))
+
+
+def _set_service(cloud: Sandbox, name: str, **values: Any) -> None:
+    table = tables.services
+    statement = sa.update(table).where(table.c.host == name, table.c.binary == COMPUTE)
+    with cloud.databases.cells[cloud.computes.machines[name].cell].begin() as connection:
+        connection.execute(statement.values(values))
