@@ -59,10 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; 0 if Placement confirms all of it, else 1.
-
-    :raises NovaschedError: it cannot be done
-    """
+    """Do it; 0 if Placement confirms all of it, else 1."""
     arguments.flavors = arguments.flavors or [_flavor(FLAVOR)]
     return int(imported('novasched.tools.sandbox.tour', 'sandbox').run(arguments))
 

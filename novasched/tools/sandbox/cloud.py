@@ -84,7 +84,6 @@ class Boot:
     """One request for instances: either all are placed, or ``fault`` says why none is."""
 
     uuids: tuple[str, ...]
-    flavor: Flavor
     seconds: float
     servers: tuple[Server, ...] = ()
     fault: str | None = None
@@ -153,7 +152,6 @@ class Sandbox:
             fault = str(error)
         boot = Boot(
             uuids=uuids,
-            flavor=flavor,
             seconds=time.perf_counter() - started,
             servers=tuple(
                 Server(each, flavor, first, tuple(others))
@@ -291,7 +289,7 @@ class Sandbox:
                     self.computes.spawn(
                         server.host,
                         server.uuid,
-                        boot.flavor,
+                        server.flavor,
                         image_properties,
                         project_id=PROJECT,
                         user_id=USER,

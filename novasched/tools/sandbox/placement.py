@@ -59,22 +59,6 @@ def serving(connection: str, token: str, port: int = 0) -> Iterator[str]:
 
 
 def _application(connection: str, stack: ExitStack) -> Wsgi:
-    conf = _configuration(connection)
-    database = {k: v for k, v in conf.placement_database.items() if k != 'sync_on_startup'}
-    manager = enginefacade.transaction_context()
-    manager.configure(**database)
-    stack.callback(policy.reset)
-    # A factory of our own in place of the global one, which starts only once.
-    stack.callback(db_api.placement_context_manager.patch_factory(manager))
-    stack.callback(manager.dispose_pool)
-    # What an earlier server of this process has synchronised was another database.
-    trait._TRAITS_SYNCED = False
-    resource_class._RESOURCE_CLASSES_SYNCED = False
-    application: Wsgi = deploy.loadapp(conf)
-    return application
-
-
-def _configuration(connection: str) -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
     placement_conf.register_opts(conf)
     for group, name, value in (
@@ -91,7 +75,18 @@ def _configuration(connection: str) -> cfg.ConfigOpts:
         conf.set_override(name, value, group)
     # A project of its own: no file of an installed Placement is read.
     conf([], project='novasched-sandbox', default_config_files=[], default_config_dirs=[])
-    return conf
+    database = {k: v for k, v in conf.placement_database.items() if k != 'sync_on_startup'}
+    manager = enginefacade.transaction_context()
+    manager.configure(**database)
+    stack.callback(policy.reset)
+    # A factory of our own in place of the global one, which starts only once.
+    stack.callback(db_api.placement_context_manager.patch_factory(manager))
+    stack.callback(manager.dispose_pool)
+    # What an earlier server of this process has synchronised was another database.
+    trait._TRAITS_SYNCED = False
+    resource_class._RESOURCE_CLASSES_SYNCED = False
+    application: Wsgi = deploy.loadapp(conf)
+    return application
 
 
 def _accept_token(application: Wsgi, token: str) -> Wsgi:

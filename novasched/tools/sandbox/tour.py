@@ -174,10 +174,6 @@ def show(report: dict[str, Any], console: Console) -> None:
         console.print(Text(f'{refusal["servers"]} refused: {refusal["fault"]}', 'yellow'))
     for problem in report['problems']:
         console.print(Text(f'Not as it should be: {problem}', 'bold red'))
-    console.print(_last_lines(report))
-
-
-def _last_lines(report: dict[str, Any]) -> Text:
     numbers = report['summary']
     counts = f'{numbers["placed"]} placed, {numbers["refused"]} refused'
     if numbers['confirmed']:
@@ -186,7 +182,7 @@ def _last_lines(report: dict[str, Any]) -> Text:
         verdict = (f'NOT confirmed: {counts}.\n', 'bold red')
     pace, middle = numbers['requests_per_second'], numbers['median_seconds'] * 1000
     times = f'{numbers["requests"]} requests in {numbers["seconds"]:.1f} s'
-    return Text.assemble(verdict, f'{times}: {pace:.1f} a second, median {middle:.0f} ms')
+    console.print(Text.assemble(verdict, f'{times}: {pace:.1f} a second, median {middle:.0f} ms'))
 
 
 def _fill(used: int, capacity: int, plain: bool) -> Text:

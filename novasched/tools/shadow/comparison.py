@@ -156,17 +156,9 @@ def shadowing(
     :raises NovaschedError: nova.conf or the databases cannot be used.
     """
     logging.getLogger().addHandler(logging.NullHandler())
-    conf = configured(arguments.config_file, arguments.config_dir)
+    conf = loading.load(config_files(arguments.config_file, arguments.config_dir), 'novasched')
     with composed(conf) as (application, driver):
         yield conf, application, Shadow(driver, arguments.seed)
-
-
-def configured(files: Iterable[str], folders: Iterable[str]) -> cfg.ConfigOpts:
-    """nova.conf, as the daemon reads it.
-
-    :raises ConfigError: it cannot be read.
-    """
-    return loading.load(config_files(files, folders), 'novasched')
 
 
 @contextmanager

@@ -82,10 +82,7 @@ def _add_comparison(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do it; 0 if it can be done, 1 if something could not be read, 2 for arguments that do
-    not go together.
-
-    :raises NovaschedError: it cannot be done.
-    """
+    not go together."""
     if wrong := _wrong(arguments):
         print(f'novaschedctl simulate: {wrong}', file=sys.stderr)
         return USAGE_ERROR

@@ -33,8 +33,8 @@ from novasched.scheduler.model.request import InstanceGroup, Request
 from novasched.scheduler.requirements import Requirements
 from novasched.scheduler.requirements.pci_aliases import request_groups
 from novasched.service.build import Application, http_adapter
-from novasched.tools import explain, imported
-from novasched.tools.shadow.comparison import composed, configured
+from novasched.tools import config_files, explain, imported
+from novasched.tools.shadow.comparison import composed
 from novasched.tools.simulate import runs, sources
 from novasched.tools.simulate.runs import HostUse, until_full
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
@@ -88,20 +88,14 @@ class Simulation:
     simulator: Simulator
 
     def flavor(self, name: str) -> Flavor:
-        """The flavor of an id or name.
-
-        :raises Unusable: there is none.
-        """
+        """The flavor of an id or name."""
         flavor = find_flavor(self.application.cells.api, name)
         if flavor is None:
             raise sources.Unusable(f'there is no flavor of the id or name {name}')
         return flavor
 
     def request(self, arguments: argparse.Namespace) -> Request:
-        """Make the request that is asked for.
-
-        :raises NovaschedError: there is no such thing.
-        """
+        """Make the request that is asked for."""
         simulator = self.simulator
         if arguments.request:
             return simulator.anew(sources.numbered(arguments.request))
@@ -169,10 +163,7 @@ def _simulation(conf: cfg.ConfigOpts, seed: int) -> Iterator[Simulation]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it, and print what comes of it; 1 if a request of a file could not be read.
-
-    :raises NovaschedError: it cannot be done.
-    """
+    """Do it, and print what comes of it; 1 if a request of a file could not be read."""
     handler = WarningPrinter()
     logging.getLogger().addHandler(handler)
     draw: DrawFunction | None = None
@@ -188,7 +179,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _once(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
     is_json = arguments.format == 'json'
-    conf = configured(arguments.config_file, arguments.config_dir)
+    conf = loading.load(config_files(arguments.config_file, arguments.config_dir), 'novasched')
     change_options(conf, arguments.set)
     with _simulation(conf, arguments.seed) as simulation:
         simulator, request = simulation.simulator, simulation.request(arguments)
@@ -231,10 +222,11 @@ def _replay(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
 
 def _configurations(arguments: argparse.Namespace) -> list[tuple[str, cfg.ConfigOpts]]:
     """Read both before anything is done, so that errors are shown soon."""
-    found = [('as it is', configured(arguments.config_file, arguments.config_dir))]
+    files = config_files(arguments.config_file, arguments.config_dir)
+    found = [('as it is', loading.load(files, 'novasched'))]
     if arguments.compare or arguments.set:
-        files = [arguments.compare] if arguments.compare else arguments.config_file
-        other = configured(files, [] if arguments.compare else arguments.config_dir)
+        others = [f'--config-file={arguments.compare}'] if arguments.compare else files
+        other = loading.load(others, 'novasched')
         change_options(other, arguments.set)
         found.append(('changed', other))
     return found

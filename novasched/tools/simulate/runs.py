@@ -115,7 +115,6 @@ def until_full(simulator: Simulator, request: Request, most: int) -> Filled:
     """Place instances like those of a request until one is refused, or ``most`` are there.
 
     :raises BadRequest: such a request claims nothing, so that any number of them fits.
-    :raises NovaschedError: it cannot be decided.
     """
     if request.is_rebuild:
         raise BadRequest('a rebuild takes nothing, so that it can be repeated for ever')
@@ -153,10 +152,7 @@ class Run(Change):
 def replay(
     name: str, simulator: Simulator, entries: Sequence[Recorded], probe: Request | None, most: int
 ) -> Run:
-    """Decide all requests, one after the other.
-
-    :raises NovaschedError: they cannot be decided.
-    """
+    """Decide all requests, one after the other."""
     before = uses(simulator.hosts)
     answers: list[tuple[str, ...]] = []
     refusals: Counter[str] = Counter()
