@@ -24,7 +24,7 @@ from novasched.observe.web import wiring
 from novasched.plugins import loading as plugins
 from novasched.plugins.nova_compat.import_stubs import share_options
 from novasched.tools import USAGE_ERROR
-from novasched.tools.check import databases, options, services
+from novasched.tools.check import options, services
 from novasched.tools.check.findings import (
     Finding,
     Level,
@@ -85,9 +85,9 @@ def check_page(nova_conf: NovaConf) -> Iterator[Finding]:
 CHECKS_OF_SERVICES = (
     # A plugin written for nova may import the whole of it; cells and brokers are several.
     ('plugins', 'plugins', check_plugins, 6),
-    ('databases', '[database] connection', partial(databases.check, 'database'), 1),
-    ('databases', '[api_database] connection', partial(databases.check, 'api_database'), 1),
-    ('databases', 'cells', databases.check_cells, 2),
+    ('databases', '[database] connection', partial(services.check_database, 'database'), 1),
+    ('databases', '[api_database] connection', partial(services.check_database, 'api_database'), 1),
+    ('databases', 'cells', services.check_cells, 2),
     ('Placement', '[placement]', services.check_placement, 1),
     ('RabbitMQ', services.TRANSPORT_OPTION, services.check_broker, 2),
 )

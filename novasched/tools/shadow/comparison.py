@@ -151,10 +151,7 @@ class ComparedRequest:
 def shadowing(
     arguments: argparse.Namespace,
 ) -> Iterator[tuple[cfg.ConfigOpts, Application, Shadow]]:
-    """nova.conf, the scheduler that it describes, and a shadow of that.
-
-    :raises NovaschedError: nova.conf or the databases cannot be used.
-    """
+    """nova.conf, the scheduler that it describes, and a shadow of that."""
     logging.getLogger().addHandler(logging.NullHandler())
     conf = loading.load(config_files(arguments.config_file, arguments.config_dir), 'novasched')
     with composed(conf) as (application, driver):
@@ -178,10 +175,7 @@ def composed(conf: cfg.ConfigOpts) -> Iterator[tuple[Application, FilterSchedule
 
 
 def run(arguments: argparse.Namespace, lines: Iterable[str]) -> list[ComparedRequest]:
-    """Decide every request and compare.
-
-    :raises NovaschedError: nova.conf or the databases cannot be used.
-    """
+    """Decide every request and compare."""
     with shadowing(arguments) as (_, _, shadow):
         return [_compared(shadow, each) for each in read(lines)]
 
