@@ -242,31 +242,19 @@ class InstanceStates:
     cells: Cells
 
     def find(self, uuid: str, providers: Collection[str]) -> InstanceState | None:
-        mapping = self._mapping(uuid)
-        if mapping is None:
+        api = self.cells.api
+        mappings = api.rows('instance_mappings', ('cell_id',), instance_uuid=uuid)
+        if not mappings:
             return None
-        if mapping.cell_id is None:
+        if mappings[0].cell_id is None:
             return InstanceState(building=True)
-        if mapping.uuid == CELL0:
+        cells = api.rows('cell_mappings', ('uuid',), id=mappings[0].cell_id)
+        if cells and cells[0].uuid == CELL0:
             return InstanceState(gone=True)
-        cell = self.cells.get(mapping.uuid)
+        cell = self.cells.get(cells[0].uuid) if cells else None
         if cell is None:
             raise DatabaseUnavailable(f'the cell of instance {uuid} is not known')
         return _state(cell.database, uuid, providers)
-
-    def _mapping(self, uuid: str) -> Any:
-        api = self.cells.api
-
-        def read(connection: sa.Connection) -> Any:
-            mappings, cells = api.table('instance_mappings'), api.table('cell_mappings')
-            select = (
-                sa.select(mappings.c.cell_id, cells.c.uuid)
-                .select_from(mappings.outerjoin(cells, cells.c.id == mappings.c.cell_id))
-                .where(mappings.c.instance_uuid == uuid)
-            )
-            return connection.execute(select).first()
-
-        return api.read(read)
 
 
 def _state(base: Database, uuid: str, providers: Collection[str]) -> InstanceState:

@@ -10,13 +10,10 @@ the safe unpickler here makes nothing else.
 
 from __future__ import annotations
 
-import copyreg
 import io
 import logging
 import pickle
-from _codecs import encode
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from oslo_config import cfg
@@ -30,8 +27,14 @@ PACKAGES = {'bmemcached': 'python-binary-memcached', 'memcache': 'python-memcach
 """Modules that the backends of oslo.cache import, and their packages if these have other names."""
 PICKLED_FLAG = 1
 """The flag with which python-memcached and pymemcache mark pickled values."""
-RENAMED_MODULES = {'copy_reg': 'copyreg', '__builtin__': 'builtins'}
-"""Names of modules in pickle protocols below 3."""
+ALLOWED_NAMES = {
+    ('dogpile.cache.api', 'CachedValue'),
+    ('datetime', 'datetime'),
+    ('copy_reg', '_reconstructor'),
+    ('__builtin__', 'tuple'),
+    ('_codecs', 'encode'),
+}
+"""The modules and names in pickles of nova's values; the last three are of protocols below 3."""
 
 
 def cache_region(conf: cfg.ConfigOpts, expiration_time: int) -> Any:
@@ -79,25 +82,11 @@ class SafeUnpickler(pickle.Unpickler):
             return None
 
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _allowed_names()[RENAMED_MODULES.get(module, module), name]
-        except KeyError:
-            text = f'A key in memcached is none of a service: it would need {module}.{name}'
-            LOG.warning('%s', text)
-            raise pickle.UnpicklingError(text) from None
-
-
-def _allowed_names() -> dict[tuple[str, str], Any]:
-    """The names in pickles of nova's values; the last three are of protocol 0."""
-    from dogpile.cache.api import CachedValue
-
-    return {
-        ('dogpile.cache.api', 'CachedValue'): CachedValue,
-        ('datetime', 'datetime'): datetime,
-        ('copyreg', '_reconstructor'): getattr(copyreg, '_reconstructor'),  # noqa: B009
-        ('builtins', 'tuple'): tuple,
-        ('_codecs', 'encode'): encode,
-    }
+        if (module, name) in ALLOWED_NAMES:
+            return super().find_class(module, name)
+        text = f'A key in memcached is none of a service: it would need {module}.{name}'
+        LOG.warning('%s', text)
+        raise pickle.UnpicklingError(text)
 
 
 def use_safe_unpickler(region: Any) -> None:

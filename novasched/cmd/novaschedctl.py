@@ -16,13 +16,7 @@ from novasched.conf.errors import NovaschedError
 from novasched.tools import check, explain, sandbox, shadow, simulate
 
 TOOL_NAME = 'novaschedctl'
-COMMANDS = {
-    'check': check,
-    'explain': explain,
-    'sandbox': sandbox,
-    'shadow': shadow,
-    'simulate': simulate,
-}
+COMMANDS = check, explain, sandbox, shadow, simulate
 FAILED, INTERRUPTED = 1, 130
 
 
@@ -37,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what a user must mend ends it with one line."""
     parser = Parser(prog=TOOL_NAME, description='Tools for those who run novasched.')
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
-    for name, module in COMMANDS.items():
+    for module in COMMANDS:
+        name = module.__name__.rpartition('.')[2]
         summary, _, details = (module.__doc__ or '').partition('\n')
         added = commands.add_parser(name, help=summary, description=summary, epilog=details)
         module.add_arguments(added)
