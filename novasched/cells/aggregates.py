@@ -61,9 +61,6 @@ class AggregateReader:
         self._stale = self.failing = False
         self._flights = SingleFlight(self._refresh)
 
-    def having(self, key: str, value: str, since: float = FROM_NOW) -> Sequence[Aggregate]:
-        return [each for each in self.all(since) if each.metadata.get(key) == value]
-
     def all(self, since: float = FROM_NOW) -> Sequence[Aggregate]:
         return self.state(since).aggregates
 

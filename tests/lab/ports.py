@@ -99,9 +99,6 @@ class StillAggregates:
 
     rows: Sequence[Aggregate]
 
-    def having(self, key: str, value: str, since: float) -> Sequence[Aggregate]:
-        return [row for row in self.rows if row.metadata.get(key) == value]
-
     def all(self, since: float) -> Sequence[Aggregate]:
         return self.rows
 

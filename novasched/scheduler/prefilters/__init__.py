@@ -24,9 +24,6 @@ class Aggregates(Protocol):
     """Host aggregates (``cells/aggregates.py``), as they were at the moment ``since``
     (monotonic seconds) or later."""
 
-    def having(self, key: str, value: str, since: float) -> Sequence[Aggregate]:
-        """The aggregates whose metadata says ``value`` for ``key``."""
-
     def all(self, since: float) -> Sequence[Aggregate]:
         """Every aggregate."""
 

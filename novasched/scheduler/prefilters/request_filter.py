@@ -70,8 +70,8 @@ class AvailabilityZonePrefilter(Prefilter):
         zone = request.availability_zone
         if not zone:
             return request
-        aggregates = self.sources.aggregates.having(AVAILABILITY_ZONE, zone, request.arrived)
-        uuids = {aggregate.uuid for aggregate in aggregates if aggregate.uuid}
+        aggregates = self.sources.aggregates.all(request.arrived)
+        uuids = {x.uuid for x in aggregates if x.uuid and x.metadata.get(AVAILABILITY_ZONE) == zone}
         return self.within(request, uuids) if uuids else request
 
 
