@@ -232,8 +232,6 @@ class ServiceGroupApi:
 
 class StubModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
-        if name.startswith('__'):
-            raise AttributeError(name)
         raise AttributeError(f'{self.__name__}.{name} is not there unless nova is installed')
 
 

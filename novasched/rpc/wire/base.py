@@ -31,7 +31,6 @@ _STORED = '_obj_'  # oslo.versionedobjects' prefix of the attributes that hold v
 
 _classes: dict[str, type[NovaObject]] = {}
 _accepted: set[tuple[str, str]] = set()
-MAX_ACCEPTED_VERSIONS = 1000  # far more than there are; others that callers make up are not kept
 
 
 class BadObject(ValueError):
@@ -145,8 +144,6 @@ def _accept(name: str, version: str, known: str) -> None:
     known_major, known_minor = (int(part) for part in known.split('.')[:2])
     if major != known_major:
         raise BadObject(f'{name} {version} cannot be read, only {known_major}.x (up to {known})')
-    if len(_accepted) >= MAX_ACCEPTED_VERSIONS:
-        return
     _accepted.add((name, version))
     if minor > known_minor:
         LOG.warning(

@@ -105,21 +105,6 @@ def test_a_newer_minor_is_warned_about_once(caplog: pytest.LogCaptureFixture) ->
     ]
 
 
-def test_versions_without_end(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Versions that callers make up are all read, however many, and neither the memory nor the
-    log is filled with them."""
-    monkeypatch.setattr(base, '_accepted', set())
-    monkeypatch.setattr(base, 'MAX_ACCEPTED_VERSIONS', 10)
-    with caplog.at_level(logging.WARNING, logger='novasched.rpc.wire'):
-        for minor in range(100, 200):
-            assert wire.decode(primitive('RequestSpec', f'1.{minor}', id=minor)).id == minor
-    assert len(caplog.messages) == 10
-    with pytest.raises(wire.BadObject):
-        wire.decode(primitive('RequestSpec', '2.0'))
-
-
 @pytest.fixture
 def foreign() -> Iterator[type[ovo.VersionedObject]]:
     """A class of the same name and version in the registry that the process shares."""
