@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
-import inspect
 import threading
 import time
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -11,11 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from novasched.conf.settings import Settings
 from novasched.placement.allocations import Claim
 from novasched.placement.api import PROBE, PlacementApi
 from novasched.placement.claims import Claims
-from novasched.placement.client import PlacementClient
 from novasched.scheduler.errors import (
     ClaimFailed,
     DatabaseUnavailable,
@@ -152,16 +148,6 @@ def test_a_request_that_has_waited_for_as_long_as_it_may(books, claims, fault, i
     assert [each for each in books.asked if not each.startswith('GET')] == [books.asked[0]]
     claims.cleanup.close(10)
     assert len(books.resources()) == count * is_made
-
-
-@pytest.mark.parametrize('fault', ['before 500', 'before timeout', 'before full', 'before reset'])
-def test_a_deletion_that_fails(books, claims, fault):
-    """It is tried again by itself, and never raises."""
-    [made] = claims.allocate([claim()])
-    books.faults += [None, fault]
-    claims.delete(made)
-    claims.cleanup.close(10)
-    assert books.resources() == {}
 
 
 def moving(server='server', provider=ONE):
@@ -397,24 +383,6 @@ def test_a_bug(claims, monkeypatch):
         with pytest.raises(TypeError):
             claims.allocate([claim()])
     assert claims.allocate([claim('other')])
-
-
-def test_frames_of_one_claim(books):
-    """A PUT passes through few functions of novasched on its way to the HTTP adapter."""
-    frames, request = [], books.request
-
-    def counting(*args, **how):
-        for frame, _ in traceback.walk_stack(inspect.currentframe()):
-            if frame.f_globals['__name__'].startswith('novasched.'):
-                frames.append(frame.f_code.co_name)
-        return request(*args, **how)
-
-    books.request = counting
-    client = PlacementClient(Settings(), books)
-    assert client.claim(replace(a_request(), arrived=time.monotonic()), a_candidate(ONE))
-    client.close()
-    assert len(frames) <= 6, frames
-    assert frames[-1] == 'claim'
 
 
 STEPS = [
