@@ -19,8 +19,8 @@ from novasched.scheduler.errors import (
     PlacementUnavailable,
 )
 from novasched.scheduler.ports import InstanceState
+from tests.lab.books import FAULTS, Books, Nova
 from tests.lab.builders import a_candidate, a_request, a_uuid
-from tests.unit.placement.books import FAULTS, Books, Nova
 
 ONE, TWO, OLD = a_uuid('one'), a_uuid('two'), a_uuid('old')
 

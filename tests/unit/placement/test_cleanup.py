@@ -15,7 +15,7 @@ from novasched.placement.cleanup import (
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.ports import InstanceState
 from tests.lab.builders import a_candidate, a_uuid
-from tests.unit.scheduler.test_pending_claims import Clock
+from tests.lab.ports import Clock
 
 AWAY = 'away'
 DOUBT = 'it is on the host one'

@@ -31,15 +31,17 @@ class Books:
     """``faults`` are what happens to the next requests, in turn; None is nothing bad.
 
     A fault is a name of OUTCOMES, behind ``after``, ``before`` or ``late`` if that matters:
-    whether the work is done, is not, or is done at the next request but one.
+    whether the work is done, is not, or is done at the next request but one. Each provider has
+    some VCPU, or as many as are asked for where ``room`` does not name it.
     """
 
     connect_retries = status_code_retries = None
     connect_retry_delay = status_code_retry_delay = None
 
-    def __init__(self):
-        self.held = {}  # consumer: [generation, {provider: {class: amount}}]
-        self.faults = deque()
+    def __init__(self, held=None, room=None, faults=()):
+        self.held = held or {}  # consumer: [generation, {provider: {class: amount}}]
+        self.room = room or {}
+        self.faults = deque(faults)
         self.asked = []
         self.late = deque()
         self._lock = threading.Lock()
@@ -94,10 +96,18 @@ class Books:
             if body['consumer_generation'] != now:
                 text = f'consumer generation conflict - {body["consumer_generation"]}, {now}'
                 return problem(409, text, CONFLICT)
-        for consumer, body in bodies.items():
-            what = {rp: each['resources'] for rp, each in body['allocations'].items()}
+        wanted = {
+            consumer: {rp: each['resources'] for rp, each in body['allocations'].items()}
+            for consumer, body in bodies.items()
+        }
+        held = [*{**self.resources(), **wanted}.values()]
+        for provider, room in self.room.items():
+            if sum(each.get(provider, {}).get('VCPU', 0) for each in held) > room:
+                return ANSWERS['full']
+        for consumer, what in wanted.items():
             if what:
-                self.held[consumer] = [(body['consumer_generation'] or 0) + 1, what]
+                generation = bodies[consumer]['consumer_generation'] or 0
+                self.held[consumer] = [generation + 1, what]
             else:
                 self.held.pop(consumer, None)
         return 204, b''
