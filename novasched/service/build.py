@@ -30,11 +30,11 @@ from novasched.conf.errors import ConfigError
 from novasched.conf.redaction import hide
 from novasched.conf.settings import ServiceSettings, Settings
 from novasched.neutron import Neutron
-from novasched.observe import tracing
 from novasched.observe.records import render
 from novasched.observe.records.diagnosis import diagnose
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import RecordWriter
+from novasched.observe.web import wiring
 from novasched.placement.client import PlacementClient
 from novasched.placement.http import connections
 from novasched.plugins import loading as plugins
@@ -51,7 +51,7 @@ from novasched.service.runtime import version
 
 if TYPE_CHECKING:
     from novasched.observe.metrics import DecisionCounters
-    from novasched.observe.tracing.exporting import DecisionExporter
+    from novasched.observe.tracing import DecisionExporter
 
 LOG = logging.getLogger('nova.scheduler.manager')
 COUNTS = 'counts'
@@ -114,7 +114,7 @@ def compose(
     if counters:
         counters.expect(map(name_of, filters), map(name_of, weighers))
     endpoint = service.tracing_endpoint
-    traces = tracing.begin(endpoint, service.host, version()) if endpoint else None
+    traces = wiring.traces(endpoint, service.host, version()) if endpoint else None
     own = _database(conf, 'database', settings.cell_timeout)
     api = _database(conf, 'api_database', settings.cell_timeout)
     cells = Cells(api, conf.database, settings.cell_timeout)

@@ -13,7 +13,7 @@ from novasched.conf.settings import Settings
 from novasched.observe.records import render
 from novasched.observe.records.from_decision import MAX_REASONS, grouped, rejections_of
 from novasched.observe.records.record import from_json, to_json
-from novasched.observe.tracing.exporting import spans_of
+from novasched.observe.tracing import spans_of
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.availability_zone import AvailabilityZoneFilter

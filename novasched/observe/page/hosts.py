@@ -58,7 +58,6 @@ class Resource:
     them, else its one amount; ``describe`` says in words how much is free; ``ratio`` is the
     attribute that has the allocation ratio, if there is one."""
 
-    name: str
     title: str
     parts: Callable[[Host], Sequence[Amount]]
     describe: Callable[[Amount], str]
@@ -117,15 +116,11 @@ def pinned_cpus(cell: HostCell) -> Amount:
 
 
 RESOURCES = {
-    each.name: each
-    for each in (
-        Resource('ram', 'Memory', _ram, describe_size, 'ram_allocation_ratio'),
-        Resource('vcpus', 'vCPUs', _vcpus, describe_count, 'cpu_allocation_ratio'),
-        Resource('disk', 'Disk', _disk, describe_size, 'disk_allocation_ratio'),
-        Resource('pinned', 'Pinned CPUs', _pinned, describe_count),
-    )
+    'ram': Resource('Memory', _ram, describe_size, 'ram_allocation_ratio'),
+    'vcpus': Resource('vCPUs', _vcpus, describe_count, 'cpu_allocation_ratio'),
+    'disk': Resource('Disk', _disk, describe_size, 'disk_allocation_ratio'),
+    'pinned': Resource('Pinned CPUs', _pinned, describe_count),
 }
-
 UP, DOWN, DISABLED = 'up', 'down', 'disabled'
 STATES = (UP, DOWN, DISABLED)
 NO_ZONE, NO_AGGREGATE = '(no zone)', '(no aggregate)'

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wiring of metrics and of the page, where nova.conf enables them: the socket, the directory of
-the workers' metrics, and the page with database connections of its own."""
+"""Wiring of traces, metrics and the page, where nova.conf enables them: the socket, the directory
+of the workers' metrics, and the page with database connections of its own."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from novasched.cells.mappings import Cells
 from novasched.cells.servicegroup import service_group
 from novasched.cells.snapshot import HostReader
 from novasched.conf.errors import ConfigError, NovaschedError
+from novasched.conf.redaction import redact
 from novasched.conf.settings import Address, ServiceSettings, Settings
 from novasched.scheduler.pending_claims import PendingClaims
 
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
     from novasched.observe.page.app import Page
     from novasched.observe.page.hosts import CellView
     from novasched.observe.page.watch import ReadCells
+    from novasched.observe.tracing import DecisionExporter
     from novasched.observe.web.server import HttpServer, WsgiApp
 
 METRICS_OPTION, PAGE_OPTION = '[novasched] metrics_bind', '[novasched] page'
+TRACING_OPTION = '[novasched] tracing_endpoint'
 EXTRAS = {'metrics': ('prometheus_client', 'waitress'), 'page': ('jinja2',)}
 """Packages by the extras that install them."""
 
@@ -44,6 +47,20 @@ LISTEN_BACKLOG = 64  # connections that wait in the system's queue
 
 NICE_INCREMENT = 10
 """The HTTP process gets a tenth of a share where others want the processor."""
+
+
+def traces(endpoint: str, host: str, version: str) -> DecisionExporter:
+    """Traces to a collector.
+
+    :param host: the name of this scheduler.
+    :raises ConfigError: the libraries are not there.
+    """
+    try:
+        from novasched.observe.tracing import DecisionExporter
+    except ImportError as error:
+        why = f'{error.name or error} is missing; pip install novasched[tracing]'
+        raise ConfigError(TRACING_OPTION, redact(endpoint), why) from None
+    return DecisionExporter(endpoint, host, version)
 
 
 @dataclass(frozen=True, slots=True)

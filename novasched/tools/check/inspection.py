@@ -19,7 +19,6 @@ from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.redaction import Secrets
 from novasched.conf.settings import Settings
-from novasched.observe import tracing
 from novasched.observe.web import wiring
 from novasched.plugins import loading as plugins
 from novasched.plugins.nova_compat.import_stubs import share_options
@@ -68,7 +67,7 @@ def check_plugins(nova_conf: NovaConf) -> Iterator[Finding]:
         yield load(f'weigher {path}', plugins.weighers, weight_classes=(path,))
     yield load(f'driver {settings.driver}', plugins.driver)
     if url := nova_conf.service.tracing_endpoint:
-        yield load('libraries for traces', lambda *_: tracing.begin(url, '', ''))
+        yield load('libraries for traces', lambda *_: wiring.traces(url, '', ''))
 
 
 def check_page(nova_conf: NovaConf) -> Iterator[Finding]:

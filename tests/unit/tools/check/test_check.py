@@ -252,7 +252,7 @@ def test_every_default_loads(read):
 def test_libraries_for_traces(read, monkeypatch, there, level):
     """Where traces are wanted they load, or it is said what to install."""
     if not there:
-        monkeypatch.delitem(sys.modules, 'novasched.observe.tracing.exporting', raising=False)
+        monkeypatch.delitem(sys.modules, 'novasched.observe.tracing', raising=False)
         monkeypatch.setitem(sys.modules, 'opentelemetry', None)
     url = '[novasched]\ntracing_endpoint = http://me:Kraken77@collector\n'
     *_, last = inspection.check_plugins(read(url))

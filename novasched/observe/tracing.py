@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions as spans of OpenTelemetry, sent to a collector by OTLP over HTTP.
 
-A collector that is away, or hangs, costs spans and one warning: spans wait in a bounded queue for
-a thread of their own, and no request and no record waits for that.
+A span for each request and below it one for each step, made of its decision after the request
+has been answered. A collector that is away, or hangs, costs spans and one warning: spans wait in
+a bounded queue for a thread of their own, and no request and no record waits for that.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ MAX_NAMES = 10
 
 @dataclass
 class DecisionExporter:
-    """Sends the spans of decisions; to be called by one thread.
+    """Sends the spans of decisions; to be called by one thread. No thread or connection begins
+    before the first decision, since neither survives a fork.
 
     :param host: the name of this scheduler.
     :param processor: makes the receiver of spans; once, in the process that makes them.

@@ -17,9 +17,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 from novasched.conf import redaction
 from novasched.conf.errors import ConfigError
 from novasched.conf.settings import Settings
-from novasched.observe import tracing
 from novasched.observe.records.recorder import DecisionRecorder
-from novasched.observe.tracing.exporting import DecisionExporter, QuietExporter
+from novasched.observe.tracing import DecisionExporter, QuietExporter
+from novasched.observe.web import wiring
 from novasched.scheduler.decision import STEPS
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.request import Origin
@@ -277,8 +277,8 @@ def test_a_process_that_traced_nothing():
 
 def test_libraries_that_are_missing(monkeypatch):
     """The start ends with a line that says what to install."""
-    monkeypatch.delitem(sys.modules, 'novasched.observe.tracing.exporting')
+    monkeypatch.delitem(sys.modules, 'novasched.observe.tracing')
     monkeypatch.setitem(sys.modules, 'opentelemetry', None)
     with pytest.raises(ConfigError, match=r'pip install novasched\[tracing\]') as error:
-        tracing.begin('http://me:Kraken77@collector/', 'host', '1')
+        wiring.traces('http://me:Kraken77@collector/', 'host', '1')
     assert str(error.value).startswith('[novasched] tracing_endpoint = http://***@collector/: ')
