@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 import prometheus_client
@@ -51,83 +52,76 @@ class Metric:
     mode: Literal['livesum', 'livemax'] = SUM
 
 
-REQUESTS = Metric(
-    COUNTER, 'novasched_requests_total',
+_counter, _gauge, _histogram = (partial(Metric, kind) for kind in (COUNTER, GAUGE, HISTOGRAM))
+REQUESTS = _counter(
+    'novasched_requests_total',
     'Requests for hosts: placed, refused since no host is valid, or failed for a reason that '
-    'an operator must mend.', ('result',),
-)  # fmt: skip
-INSTANCES = Metric(COUNTER, 'novasched_instances_placed_total', 'Instances that got a host.')
-REQUEST_SECONDS = Metric(
-    HISTOGRAM, 'novasched_request_duration_seconds',
+    'an operator must mend.',
+    ('result',),
+)
+INSTANCES = _counter('novasched_instances_placed_total', 'Instances that got a host.')
+REQUEST_SECONDS = _histogram(
+    'novasched_request_duration_seconds',
     'Seconds from when a request was begun until it was decided.',
-)  # fmt: skip
-STEP_SECONDS = Metric(
-    HISTOGRAM, 'novasched_step_duration_seconds',
-    'Seconds of a request in a step of the decision.', ('step',),
-)  # fmt: skip
-HOSTS_IN = Metric(
-    COUNTER, 'novasched_filter_hosts_in_total', 'Hosts that came to a filter.', ('filter',)
 )
-HOSTS_OUT = Metric(
-    COUNTER, 'novasched_filter_hosts_out_total', 'Hosts that passed a filter.', ('filter',)
+STEP_SECONDS = _histogram(
+    'novasched_step_duration_seconds', 'Seconds of a request in a step of the decision.', ('step',)
 )
-FILTER_SECONDS = Metric(
-    COUNTER, 'novasched_filter_seconds_total', 'Seconds spent in a filter.', ('filter',)
+HOSTS_IN = _counter('novasched_filter_hosts_in_total', 'Hosts that came to a filter.', ('filter',))
+HOSTS_OUT = _counter('novasched_filter_hosts_out_total', 'Hosts that passed a filter.', ('filter',))
+FILTER_SECONDS = _counter(
+    'novasched_filter_seconds_total', 'Seconds spent in a filter.', ('filter',)
 )
-WEIGHER_SECONDS = Metric(
-    COUNTER, 'novasched_weigher_seconds_total', 'Seconds spent in a weigher.', ('weigher',)
+WEIGHER_SECONDS = _counter(
+    'novasched_weigher_seconds_total', 'Seconds spent in a weigher.', ('weigher',)
 )
-CLAIMS_REFUSED = Metric(COUNTER, 'novasched_claims_refused_total', 'Claims that Placement refused.')
-MESSAGE_WAIT = Metric(
-    HISTOGRAM, 'novasched_message_wait_seconds',
+CLAIMS_REFUSED = _counter('novasched_claims_refused_total', 'Claims that Placement refused.')
+MESSAGE_WAIT = _histogram(
+    'novasched_message_wait_seconds',
     'Seconds from when a message came from the broker until it was begun.',
-)  # fmt: skip
-MESSAGES_WAITING = Metric(GAUGE, 'novasched_messages_waiting', 'Messages that wait for a thread.')
-MESSAGES_IN_PROGRESS = Metric(
-    GAUGE, 'novasched_messages_in_progress', 'Messages that have a thread.'
 )
-MESSAGES_DROPPED = Metric(
-    COUNTER, 'novasched_messages_dropped_total',
+MESSAGES_WAITING = _gauge('novasched_messages_waiting', 'Messages that wait for a thread.')
+MESSAGES_IN_PROGRESS = _gauge('novasched_messages_in_progress', 'Messages that have a thread.')
+MESSAGES_DROPPED = _counter(
+    'novasched_messages_dropped_total',
     'Messages that were not begun, since the caller no longer waited for the answer.',
-)  # fmt: skip
-CASTS = Metric(
-    COUNTER, 'novasched_casts_total',
-    'Announcements of other services, handled or ignored.', ('outcome',),
-)  # fmt: skip
-SNAPSHOT_AGE = Metric(
-    GAUGE, 'novasched_snapshot_age_seconds',
-    'Seconds since the hosts were last read, which requests have done.', mode=MAX,
-)  # fmt: skip
-SNAPSHOT_HOSTS = Metric(
-    GAUGE, 'novasched_snapshot_hosts', 'Hosts that are known, of all cells.', mode=MAX
 )
-ROWS_REFRESHED = Metric(
-    COUNTER, 'novasched_snapshot_rows_refreshed_total',
+CASTS = _counter(
+    'novasched_casts_total', 'Announcements of other services, handled or ignored.', ('outcome',)
+)
+SNAPSHOT_AGE = _gauge(
+    'novasched_snapshot_age_seconds',
+    'Seconds since the hosts were last read, which requests have done.',
+    mode=MAX,
+)
+SNAPSHOT_HOSTS = _gauge('novasched_snapshot_hosts', 'Hosts that are known, of all cells.', mode=MAX)
+ROWS_REFRESHED = _counter(
+    'novasched_snapshot_rows_refreshed_total',
     'Rows of compute nodes and services that were new, changed or gone when they were read.',
-)  # fmt: skip
-PENDING_CLAIMS = Metric(
-    GAUGE, 'novasched_pending_claims',
-    'Instances that got a host which does not report them yet.',
-)  # fmt: skip
-BREAKER_OPEN = Metric(
-    GAUGE, 'novasched_breaker_open',
+)
+PENDING_CLAIMS = _gauge(
+    'novasched_pending_claims', 'Instances that got a host which does not report them yet.'
+)
+BREAKER_OPEN = _gauge(
+    'novasched_breaker_open',
     '1 while a worker asks nothing of a target that did not answer: placement, database, '
-    'api_database, or a cell.', ('target', 'cell'), MAX,
-)  # fmt: skip
-CLEANUPS = Metric(
-    GAUGE, 'novasched_allocation_cleanups_pending',
+    'api_database, or a cell.',
+    ('target', 'cell'),
+    MAX,
+)
+CLEANUPS = _gauge(
+    'novasched_allocation_cleanups_pending',
     'Allocations that are still to be deleted in Placement.',
-)  # fmt: skip
-RECORDS_DROPPED = Metric(
-    COUNTER, 'novasched_records_dropped_total',
-    'Decision records that were not kept, since too many waited.',
-)  # fmt: skip
-NOTIFICATIONS_DROPPED = Metric(
-    COUNTER, 'novasched_notifications_dropped_total',
+)
+RECORDS_DROPPED = _counter(
+    'novasched_records_dropped_total', 'Decision records that were not kept, since too many waited.'
+)
+NOTIFICATIONS_DROPPED = _counter(
+    'novasched_notifications_dropped_total',
     'Notifications that were not sent, since too many waited.',
-)  # fmt: skip
-WORKERS = Metric(GAUGE, 'novasched_workers', 'Worker processes that take requests.')
-BUILD = Metric(GAUGE, 'novasched_build_info', 'Always 1, with the version.', ('version',), MAX)
+)
+WORKERS = _gauge('novasched_workers', 'Worker processes that take requests.')
+BUILD = _gauge('novasched_build_info', 'Always 1, with the version.', ('version',), MAX)
 
 METRICS = tuple(value for value in list(vars().values()) if isinstance(value, Metric))
 
