@@ -43,8 +43,6 @@ EXTRAS = {'metrics': ('prometheus_client', 'waitress'), 'page': ('jinja2',)}
 DIRECTORY_VARIABLE = 'PROMETHEUS_MULTIPROC_DIR'
 """prometheus_client reads this variable when it is first imported."""
 
-LISTEN_BACKLOG = 64  # connections that wait in the system's queue
-
 NICE_INCREMENT = 10
 """The HTTP process gets a tenth of a share where others want the processor."""
 
@@ -133,9 +131,7 @@ def listen(address: Address, option: str) -> socket.socket:
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-        return socket.create_server(
-            where[:2], family=family, backlog=LISTEN_BACKLOG, dualstack_ipv6=dual
-        )
+        return socket.create_server(where[:2], family=family, dualstack_ipv6=dual)
     except OSError as error:
         raise ConfigError(option, address, error.strerror or str(error)) from None
 
