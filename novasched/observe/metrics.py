@@ -224,14 +224,12 @@ class Sampler:
     def _expose(self, metric: Metric, samples: Samples) -> None:
         before = self._before.get(metric, {})
         self._before[metric] = samples
-        for labels, value in samples.items():
-            if metric.kind == COUNTER:
-                self.instruments.of(metric, *labels).inc(max(0, value - before.get(labels, 0)))
-            else:
-                self.instruments.of(metric, *labels).set(value)
         if metric.kind == GAUGE:
-            for labels in before.keys() - samples.keys():
-                self.instruments.of(metric, *labels).set(0)
+            for labels, value in {**dict.fromkeys(before, 0.0), **samples}.items():
+                self.instruments.of(metric, *labels).set(value)
+            return
+        for labels, value in samples.items():
+            self.instruments.of(metric, *labels).inc(max(0, value - before.get(labels, 0)))
 
 
 class WorkerMetrics:
