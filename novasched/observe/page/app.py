@@ -29,19 +29,15 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 HTML = 'text/html; charset=utf-8'
 FILES = {'/page.css': 'text/css; charset=utf-8', '/icon.svg': 'image/svg+xml'}
-HEADERS = [
-    (
-        'Content-Security-Policy',
-        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
-        "base-uri 'none'; frame-ancestors 'none'",
-    ),
-    ('X-Content-Type-Options', 'nosniff'),
-    ('Referrer-Policy', 'no-referrer'),
-    ('Cross-Origin-Opener-Policy', 'same-origin'),
-    ('Cross-Origin-Resource-Policy', 'same-origin'),
-    ('Cache-Control', 'no-store'),
-]
-MAX_PATH_LENGTH = 1000
+HEADERS = {
+    'Content-Security-Policy': "default-src 'none'; style-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    'X-Content-Type-Options': 'nosniff',
+    'Referrer-Policy': 'no-referrer',
+    'Cross-Origin-Opener-Policy': 'same-origin',
+    'Cross-Origin-Resource-Policy': 'same-origin',
+    'Cache-Control': 'no-store',
+}
 DECISIONS_PER_PAGE = 50
 MAX_NODES = 50
 """Nodes of a host that are shown."""
@@ -95,7 +91,7 @@ class Page:
         """Answer a request to read, see :func:`novasched.observe.web.server.routed`."""
         status, kind, body = self._answer(environ)
         length = ('Content-Length', str(len(body)))
-        start_response(status, [('Content-Type', kind), length, *HEADERS])
+        start_response(status, [('Content-Type', kind), length, *HEADERS.items()])
         return [body]
 
     def _answer(self, environ: WSGIEnvironment) -> PageResponse:
@@ -211,12 +207,9 @@ class Page:
 def _text(environ: WSGIEnvironment, name: str) -> str:
     """A part of the URL, which WSGI passes as latin-1.
 
-    :raises BadQuery: it is no text, or too long.
+    :raises BadQuery: it is no text.
     """
-    value: str = environ.get(name, '')
-    if len(value) > MAX_PATH_LENGTH and name == 'PATH_INFO':
-        raise BadQuery(NO_PAGE, NOT_FOUND)
     try:
-        return value.encode('latin-1').decode()
+        return str(environ.get(name, '')).encode('latin-1').decode()
     except UnicodeError:
         raise BadQuery(NO_PAGE, NOT_FOUND) from None
