@@ -7,6 +7,7 @@ that hold for requests.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import msgspec
@@ -55,10 +56,8 @@ def diagnose(
     found = [each for each in tried if _ask(http, each.string, request)[0]]
     known: Sequence[Aggregate] = ()
     if any(each.kind == 'aggregates' for each in found):
-        try:
+        with contextlib.suppress(NovaschedError):
             known = aggregates.all(request.arrived)
-        except NovaschedError:
-            known = ()
     names = tuple(_describe(each, request.availability_zone, known) for each in found)
     return Diagnosis(names, len(tried), len(constraints), refusal)
 
