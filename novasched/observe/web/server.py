@@ -5,6 +5,7 @@ other paths. waitress has bounds here for connections that ask too slowly or too
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -63,17 +64,11 @@ class MetricsText:
     :param directory: where the workers keep their metrics.
     """
 
-    def __init__(
-        self,
-        directory: str,
-        cache_s: float = METRICS_CACHE_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, directory: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._registry = CollectorRegistry()
         MultiProcessCollector(self._registry, directory)
-        self._cache_s, self._clock = cache_s, clock
-        self._lock = threading.Lock()
-        self._read_at, self._text = -cache_s, b''
+        self._clock, self._lock = clock, threading.Lock()
+        self._read_at, self._text = -math.inf, b''
 
     def __call__(self, _: Environ, start: StartResponse) -> Iterable[bytes]:
         """Serve the text."""
@@ -84,7 +79,7 @@ class MetricsText:
     def read(self) -> bytes:
         with self._lock:
             now = self._clock()
-            if now - self._read_at >= self._cache_s:
+            if now - self._read_at >= METRICS_CACHE_S:
                 self._text = generate_latest(self._registry)
                 self._read_at = now
             return self._text

@@ -103,7 +103,7 @@ def test_a_look(directory):
 def test_many_share_a_text(directory):
     """It is made anew when it is old, however often it is asked for."""
     worker, now = Instruments(0), [0.0]
-    exposed = MetricsText(directory, cache_s=1.0, clock=lambda: now[0])
+    exposed = MetricsText(directory, clock=lambda: now[0])
     before = exposed.read()
     worker.of(REQUESTS, 'placed').inc()
     assert exposed.read() == before
