@@ -59,6 +59,11 @@ def complaints(daemon: Daemon) -> list[str]:
             id='no api database',
         ),
         pytest.param({'placement': {'token': SECRET}}, '(?i)placement', id='wrong token'),
+        pytest.param(
+            {'DEFAULT': {'servicegroup_driver': 'zk'}},
+            r'\[DEFAULT\] servicegroup_driver = zk: ',
+            id='no such driver',
+        ),
     ],
 )
 def test_start_is_refused(
@@ -66,7 +71,7 @@ def test_start_is_refused(
 ) -> None:
     """One line names what is wrong; the exit status says so too; no secret is told, and systemd
     not that the daemon is ready. Each wrong value has a unit test."""
-    quiet = {**overrides, 'DEFAULT': {'debug': False}}
+    quiet = {**overrides, 'DEFAULT': {**overrides.get('DEFAULT', {}), 'debug': False}}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / 'notify'))
         systemd.setblocking(False)
@@ -105,13 +110,14 @@ def daemon(small_cloud: NovaCloud) -> Iterator[Daemon]:
 @pytest.mark.parametrize(
     'arguments',
     [
-        pytest.param({'spec_obj': primitive('NoSuchObject', '1.0')}, id='unknown object'),
-        pytest.param({'spec_obj': primitive('RequestSpec', '1.0', flavor=7)}, id='wrong field'),
-        pytest.param({'spec_obj': primitive('RequestSpec', '1.0')}, id='no fields'),
-        pytest.param({'spec_obj': 'a string'}, id='no object'),
-        pytest.param({}, id='nothing'),
-        pytest.param({'surprise': 1}, id='unknown argument'),
+        {'spec_obj': primitive('NoSuchObject', '1.0')},
+        {'spec_obj': primitive('RequestSpec', '1.0', flavor=7)},
+        {'spec_obj': primitive('RequestSpec', '1.0')},
+        {'spec_obj': 'a string'},
+        {},
+        {'surprise': 1},
     ],
+    ids=['unknown object', 'wrong field', 'no fields', 'no object', 'nothing', 'unknown argument'],
 )
 def test_undecodable_request(client: NovaClient, arguments: dict[str, Any]) -> None:
     """The caller gets an error that is not NoValidHost, and the next one a host."""
