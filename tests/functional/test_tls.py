@@ -12,8 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.lab.certificates import RIGHT, WRONG, Certificates
-from tests.lab.client import NovaClient, Refused, new_uuids
-from tests.lab.compute_rows import Flavor
+from tests.lab.client import NovaClient
 from tests.lab.daemon import Daemon, checked, is_reference
 from tests.lab.hidden import a_secret
 from tests.lab.http_stub import JSON, HttpStub, Reply
@@ -65,8 +64,7 @@ class Site:
             server.stop()
             server.identity = identity
             server.start()
-        for base in (self.cloud.api, self.cloud.cell0, *self.cloud.cells.values()):
-            base.engine.dispose()  # its connections went with the server
+        self.cloud.disconnect()  # its connections went with the server
         self.opened.close()
         self.placement = self.opened.enter_context(Proxy(self.cloud.placement_url, identity))
         self.routed = self.opened.enter_context(Proxy(self.neutron, identity))
@@ -124,18 +122,6 @@ class Site:
             },
         }
 
-    def map(self, urls: Mapping[str, str]) -> None:
-        """Change the URLs of cells."""
-        for cell, url in urls.items():
-            uuid = self.cloud.cell_uuids[cell]
-            self.cloud.api.update('cell_mappings', {'database_connection': url}, uuid=uuid)
-
-    def map_all(self) -> None:
-        """One cell by its URL, the other one by a template."""
-        name = sa.make_url(self.cloud.cells['cell2'].url).database
-        cell1 = self.url(self.cloud.cells['cell1'].url)
-        self.map({'cell1': cell1, 'cell2': f'{TEMPLATE}{name}?{{query}}'})
-
 
 @pytest.fixture(scope='module')
 def site(
@@ -178,25 +164,13 @@ def kind(site: Site, request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def kept(site: Site, kind: str) -> Iterator[None]:
     """The cells are mapped as before, and their computes up."""
-    before = {
-        row['name']: row['database_connection'] for row in site.cloud.api.rows('cell_mappings')
-    }
     site.cloud.refresh_services()
     yield
-    site.map(before)
+    site.cloud.restore_cells()
 
 
 right = pytest.mark.parametrize('kind', [RIGHT], indirect=True)
 wrong = pytest.mark.parametrize('kind', WRONG, indirect=True)
-
-
-def reached(client: NovaClient) -> set[str]:
-    """The hosts of two servers that may not be on the same one."""
-    hosts: list[str] = []
-    for _ in range(2):
-        [[found]] = client.select_destinations(new_uuids(), Flavor(), ignore_hosts=hosts)
-        hosts.append(found['service_host'])
-    return set(hosts)
 
 
 def lines(daemon: Daemon, text: str) -> list[str]:
@@ -208,7 +182,8 @@ def lines(daemon: Daemon, text: str) -> list[str]:
 
 @right
 def test_all_over_tls(site: Site, kind: str) -> None:
-    """Requests come in and are answered, from both cells, with everybody over TLS."""
+    """Requests come in and are answered, from both cells, one of which has a template for its
+    URL, with everybody over TLS."""
     overrides = {
         **site.rabbit(),
         **site.databases(),
@@ -216,14 +191,17 @@ def test_all_over_tls(site: Site, kind: str) -> None:
         **site.http('neutron', site.routed),
         'scheduler': {'query_placement_for_routed_network_aggregates': True, 'workers': 1},
     }
-    site.map_all()
+    cell1, cell2 = site.cloud.cells.values()
+    site.cloud.map_cell('cell1', database_connection=site.url(cell1.url))
+    template = f'{TEMPLATE}{sa.make_url(cell2.url).database}?{{query}}'
+    site.cloud.map_cell('cell2', database_connection=template)
     Neutron.asked.clear()
     config = site.cloud.config('tls-client', overrides)
     with (
         closing(NovaClient(site.cloud.nova, config)) as client,
         Daemon(site.cloud, overrides) as daemon,
     ):
-        assert reached(client) == {'host-1', 'host-2'}
+        assert client.reached() == {'host-1', 'host-2'}
         assert Neutron.asked
         assert daemon.stop() == 0
         assert lines(daemon, 'WARNING') == []
@@ -245,49 +223,31 @@ def test_without_a_certificate_of_ours(site: Site, kind: str) -> None:
 
 
 @right
-@pytest.mark.parametrize(
-    ('group', 'option'),
-    [
-        ('database', 'ssl_ca'),
-        ('placement', 'cafile'),
-        ('neutron', 'keyfile'),
-        ('oslo_messaging_rabbit', 'ssl_cert_file'),
-    ],
-)
-def test_a_file_that_is_not_there(site: Site, kind: str, group: str, option: str) -> None:
+def test_a_file_that_is_not_there(site: Site, kind: str) -> None:
     """The start ends with the option and the path."""
-    made = {
-        'database': lambda: {
-            'database': {'connection': f'{site.cloud.cell0.url}?ssl_ca={NOWHERE}'}
-        },
-        'placement': lambda: site.http('placement', site.placement),
-        'neutron': lambda: site.http('neutron', site.routed),
-        'oslo_messaging_rabbit': site.rabbit,
-    }[group]()
-    name = f'[{group}] {option}'
-    if group == 'database':
-        name = 'ssl_ca of [database] connection'
-    else:
-        made = {**made, group: {**made[group], option: NOWHERE}}
-    daemon = Daemon(site.cloud, made)
-    assert daemon.run_to_end() != 0
-    assert lines(daemon, f'novasched: {name} = {NOWHERE}: No such file or directory')
-
-
-@wrong
-def test_a_database(site: Site, kind: str) -> None:
-    """The start is refused."""
-    daemon = Daemon(site.cloud, {'database': site.databases()['database']})
-    assert daemon.run_to_end() != 0
-    assert WRONG[kind] in daemon.text().splitlines()[-1]
-    assert lines(daemon, 'novasched: [database] connection: ')
+    groups = {
+        **site.rabbit(),
+        **site.http('placement', site.placement),
+        **site.http('neutron', site.routed),
+    }
+    url = f'{site.cloud.cell0.url}?ssl_ca={NOWHERE}'
+    cases = {'ssl_ca of [database] connection': {'database': {'connection': url}}}
+    for group, option in (
+        ('placement', 'cafile'), ('neutron', 'keyfile'), ('oslo_messaging_rabbit', 'ssl_cert_file'),
+    ):  # fmt: skip
+        cases[f'[{group}] {option}'] = {**groups, group: {**groups[group], option: NOWHERE}}
+    for name, overrides in cases.items():
+        daemon = Daemon(site.cloud, overrides)
+        assert daemon.run_to_end() != 0
+        assert lines(daemon, f'novasched: {name} = {NOWHERE}: No such file or directory')
 
 
 @wrong
 def test_a_cell(site: Site, kind: str) -> None:
     """It is left out with a warning; who does not care about Placement's certificate can say
     so."""
-    site.map({'cell2': site.url(site.cloud.cells['cell2'].url)})
+    cell2 = site.url(site.cloud.cells['cell2'].url)
+    site.cloud.map_cell('cell2', database_connection=cell2)
     placement = site.http('placement', site.placement)['placement']
     overrides = {'placement': {**placement, 'insecure': True}}
     config = site.cloud.config('tls-client')
@@ -295,40 +255,23 @@ def test_a_cell(site: Site, kind: str) -> None:
         closing(NovaClient(site.cloud.nova, config)) as client,
         Daemon(site.cloud, overrides) as daemon,
     ):
-        [[found]] = client.select_destinations(new_uuids(), Flavor())
-        assert found['service_host'] == 'host-1'
-        with pytest.raises(Refused):
-            client.select_destinations(new_uuids(), Flavor(), ignore_hosts=['host-1'])
+        assert client.reached() == {'host-1'}
         assert [line for line in lines(daemon, WRONG[kind]) if 'WARNING' in line]
 
 
 @wrong
-def test_the_broker_and_placement(site: Site, kind: str) -> None:
-    """Placement may be mended later: a warning; the broker is tried again and again."""
+def test_all_others(site: Site, kind: str) -> None:
+    """Placement may be mended later: a warning; the broker is tried again and again. The check
+    names each server with what is wrong with it."""
     overrides = {**site.rabbit(), **site.http('placement', site.placement)}
     daemon = told(site, overrides, f'certificate verify failed: {WRONG[kind]}')
     [placement] = lines(daemon, 'Unable to initialize placement client')
     assert WRONG[kind] in placement
-
-
-@wrong
-def test_check(site: Site, kind: str) -> None:
-    """Each server is named with what is wrong with it."""
-    site.map({'cell2': site.url(site.cloud.cells['cell2'].url)})
-    overrides = {
-        **site.rabbit(),
-        'database': site.databases()['database'],
-        **site.http('placement', site.placement),
-    }
+    overrides['database'] = site.databases()['database']
     found = checked(site.cloud.config('tls-check', overrides))
     errors = {subject: text for subject, (level, text) in found.items() if level == 'error'}
     at = urlsplit(site.broker.tls_url)
-    assert set(errors) == {
-        '[database] connection',
-        'cell cell2',
-        '[placement]',
-        f'{at.hostname}:{at.port}',
-    }
+    assert set(errors) == {'[database] connection', '[placement]', f'{at.hostname}:{at.port}'}
     assert all(WRONG[kind] in text for text in errors.values())
 
 
