@@ -25,23 +25,11 @@ from novasched.service.build import http_adapter
 
 WORD = 'Kraken7'
 
-Read = Callable[[str], cfg.ConfigOpts]
-
-
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    """Load a nova.conf."""
-
-    def load(text: str) -> cfg.ConfigOpts:
-        path = tmp_path / 'nova.conf'
-        path.write_text(text)
-        return loading.load([f'--config-file={path}'], 'novasched')
-
-    return load
+Load = Callable[[str], cfg.ConfigOpts]
 
 
 def use(conf: cfg.ConfigOpts) -> None:
-    """Read the URLs as the daemon does."""
+    """Load the URLs as the daemon does."""
     for group in (conf.database, conf.api_database):
         connect(group, group.connection or 'sqlite://', 'x')
     make_transport(conf)
@@ -57,10 +45,10 @@ def use(conf: cfg.ConfigOpts) -> None:
         (f'password = {WORD}\n', 'line 1: Section must be started before assignment'),
     ],
 )
-def test_a_broken_line(read: Read, tmp_path: Path, text: str, why: str) -> None:
+def test_a_broken_line(load: Load, tmp_path: Path, text: str, why: str) -> None:
     """The file and the number of the line are told."""
     with pytest.raises(ConfigError) as caught:
-        read(text)
+        load(text)
     assert str(caught.value) == f'--config-file = {tmp_path}/nova.conf: {why}'
 
 
@@ -74,18 +62,18 @@ def test_a_broken_line(read: Read, tmp_path: Path, text: str, why: str) -> None:
         (f'[DEFAULT]\ntransport_url = rabbit://u:a${WORD}@h/', '[DEFAULT] transport_url'),
     ],
 )  # fmt: skip
-def test_a_dollar(read: Read, text: str, option: str) -> None:
+def test_a_dollar(load: Load, text: str, option: str) -> None:
     """The option is told, and how a $ is written."""
-    conf = read(text)
+    conf = load(text)
     with pytest.raises(cfg.Error) as caught:
         use(conf)
     assert loading.refusal(conf, caught.value) == f'{option} = (not shown): {loading.WHY_DOLLAR}'
 
 
 @pytest.mark.parametrize('password', ['a/b', 'a#b', 'a?b', 'a,b', 'a[b', 'a]b'])
-def test_a_transport_url(read: Read, password: str) -> None:
+def test_a_transport_url(load: Load, password: str) -> None:
     """One that cannot be read is refused by the option's name."""
-    conf = read(f'[DEFAULT]\ntransport_url = rabbit://u:{password}@h/')
+    conf = load(f'[DEFAULT]\ntransport_url = rabbit://u:{password}@h/')
     with pytest.raises(ConfigError) as caught:
         make_transport(conf)
     assert str(caught.value).startswith('[DEFAULT] transport_url = (not shown): it cannot be read')
@@ -99,10 +87,10 @@ def test_a_transport_url(read: Read, password: str) -> None:
         (f'{WORD}://u:x@h/n', '(not shown): unusable: NoSuchModuleError'),
     ],
 )
-def test_the_url_of_a_database(read: Read, url: str, why: str) -> None:
+def test_the_url_of_a_database(load: Load, url: str, why: str) -> None:
     """One that cannot be used is refused by its name."""
     with pytest.raises(ConfigError) as caught:
-        connect(read('').database, url, '[database] connection')
+        connect(load('').database, url, '[database] connection')
     assert str(caught.value) == f'[database] connection = {why}'
 
 
@@ -118,10 +106,10 @@ def test_a_database_that_is_not_found() -> None:
 @pytest.mark.parametrize(
     'url', [f'http://u:{WORD}@127.0.0.1:1', f'http://u:x@{WORD}@127.0.0.1:1', f'http://u:{WORD}#@h']
 )
-def test_a_service_that_is_not_there(read: Read, url: str) -> None:
+def test_a_service_that_is_not_there(load: Load, url: str) -> None:
     """Credentials in the URL of Placement or Neutron are hidden, in lower case too."""
     lines = ('auth_type = admin_token', 'token = x', f'endpoint_override = {url}')
-    conf = read('\n'.join(['[placement]', *lines, '[neutron]', *lines]))
+    conf = load('\n'.join(['[placement]', *lines, '[neutron]', *lines]))
     api = PlacementApi(http_adapter(conf, 'placement', ServiceSettings()))
     with pytest.raises(PlacementUnavailable) as caught:
         api.send('GET', '/')
@@ -140,8 +128,8 @@ def test_a_plugin() -> None:
         raise KeyError(WORD)
 
 
-def test_the_environment(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """Options that oslo.config takes from there are known as those of the files are."""
     monkeypatch.setenv('OS_PLACEMENT__PASSWORD', WORD)
-    read('')
+    load('')
     assert redaction.hide(f'it is {WORD}') == 'it is ***'

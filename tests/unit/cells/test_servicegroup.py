@@ -8,7 +8,6 @@ from oslo_cache import core
 
 from novasched.cells.memcached import cache_region
 from novasched.cells.servicegroup import COMPUTE, Heartbeat, MemcachedServiceGroup, service_key
-from novasched.conf import loading
 from novasched.conf.errors import ConfigError
 from tests.lab.nova_databases import NOW, hosts_of
 
@@ -145,24 +144,12 @@ def test_the_scheduler_joins(cloud, memory):
     assert row == [(0, 'scheduler')]
 
 
-@pytest.fixture
-def read(tmp_path):
-    """Gives the options of a nova.conf."""
-
-    def read(text):
-        path = tmp_path / 'nova.conf'
-        path.write_text(text)
-        return loading.load(['--config-file', str(path)], 'novasched')
-
-    return read
-
-
 MEMORY = '[cache]\nenabled = true\nbackend = dogpile.cache.memory\n'
 
 
-def test_the_region_forgets_after_service_down_time(read):
+def test_the_region_forgets_after_service_down_time(load):
     """As in nova, that is how old a key may be, whatever [cache] expiration_time says."""
-    made = cache_region(read(f'{MEMORY}expiration_time = 600'), 7)
+    made = cache_region(load(f'{MEMORY}expiration_time = 600'), 7)
     assert made.expiration_time == 7
 
 
@@ -182,16 +169,16 @@ KEEPS = 'servicegroup_driver = mc keeps what services report there'
         (f'{MEMORY}tls_enabled = true', '[cache] = unusable: '),
     ],
 )  # fmt: skip
-def test_a_cache_that_cannot_be_used(read, text, message):
+def test_a_cache_that_cannot_be_used(load, text, message):
     """The error says which option is wrong, or what to install."""
     with pytest.raises(ConfigError) as caught:
-        cache_region(read(text), DOWN_TIME)
+        cache_region(load(text), DOWN_TIME)
     assert message in str(caught.value)
 
 
-def test_oslo_cache_is_missing(read, monkeypatch):
+def test_oslo_cache_is_missing(load, monkeypatch):
     """The error says what to install."""
     monkeypatch.setitem(sys.modules, 'oslo_cache', None)
     why = r'install the package oslo.cache \(pip install novasched\[memcached\]\)$'
     with pytest.raises(ConfigError, match=rf'^\[DEFAULT\] servicegroup_driver = mc: {why}'):
-        cache_region(read(MEMORY), DOWN_TIME)
+        cache_region(load(MEMORY), DOWN_TIME)
