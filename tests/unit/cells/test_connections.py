@@ -96,6 +96,18 @@ def test_nobody_begins_anew_whose_time_is_over(server, driver):
         asked.connect()
 
 
+def test_mysql_without_the_package_for_its_passwords(server, monkeypatch):
+    """MySQL 8 has PyMySQL encrypt passwords on connections without TLS. Where the package for that
+    is not installed, the error says what to do."""
+    monkeypatch.setattr(pymysql._auth, '_have_cryptography', False)
+    encrypt = pymysql._auth.sha2_rsa_encrypt
+    monkeypatch.setattr(pymysql.Connection, 'connect', lambda self: encrypt(b'', b'', b''))
+    asked = engine(server)
+    _connections = tracked(asked)
+    with pytest.raises(sa_exc.OperationalError, match=r'2059.*install PyMySQL\[rsa\], or have'):
+        asked.connect()
+
+
 def test_nothing_is_left_of_a_failure():
     """What a connection needs is free when it could not be made, not with the next garbage."""
     with socket.create_server(('127.0.0.1', 0)) as away:
