@@ -93,16 +93,14 @@ class Database:
         :raises DatabaseUnavailable: it does not, or the database does not answer.
         """
         within: _Transaction | None = getattr(self._thread, 'transaction', None)
-        tables = within.tables if within else self._tables
-        if name not in tables:
-            if within:
-                table = self._reflected(name, within.connection)
-            else:
-                table = self.read(lambda connection: self._reflected(name, connection))
+        if within is None:
+            tables = self._tables
+            return tables[name] if name in tables else self.read(lambda _: self.table(name))
+        if name not in within.tables:
             # Threads that look at once go on with the same one: two of them in a statement
             # are two tables.
-            tables.setdefault(name, table)
-        return tables[name]
+            within.tables.setdefault(name, self._reflected(name, within.connection))
+        return within.tables[name]
 
     def _reflected(self, name: str, connection: sa.Connection) -> sa.Table:
         try:

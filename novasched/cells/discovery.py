@@ -94,10 +94,7 @@ class Discovery:
     def _map(self, cell: Cell, host: str, node: int) -> bool:
         """Map a host, and mark its node; False if another process was faster."""
         api, base, now = self.cells.api, cell.database, self.utcnow()
-
-        def insert(connection: sa.Connection) -> None:
-            values = {'created_at': now, 'cell_id': cell.id, 'host': host}
-            connection.execute(sa.insert(api.table('host_mappings')).values(values))
+        mapping = {'created_at': now, 'cell_id': cell.id, 'host': host}
 
         def mark(connection: sa.Connection) -> None:
             nodes = base.table('compute_nodes')
@@ -105,7 +102,7 @@ class Discovery:
             connection.execute(sa.update(nodes).where(nodes.c.id == node).values(values))
 
         try:
-            api.write(insert)
+            api.write(lambda c: c.execute(sa.insert(api.table('host_mappings')).values(mapping)))
         except db_exc.DBDuplicateEntry:
             LOG.debug('Host %s has been mapped by somebody else', host)
             return False

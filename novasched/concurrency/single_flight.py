@@ -44,7 +44,6 @@ class SingleFlight(Generic[Result]):
     def __init__(
         self,
         work: Callable[[], Result],
-        clock: Callable[[], float] = time.monotonic,
         gather: Callable[[], None] = lambda: None,
         stuck_after: float | None = None,
     ) -> None:
@@ -53,7 +52,6 @@ class SingleFlight(Generic[Result]):
             waits for its end; None waits for ever.
         """
         self._work = work
-        self._clock = clock
         self._gather = gather
         self._stuck_after = stuck_after
         self._lock = threading.Lock()
@@ -74,7 +72,7 @@ class SingleFlight(Generic[Result]):
         :param work: done in place of the usual work if this caller begins the flight.
         :raises TimeoutError: another thread's flight takes longer than ``timeout`` seconds.
         """
-        moment = min(moment, self._clock())
+        moment = min(moment, time.monotonic())
         with self._lock:
             flight = before = self._flight
             leads = False
@@ -85,7 +83,7 @@ class SingleFlight(Generic[Result]):
             self._await(before)
             self._gather()
             with self._lock:
-                flight.began = self._clock()
+                flight.began = time.monotonic()
                 self._flight, self._next = flight, None
             try:
                 flight.result.set_result((work or self._work)())
@@ -105,6 +103,6 @@ class SingleFlight(Generic[Result]):
     def _await(self, flight: _Flight[Result]) -> None:
         left = None
         if self._stuck_after is not None:
-            left = max(0.0, flight.began + self._stuck_after - self._clock())
+            left = max(0.0, flight.began + self._stuck_after - time.monotonic())
         with contextlib.suppress(futures.TimeoutError):
             flight.result.exception(left)

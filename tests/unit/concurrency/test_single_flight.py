@@ -3,11 +3,14 @@ import contextlib
 import gc
 import itertools
 import threading
+import time
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
+from novasched.concurrency import single_flight
 from novasched.concurrency.single_flight import SingleFlight
 
 
@@ -46,7 +49,7 @@ def begun(pool, work, **how):
 def test_callers_during_a_flight_share_the_next(pool):
     """However many come while the work is done, it is done once more for all of them."""
     flight, first = begun(pool, work := Work())
-    moment = flight._clock()
+    moment = time.monotonic()
     others = [pool.submit(flight.at_least, moment) for _ in range(8)]
     work.may_end.release(2)
     assert first.result(10) == 1
@@ -72,11 +75,12 @@ def test_a_timeout_of_one_caller(pool):
     assert first.result(10) == 1
 
 
-def test_a_flight_that_began_late_enough_is_shared():
+def test_a_flight_that_began_late_enough_is_shared(monkeypatch):
     """A result is shared with whoever arrived before its flight began, and with nobody else."""
-    clock = itertools.count(10, 10).__next__
     results = iter('abc')
-    flight = SingleFlight(lambda: next(results), clock)
+    flight = SingleFlight(lambda: next(results))
+    clock = SimpleNamespace(monotonic=itertools.count(10, 10).__next__)
+    monkeypatch.setattr(single_flight, 'time', clock)
     assert flight.at_least() == 'a'  # asked at 10, began at 20
     assert flight.at_least(20) == 'a'
     assert flight.at_least(20.5) == 'b'
@@ -85,7 +89,7 @@ def test_a_flight_that_began_late_enough_is_shared():
 def test_a_failure_is_shared_and_then_forgotten(pool):
     """Those who share a flight share its failure; whoever asks afterwards has it done again."""
     flight, first = begun(pool, work := Work(2))
-    moment = flight._clock()
+    moment = time.monotonic()
     others = [pool.submit(flight.at_least, moment) for _ in range(3)]
     work.may_end.release()
     assert first.result(10) == 1
@@ -152,6 +156,6 @@ def test_callers_while_a_flight_gathers_share_it(pool):
     flight = SingleFlight(lambda: next(numbers), gather=gather)
     first = pool.submit(flight.at_least)
     assert gathering.wait(10)
-    others = [pool.submit(flight.at_least, flight._clock()) for _ in range(4)]
+    others = [pool.submit(flight.at_least, time.monotonic()) for _ in range(4)]
     come.set()
     assert {each.result(10) for each in (first, *others)} == {1}
