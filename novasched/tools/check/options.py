@@ -179,10 +179,10 @@ def check_names(written: Written, known: Known) -> Iterator[Finding]:
         for name in options:
             if name in known.get(group, {}):
                 continue
-            finding = _of_name(group, name, known, renamed, written)
-            if finding:
+            if finding := _of_name(group, name, known, renamed, written):
                 yield finding
-            of_others += finding is None
+            else:
+                of_others += 1
     if of_others:
         text = f"{of_others} options that a scheduler does not read are other services'"
         yield Finding(Level.OK, 'other options', text)
@@ -244,8 +244,7 @@ def check_values(conf: cfg.ConfigOpts, written: Written, known: Known) -> Iterat
                 continue
             with suppress(cfg.DuplicateOptError):  # then it is declared, with another default
                 conf.register_opt(option, section)
-            why = _wrong(conf, option, section)
-            if why:
+            if why := _wrong(conf, option, section):
                 conf.set_override(option.dest, option.default, section)
                 yield Finding(Level.ERROR, f'[{group}] {option.dest}', why)
 

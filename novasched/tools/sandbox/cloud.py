@@ -73,11 +73,6 @@ class Server:
     def host(self) -> str:
         return str(self.selection.value('service_host'))
 
-    @property
-    def node_uuid(self) -> str:
-        """The UUID of its compute node, which is also the resource provider's."""
-        return str(self.selection.value('compute_node_uuid'))
-
 
 @dataclass(frozen=True, slots=True)
 class Boot:
@@ -204,8 +199,8 @@ class Sandbox:
                 if machine is None:
                     yield f'server {server.uuid}: there is no host {server.host}'
                     continue
-                if server.node_uuid != machine.uuid:
-                    yield f'server {server.uuid}: {machine.name} is not the node {server.node_uuid}'
+                if (node := server.selection.value('compute_node_uuid')) != machine.uuid:
+                    yield f'server {server.uuid}: {machine.name} is not the node {node}'
                 wanted = {machine.uuid: dict(flavor_resources(server.flavor))}
                 taken[machine.uuid].update(wanted[machine.uuid])
                 if (held := self.placement.allocations(server.uuid)) != wanted:

@@ -105,7 +105,8 @@ class SandboxComputes:
             machines = [each for each in self.machines.values() if each.cell == cell]
             with engine.begin() as connection:
                 _insert(connection, db.services, [self._service(each) for each in machines])
-                _insert(connection, db.compute_nodes, [self._node(each) for each in machines])
+                nodes = [self._node(connection, each) for each in machines]
+                _insert(connection, db.compute_nodes, nodes)
 
     def report(self) -> None:
         """A heartbeat of every nova-compute that has not fallen silent."""
@@ -193,7 +194,7 @@ class SandboxComputes:
             'last_seen_up': now,
         }
 
-    def _node(self, machine: SandboxHost) -> dict[str, Any]:
+    def _node(self, connection: sa.Connection, machine: SandboxHost) -> dict[str, Any]:
         ratios = ('cpu_allocation_ratio', 'ram_allocation_ratio', 'disk_allocation_ratio')
         return {
             'uuid': machine.uuid,
@@ -209,11 +210,13 @@ class SandboxComputes:
             'metrics': json.dumps([]),
             'mapped': 1,
             'created_at': timeutils.utcnow(),
-            **_used(machine, 0, 0, 0, 0),
+            **self._usage(connection, machine),
         }
 
     def _usage(self, connection: sa.Connection, machine: SandboxHost) -> dict[str, Any]:
-        """Sum over all instances of the machine, as nova-compute's audit counts it."""
+        """Columns of compute_nodes: sums over all instances of the machine, as nova-compute's
+        audit counts them. Used memory includes what the host keeps for itself, and ``stats``
+        holds its numbers as texts."""
         table = db.instances
         statement = sa.select(
             sa.func.count(),
@@ -221,28 +224,20 @@ class SandboxComputes:
             sa.func.total(table.c.memory_mb),
             sa.func.total(table.c.root_gb + table.c.ephemeral_gb),
         ).where(table.c.host == machine.name, table.c.deleted == 0)
-        return _used(machine, *(int(value) for value in connection.execute(statement).one()))
-
-
-def _used(
-    machine: SandboxHost, servers: int, vcpus: int, memory_mb: int, disk_gb: int
-) -> dict[str, Any]:
-    """Columns of compute_nodes; used memory includes what the host keeps for itself,
-    and ``stats`` holds its numbers as texts, both as nova-compute has it."""
-    memory_used = machine.reserved_memory_mb + memory_mb
-    return {
-        'vcpus_used': vcpus,
-        'memory_mb_used': memory_used,
-        'free_ram_mb': machine.memory_mb - memory_used,
-        'local_gb_used': disk_gb,
-        'free_disk_gb': machine.disk_gb - disk_gb,
-        'disk_available_least': machine.disk_gb - disk_gb,
-        'running_vms': servers,
-        'current_workload': 0,
-        'stats': json.dumps(
-            {'num_instances': str(servers), 'io_workload': '0', 'failed_builds': '0'}
-        ),
-    }
+        servers, vcpus, memory_mb, disk_gb = map(int, connection.execute(statement).one())
+        memory_mb += machine.reserved_memory_mb
+        stats = {'num_instances': str(servers), 'io_workload': '0', 'failed_builds': '0'}
+        return {
+            'vcpus_used': vcpus,
+            'memory_mb_used': memory_mb,
+            'free_ram_mb': machine.memory_mb - memory_mb,
+            'local_gb_used': disk_gb,
+            'free_disk_gb': machine.disk_gb - disk_gb,
+            'disk_available_least': machine.disk_gb - disk_gb,
+            'running_vms': servers,
+            'current_workload': 0,
+            'stats': json.dumps(stats),
+        }
 
 
 def _insert(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, Any]]) -> None:

@@ -27,10 +27,7 @@ def _of(kind: Any) -> Callable[..., sa.Column[Any]]:
 
 _name, _text, _number = _of(sa.String(255)), _of(sa.Text), _of(sa.Integer)
 _ratio, _flag, _time = _of(sa.Float), _of(sa.Boolean), _of(sa.DateTime)
-
-
-def _uuid() -> sa.Column[Any]:
-    return sa.Column('uuid', sa.String(36), unique=True)
+_uuid = _of(sa.String(36))
 
 
 def _common() -> list[sa.Column[Any]]:
@@ -44,7 +41,7 @@ def _soft_deleted() -> list[sa.Column[Any]]:
 
 cell_mappings = sa.Table(
     'cell_mappings', api, *_common(),
-    _uuid(), _name('name'), _text('transport_url'), _text('database_connection'),
+    _uuid('uuid', unique=True), _name('name'), _text('transport_url'), _text('database_connection'),
     _flag('disabled'),
 )  # fmt: skip
 host_mappings = sa.Table(
@@ -53,10 +50,12 @@ host_mappings = sa.Table(
 )  # fmt: skip
 instance_mappings = sa.Table(
     'instance_mappings', api, *_common(),
-    sa.Column('instance_uuid', sa.String(36), unique=True), _number('cell_id'),
+    _uuid('instance_uuid', unique=True), _number('cell_id'),
     _name('project_id', nullable=False),
 )  # fmt: skip
-aggregates = sa.Table('aggregates', api, *_common(), _uuid(), _name('name', unique=True))
+aggregates = sa.Table(
+    'aggregates', api, *_common(), _uuid('uuid', unique=True), _name('name', unique=True)
+)
 aggregate_hosts = sa.Table(
     'aggregate_hosts', api, *_common(), _number('aggregate_id', nullable=False), _name('host'),
     sa.UniqueConstraint('host', 'aggregate_id'),
@@ -80,14 +79,14 @@ flavor_extra_specs = sa.Table(
 
 services = sa.Table(
     'services', main, *_common(), *_soft_deleted(),
-    _uuid(), _name('host'), _name('binary'), _name('topic'),
+    _uuid('uuid', unique=True), _name('host'), _name('binary'), _name('topic'),
     _number('report_count', nullable=False, default=0), _time('last_seen_up'),
     _flag('disabled'), _name('disabled_reason'), _flag('forced_down'), _number('version'),
     sa.UniqueConstraint('host', 'binary', 'deleted'),
 )  # fmt: skip
 compute_nodes = sa.Table(
     'compute_nodes', main, *_common(), *_soft_deleted(),
-    _uuid(), _name('host'), _name('hypervisor_hostname'), _number('service_id'),
+    _uuid('uuid', unique=True), _name('host'), _name('hypervisor_hostname'), _number('service_id'),
     _number('vcpus', nullable=False), _number('vcpus_used', nullable=False),
     _number('memory_mb', nullable=False), _number('memory_mb_used', nullable=False),
     _number('local_gb', nullable=False), _number('local_gb_used', nullable=False),
@@ -103,7 +102,7 @@ compute_nodes = sa.Table(
 )  # fmt: skip
 instances = sa.Table(
     'instances', main, *_common(), *_soft_deleted(),
-    _uuid(), _name('host'), _name('node'), _name('user_id'), _name('project_id'),
+    _uuid('uuid', unique=True), _name('host'), _name('node'), _name('user_id'), _name('project_id'),
     _name('image_ref'), _name('display_name'), _name('availability_zone'),
     _number('vcpus'), _number('memory_mb'), _number('root_gb'), _number('ephemeral_gb'),
     _number('instance_type_id'), _name('vm_state'), _name('task_state'),

@@ -32,7 +32,13 @@ MEMORY_MB_PER_CORE = 4096
 
 
 def run(arguments: argparse.Namespace) -> int:
-    _log(arguments.verbose)
+    logging.basicConfig(
+        level=logging.WARNING,
+        format='%(asctime)s %(levelname)s %(name)s %(message)s',
+        handlers=[_StandardError()],
+    )
+    for name in ('nova', 'novasched'):
+        logging.getLogger(name).setLevel(logging.DEBUG if arguments.verbose else logging.NOTSET)
     console = Console()
     random = Random(arguments.seed)
     machines = varied(arguments.hosts, random)
@@ -81,17 +87,6 @@ def _boots(cloud: Sandbox, arguments: argparse.Namespace, random: Random) -> Ite
         flavor = random.choice(arguments.flavors)
         left -= count
         yield from cloud.boot(flavor, count, zone=arguments.az, group=group).uuids
-
-
-def _log(verbose: bool) -> None:
-    """Warnings on standard error; everything that the services log when asked."""
-    logging.basicConfig(
-        level=logging.WARNING,
-        format='%(asctime)s %(levelname)s %(name)s %(message)s',
-        handlers=[_StandardError()],
-    )
-    for name in ('nova', 'novasched'):
-        logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.NOTSET)
 
 
 class _StandardError(logging.Handler):

@@ -23,8 +23,6 @@ from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.request import Request
 
 CONTEXT_PREFIX = '_context_'
-RENAMED = {'ServerGroup': 'InstanceGroup'}
-"""Objects that are not called as their payloads are."""
 INSIDE = '_obj_'
 SAVED_FIELDS = ('scheduler_hints', 'force_hosts', 'force_nodes', 'security_groups')
 """What the legacy form lacks, and the database has."""
@@ -190,7 +188,7 @@ def _object(value: Any) -> Any:
     if not isinstance(value, Mapping) or DATA not in value:
         return value
     told = value[NAME].removesuffix('Payload')
-    name = RENAMED.get(told, told)
+    name = 'InstanceGroup' if told == 'ServerGroup' else told
     fields = {field: _object(each) for field, each in value[DATA].items()}
     if name == 'InstanceGroup':
         fields['_rules'] = fields.pop('rules', None)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib import rc_context, ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from novasched.tools.simulate.runs import HostUse
+from novasched.scheduler.model.host import Host
+from novasched.tools.simulate.runs import used_share
 from novasched.tools.simulate.sources import Unusable
 
 UNDATED = {'.png': {}, '.svg': {'Date': None}, '.pdf': {'CreationDate': None}}
@@ -33,26 +35,19 @@ def check(path: str) -> None:
         raise Unusable(f'--plot {path}: there is no such folder')
 
 
-def draw(path: str, title: str, curves: Mapping[str, Sequence[HostUse]]) -> None:
+def draw(path: str, title: str, curves: Mapping[str, Sequence[Host]]) -> None:
     """Draw memory in use and instances, a line for each state of the hosts.
 
     :raises Unusable: the file cannot be written.
     """
     figure = Figure(figsize=SIZE, layout='constrained')
     memory, servers = figure.subplots(1, 2)
-    _panel(memory, 'memory in use', curves, lambda use: use.share)
-    _panel(servers, 'servers', curves, lambda use: float(use.servers))
+    _panel(memory, 'memory in use', curves, used_share)
+    _panel(servers, 'servers', curves, lambda host: float(host.num_instances))
     memory.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
     servers.yaxis.set_major_locator(ticker.MaxNLocator(integer=True, steps=(1, 2, 5, 10)))
-    handles, labels = memory.get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc='outside lower center',
-        ncols=len(labels),
-        frameon=False,
-        labelcolor=INK,
-    )
+    legend: dict[str, Any] = {'loc': 'outside lower center', 'ncols': len(curves), 'frameon': False}
+    figure.legend(*memory.get_legend_handles_labels(), **legend, labelcolor=INK)
     figure.suptitle(title, color=INK, fontsize=13, fontweight='bold')
     try:
         with rc_context({'svg.hashsalt': title}):
@@ -64,11 +59,11 @@ def draw(path: str, title: str, curves: Mapping[str, Sequence[HostUse]]) -> None
 def _panel(
     axes: Axes,
     title: str,
-    curves: Mapping[str, Sequence[HostUse]],
-    value: Callable[[HostUse], float],
+    curves: Mapping[str, Sequence[Host]],
+    value: Callable[[Host], float],
 ) -> None:
-    for (name, uses), colour in zip(curves.items(), COLOURS, strict=False):
-        heights = sorted(map(value, uses), reverse=True)
+    for (name, hosts), colour in zip(curves.items(), COLOURS, strict=False):
+        heights = sorted(map(value, hosts), reverse=True)
         places = range(len(heights) + 1)
         axes.stairs(heights, places, baseline=None, label=name, color=colour, linewidth=1.8)
         if colour == COLOURS[0]:

@@ -28,6 +28,7 @@ from novasched.observe.records.diagnosis import diagnose
 from novasched.observe.records.from_decision import rejections_of
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import Flavor, Image
+from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.image_properties import typed
 from novasched.scheduler.model.request import InstanceGroup, Request
 from novasched.scheduler.requirements import Requirements
@@ -36,7 +37,7 @@ from novasched.service.build import Application, http_adapter
 from novasched.tools import config_files, explain, imported
 from novasched.tools.shadow.comparison import composed
 from novasched.tools.simulate import runs, sources
-from novasched.tools.simulate.runs import HostUse, until_full
+from novasched.tools.simulate.runs import until_full
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
 
 _FIELDS = {field.name for field in dataclasses.fields(Settings)}
@@ -48,7 +49,7 @@ CHANGEABLE = {
 """The options that a decision depends on, by the name that they go by here."""
 BEFORE = 'before'
 CYBORG_SPEC = 'accel:device_profile'
-DrawFunction = Callable[[str, Mapping[str, Sequence[HostUse]]], None]
+DrawFunction = Callable[[str, Mapping[str, Sequence[Host]]], None]
 
 
 def change_options(conf: cfg.ConfigOpts, texts: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -25,20 +25,14 @@ from novasched.tools.simulate.simulator import SimulatedDecision, Simulator
 from novasched.tools.simulate.sources import Entries
 
 
-@dataclass(frozen=True, slots=True)
-class HostUse:
-    """Use of a node of a host: instances, and memory (MiB) with what the host keeps for itself."""
+def used_mb(host: Host) -> int:
+    """The memory (MiB) that is in use, with what the host keeps for itself."""
+    return host.total_usable_ram_mb - host.free_ram_mb
 
-    host: str
-    node: str
-    servers: int
-    ram_mb: int
-    total_mb: int
 
-    @property
-    def share(self) -> float:
-        """The part of the memory that is in use; more than 1 where it is overcommitted."""
-        return self.ram_mb / self.total_mb if self.total_mb else 0.0
+def used_share(host: Host) -> float:
+    """The part of the memory that is in use; more than 1 where it is overcommitted."""
+    return used_mb(host) / host.total_usable_ram_mb if host.total_usable_ram_mb else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,38 +52,28 @@ class Spread:
     fullest_share: float
 
 
-def uses(hosts: Iterable[Host]) -> tuple[HostUse, ...]:
-    """The use of each host, in the order of their names."""
-    found = []
-    for each in sorted(hosts, key=lambda host: (host.host, host.nodename)):
-        total = each.total_usable_ram_mb
-        used = total - each.free_ram_mb
-        found.append(HostUse(each.host, each.nodename, each.num_instances, used, total))
-    return tuple(found)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The use of all hosts before some requests and after them."""
+    """All hosts before some requests and after them."""
 
-    before: tuple[HostUse, ...]
-    after: tuple[HostUse, ...]
+    before: Sequence[Host]
+    after: Sequence[Host]
 
     @property
     def spread(self) -> Spread:
         """The use of the hosts afterwards. Some may have come or gone meanwhile."""
         if not self.after:
             return Spread(0, 0, 0, 0.0, 0.0, '', 0.0)
-        servers = Counter({(use.host, use.node): use.servers for use in self.before})
-        fullest = max(self.after, key=lambda use: use.share)
+        servers = Counter({host.uuid: host.num_instances for host in self.before})
+        fullest = max(self.after, key=used_share)
         return Spread(
             hosts=len(self.after),
-            touched=sum(use.servers > servers[use.host, use.node] for use in self.after),
-            empty=sum(not use.servers for use in self.after),
-            servers_deviation=statistics.pstdev(use.servers for use in self.after),
-            ram_deviation_mb=statistics.pstdev(use.ram_mb for use in self.after),
+            touched=sum(host.num_instances > servers[host.uuid] for host in self.after),
+            empty=sum(not host.num_instances for host in self.after),
+            servers_deviation=statistics.pstdev(host.num_instances for host in self.after),
+            ram_deviation_mb=statistics.pstdev(map(used_mb, self.after)),
             fullest=fullest.host,
-            fullest_share=fullest.share,
+            fullest_share=used_share(fullest),
         )
 
 
@@ -118,7 +102,7 @@ def until_full(simulator: Simulator, request: Request, most: int) -> Filled:
     """
     if request.is_rebuild:
         raise BadRequest('a rebuild takes nothing, so that it can be repeated for ever')
-    before = uses(simulator.hosts)
+    before = simulator.hosts
     placed: Counter[str] = Counter()
     refused: SimulatedDecision | None = None
     while refused is None and placed.total() + request.count <= most:
@@ -126,7 +110,7 @@ def until_full(simulator: Simulator, request: Request, most: int) -> Filled:
         placed.update(outcome.decision.hosts)
         if not outcome.decision.hosts:
             refused = outcome
-    after = uses(simulator.hosts)
+    after = simulator.hosts
     return Filled(placed=dict(placed.most_common()), refused=refused, before=before, after=after)
 
 
@@ -153,7 +137,7 @@ def replay(
     name: str, simulator: Simulator, entries: Sequence[Recorded], probe: Request | None, most: int
 ) -> Run:
     """Decide all requests, one after the other."""
-    before = uses(simulator.hosts)
+    before = simulator.hosts
     answers: list[tuple[str, ...]] = []
     refusals: Counter[str] = Counter()
     past: dict[str, set[str]] = defaultdict(set)
@@ -168,7 +152,7 @@ def replay(
         answers.append(outcome.decision.hosts)
         if not outcome.decision.hosts:
             refusals[render.headline(outcome.record(number))] += 1
-    after = uses(simulator.hosts)
+    after = simulator.hosts
     fits = until_full(simulator, probe, most).fit if probe else None
     return Run(
         name=name, answers=answers, refusals=refusals, before=before, after=after, probe=fits
@@ -244,8 +228,8 @@ def filled_as_text(filled: Filled, name: str) -> str:
 
 
 def _placed(filled: Filled) -> list[str]:
-    before = {use.host: f'{use.share:.0%}' for use in filled.before}
-    after = {use.host: f'{use.share:.0%}' for use in filled.after}
+    before = {host.host: f'{used_share(host):.0%}' for host in filled.before}
+    after = {host.host: f'{used_share(host):.0%}' for host in filled.after}
     table = _table(('host', 'servers', 'memory before', 'memory after'))
     for host, number in list(filled.placed.items())[:ROWS]:
         table.add_row([host, f'+{number:,}', before.get(host, ''), after.get(host, '')])

@@ -233,7 +233,9 @@ class Simulator:
 
     @property
     def hosts(self) -> Sequence[Host]:
-        return list(self.simulated_hosts.all().values())
+        """All hosts as they are by now, in the order of their names."""
+        hosts = self.simulated_hosts.all().values()
+        return sorted(hosts, key=lambda host: (host.host, host.nodename))
 
     def new_uuids(self, number: int) -> tuple[str, ...]:
         draw = self._random.getrandbits

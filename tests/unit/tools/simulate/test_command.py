@@ -10,8 +10,8 @@ from novasched.cmd import novaschedctl
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError
 from novasched.tools.simulate import plot, running
-from novasched.tools.simulate.runs import HostUse
 from novasched.tools.simulate.sources import Unusable
+from tests.lab.builders import a_host
 
 
 def status_of(arguments):
@@ -122,8 +122,15 @@ def test_aliases(conf):
     assert running.pci_aliases(conf) == ['{"name": "a"}', '{"name": "b"}']
 
 
-USES = [HostUse(f'h{i}', 'n', i % 7, i * 10, 500) for i in range(40)]
-MORE = [HostUse(each.host, 'n', each.servers + 1, each.ram_mb + 50, 500) for each in USES]
+def hosts(servers, ram_mb):
+    """Many hosts, of which each has that much more in use."""
+    return [
+        a_host(f'h{i}', ram=500 - i * 10 - ram_mb, total_usable_ram_mb=500, num_instances=i % 7 + servers)
+        for i in range(40)
+    ]  # fmt: skip
+
+
+BEFORE, AFTER = hosts(0, 0), hosts(1, 50)
 MAGIC = {'png': b'\x89PNG', 'svg': b'<?xml', 'pdf': b'%PDF'}
 
 
@@ -133,7 +140,7 @@ def test_a_picture(tmp_path, kind):
     pictures = []
     for name in ('one', 'two'):
         path = tmp_path / f'{name}.{kind}'
-        plot.draw(str(path), '5 more', {'before': USES, 'after': MORE, 'changed': USES})
+        plot.draw(str(path), '5 more', {'before': BEFORE, 'after': AFTER, 'changed': BEFORE})
         pictures.append(path.read_bytes())
     assert pictures[0].startswith(MAGIC[kind])
     assert pictures[0] == pictures[1]
@@ -150,4 +157,4 @@ def test_no_room(tmp_path):
     """Nor can it where a folder has that name."""
     (tmp_path / 'a.svg').mkdir()
     with pytest.raises(Unusable, match='directory'):
-        plot.draw(str(tmp_path / 'a.svg'), '', {'before': USES})
+        plot.draw(str(tmp_path / 'a.svg'), '', {'before': BEFORE})

@@ -5,7 +5,7 @@ import pytest
 
 from novasched.observe.records import render
 from novasched.scheduler.errors import BadRequest
-from novasched.tools.simulate.runs import Change, until_full, uses
+from novasched.tools.simulate.runs import Change, until_full
 from tests.lab.builders import a_host, a_request
 from tests.lab.simulated import Asked, a_simulator
 
@@ -83,7 +83,7 @@ def test_spread():
         a_host('c', ram=100, total_usable_ram_mb=100),
     ]
     before = [*hosts[:1], a_host('b', ram=100), *hosts[2:]]
-    found = Change(before=uses(before), after=uses(hosts)).spread
+    found = Change(before=before, after=hosts).spread
     assert (found.hosts, found.touched, found.empty) == (3, 1, 1)
     assert found.servers_deviation == pytest.approx(2**0.5)
     assert found.ram_deviation_mb == pytest.approx(41.096, abs=0.001)
