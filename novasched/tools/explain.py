@@ -41,10 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status.
-
-    :raises NovaschedError: the file, or nova.conf, cannot be read.
-    """
+    """Do it; the exit status."""
     path = arguments.file or _configured(arguments)
     if path is None:
         return _fail(USAGE_ERROR, 'nova.conf does not set [novasched] decisions_file')

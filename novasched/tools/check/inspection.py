@@ -114,10 +114,8 @@ def _findings(files: Sequence[str], folders: Sequence[str], timeout: float) -> l
         except options.UnreadableFile as error:
             return [Finding(Level.ERROR, 'nova.conf', str(error), area='files')]
         known = options.known_options(written)
-        found = [
-            *_of('options', options.check_names(written, known)),
-            *_of('values', options.check_values(conf, written, known)),
-        ]
+        found = _of('options', options.check_names(written, known))
+        found += _of('values', options.check_values(conf, written, known))
         nova_conf = NovaConf(conf, loading.settings(conf), loading.service_settings(conf), timeout)
         found += _of('values', options.check_together(nova_conf.settings, written))
         found += _of('differences', options.check_differences(nova_conf))
@@ -134,5 +132,5 @@ def _findings(files: Sequence[str], folders: Sequence[str], timeout: float) -> l
     ]
 
 
-def _of(area: str, found: Iterable[Finding]) -> Iterator[Finding]:
-    return (replace(each, area=area) for each in found)
+def _of(area: str, found: Iterable[Finding]) -> list[Finding]:
+    return [replace(each, area=area) for each in found]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import ssl
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -102,12 +103,9 @@ def _name(cell: Mapped) -> str:
 
 def _mappings(conf: cfg.ConfigOpts) -> Sequence[Mapped]:
     """The rows of all cells but cell0."""
-    api = connect(conf.api_database, conf.api_database.connection or '', 'API database')
-    try:
-        wanted = ('id', 'uuid', 'name', 'disabled', 'database_connection')
+    url, wanted = conf.api_database.connection, ('uuid', 'name', 'disabled', 'database_connection')
+    with closing(connect(conf.api_database, url or '', 'API database')) as api:
         return [row for row in api.rows('cell_mappings', wanted) if row.uuid != CELL0]
-    finally:
-        api.close()
 
 
 def _look(nova_conf: NovaConf, group: str, url: str, name: str, probe: Probe) -> Finding:
@@ -115,12 +113,9 @@ def _look(nova_conf: NovaConf, group: str, url: str, name: str, probe: Probe) ->
     settings = nova_conf.settings
     maps_hosts = settings.periodic_enable and settings.discover_hosts_in_cells_interval >= 0
     try:
-        database = connect(nova_conf.conf[group], url, name)
-        try:
+        with closing(connect(nova_conf.conf[group], url, name)) as database:
             database.read(lambda connection: None)
             text = f'{_server(database)}, {probe(database, maps_hosts)}'
-        finally:
-            database.close()
     except NovaschedError as error:
         text = str(error).removeprefix(f'{name}: ').removeprefix(f'{name} ')
         return Finding(Level.ERROR, name, text)

@@ -39,10 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; 0 if no decision differs, else 1, or 2 if there is nothing to read.
-
-    :raises NovaschedError: the databases, Placement or the bus cannot be used at all
-    """
+    """Do it; 0 if no decision differs, else 1, or 2 if there is nothing to read."""
     # Only here: the daemon's parts take a second to import.
     report = import_module('novasched.tools.shadow.comparison')
     if arguments.listen:

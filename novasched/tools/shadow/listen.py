@@ -91,10 +91,7 @@ def _delete(transport: Any, queue: str) -> None:
 
 def run(arguments: argparse.Namespace) -> list[ComparedRequest]:
     """Listen until there are enough events or it is interrupted, then until all of it is settled or
-    it is interrupted again.
-
-    :raises NovaschedError: nova.conf, the databases or the bus cannot be used.
-    """
+    it is interrupted again."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     with (
         shadowing(arguments) as (conf, application, shadow),

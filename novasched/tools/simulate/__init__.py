@@ -30,11 +30,10 @@ RECORDED: dict[str, tuple[str, ...]] = {
     'decision': OF_FLAVORS,
 }
 ONLY_WITH_REPLAY = ('probe', 'compare')
-Parser = argparse.ArgumentParser
 _amount = functools.partial(whole_number, least=0)
 
 
-def add_arguments(parser: Parser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_config_files(parser)
     source = parser.add_mutually_exclusive_group(required=True)
@@ -65,7 +64,7 @@ def add_arguments(parser: Parser) -> None:
     add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
 
 
-def _add_comparison(parser: Parser) -> None:
+def _add_comparison(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         '--set',
@@ -100,10 +99,8 @@ def _wrong(arguments: argparse.Namespace) -> str | None:
     for source, others in RECORDED.items():
         if source in given and (lost := given.intersection(others)):
             return f'--{_spelt(lost)} does not go with --{source}'
-    if arguments.vcpus is not None and arguments.ram is None:
-        return '--vcpus needs --ram'
-    if arguments.vcpus is None and arguments.ram is not None:
-        return '--ram needs --vcpus'
+    if (arguments.vcpus is None) != (arguments.ram is None):
+        return '--vcpus needs --ram' if arguments.ram is None else '--ram needs --vcpus'
     if arguments.plot and not (arguments.until_full or arguments.replay):
         return '--plot needs --until-full or --replay'
     return None

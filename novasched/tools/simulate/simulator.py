@@ -47,7 +47,6 @@ class SimulatedHosts(HostCache):
         return self.hosts
 
     def place(self, request: Request, selection: Selection) -> None:
-        """Put the current instance of a request on the host that was chosen for it."""
         self._placed.append((request, selection))
         super().place(request, selection)
 
@@ -137,32 +136,20 @@ class SimulatedPlacement(MemoryPlacement):
             found += first
         return CandidateIndex(found)
 
-    def why_nothing(self, request: Request) -> Diagnosis | None:
-        """The resource classes without any one of which a candidate would be left; None if
-        there was none to begin with."""
-        found: Counter[str] = Counter()
-        gone = 0
+    def shortage(self, request: Request) -> tuple[Diagnosis | None, Counter[str]]:
+        """The resource classes without any one of which a candidate would be left, None if there
+        was none to begin with; and the numbers of candidates that are gone, by what they lack."""
+        single, full = Counter[str](), Counter[str]()
         for offer in self._candidates(request):
             for lacking, number in offer.lacking().items():
-                gone += number
+                full[' and '.join(sorted(lacking))] += number
                 if len(lacking) == 1:
                     (name,) = lacking
-                    found[f'{offer.amount(name)} {name}'] += number
-        return Diagnosis(tuple(name for name, _ in found.most_common())) if gone else None
-
-    def full(self, request: Request) -> Counter[str]:
-        """The numbers of candidates that are gone, by the resource classes that they lack."""
-        found: Counter[str] = Counter()
-        for offer in self._candidates(request):
-            for lacking, number in offer.lacking().items():
-                found[' and '.join(sorted(lacking))] += number
-        return found
+                    single[f'{offer.amount(name)} {name}'] += number
+        return Diagnosis(tuple(name for name, _ in single.most_common())) if full else None, full
 
     def _candidates(self, request: Request) -> list[CandidatesLeft]:
-        """The candidates of each query of a request.
-
-        :raises PlacementUnavailable: it is asked, and does not answer.
-        """
+        """The candidates of each query of a request."""
         found = []
         for each in query.build_all(replace(request, unlimited=True), self.settings):
             if each.string not in self._offers:
@@ -287,8 +274,10 @@ class Simulator:
         counts, asked, placement = decision.counts, decision.narrowed, self.placement
         if asked is None or counts is None or not counts.asked:
             return SimulatedDecision(decision)
-        diagnosis = None if counts.candidates else placement.why_nothing(asked)
-        if not counts.candidates and diagnosis is None and self._diagnose is not None:
+        diagnosis, full = placement.shortage(asked)
+        if counts.candidates:
+            diagnosis = None
+        elif diagnosis is None and self._diagnose is not None:
             with suppress(NovaschedError):
                 diagnosis = self._diagnose(asked)
-        return SimulatedDecision(decision, diagnosis, placement.beyond, placement.full(asked))
+        return SimulatedDecision(decision, diagnosis, placement.beyond, full)
