@@ -4,8 +4,6 @@
 Segments of a routed network are providers in Placement; their aggregates are nova's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 from urllib.parse import urlencode

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host aggregates, from the API database."""
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ the rows in memory. Other databases are read whole. What was built of unchanged 
 rows are not kept, since their texts are most of the memory that a large cloud would take.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence

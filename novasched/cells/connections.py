@@ -6,8 +6,6 @@ the one that replaces it, and a database that sends a byte now and then is waite
 None of PyMySQL, psycopg2 and psycopg has an option for the whole operation.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -4,8 +4,6 @@
 Columns come and go between releases: a query names its columns, and one that is not there is None.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import re

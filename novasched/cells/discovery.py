@@ -5,8 +5,6 @@ discover_hosts`` does.
 Every scheduler may run this; only the leader does anything.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections to the databases, with the options of oslo.db."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import logging

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hosts of one cell in memory."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Collection, Mapping

@@ -5,8 +5,6 @@ A request mostly needs a few instances that it names: those are read by their UU
 instances on a host count, requests at the same time share a reading.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cells, from the API database's cell and host mappings."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -8,8 +8,6 @@ and pymemcache offer no option against it). nova's values are a time in dogpile'
 the safe unpickler here makes nothing else.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import pickle

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts and services, built from rows of compute_nodes and services."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -5,8 +5,6 @@ With ``db`` each service counts up in its row of the services table. With ``mc``
 keeps a key in memcached, which nova's services and ours read and write through oslo.cache.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

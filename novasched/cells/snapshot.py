@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hosts of all cells, as they are when a request arrives."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

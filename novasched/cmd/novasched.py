@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's entry point: ``novasched --config-file /etc/nova/nova.conf``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ A command is a module with a docstring of one line or more, ``add_arguments(pars
 ``run(arguments)``, whose answer is the exit status.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

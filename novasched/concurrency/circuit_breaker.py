@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A circuit breaker: a service that does not answer is not asked until a probe is answered."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single flight: one call serves all who wait for its result, and none gets one that is too old."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import threading

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bounded queue of work for one thread, which no request waits for."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import queue

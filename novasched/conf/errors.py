@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of the configuration, and the base of all errors."""
 
-from __future__ import annotations
-
 from novasched.conf.redaction import hide
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova.conf: declared here, read once, handed on as a frozen Settings."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

@@ -6,8 +6,6 @@ Each row of ``OPTIONS`` is (group, option). The option's name is also that of it
 for ``[metrics]`` the group's name comes in front (:func:`field_of`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -16,8 +16,6 @@ the cells are told later. Whoever takes a secret in hand lets this module :func:
 and whoever makes a text of a library's error has it :func:`hide` them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@
 Libraries open them anew for each connection, and tell neither the option nor always the file.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Sequence
 from pathlib import Path

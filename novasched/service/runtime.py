@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process as a whole: its memory, the name that it shows, and its report on a signal."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

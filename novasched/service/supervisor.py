@@ -12,8 +12,6 @@ Only the master counts signals: a terminal or systemd may send the same one to t
 too, which then take it and the master's own for one.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import select
