@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of a request part of whose instances are placed."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -53,7 +51,7 @@ class SchedulingState:
         """The instances to be placed, in order."""
         return self.request.instance_uuids or [None] * self.request.count
 
-    def now(self) -> SchedulingState:
+    def now(self) -> 'SchedulingState':
         """The state with hosts less the claims that are pending now, but for what earlier requests
         have sent there of the same instances."""
         again = frozenset(self.request.instance_uuids or ())
@@ -98,7 +96,7 @@ class SchedulingState:
         undo.callback(self.pending_claims.drop, claim)
         return claim
 
-    def with_one_more(self, request: Request, claim: PendingClaim) -> SchedulingState:
+    def with_one_more(self, request: Request, claim: PendingClaim) -> 'SchedulingState':
         """The state for the next instance, after the current one of the request."""
         request = request.having_placed(claim.host.host, claim.candidate)
         return replace(self, request=request, placed=(*self.placed, claim))

@@ -7,8 +7,6 @@ the one before are followed: but for a few hosts that have changed or gone the r
 and as long as the least and the greatest do, so do the normalised ones.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +24,56 @@ LOG = logging.getLogger('nova.scheduler.utils')
 def no_clock() -> float:
     """Stand still, where nobody asks for times."""
     return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The part of the weights of hosts that comes from one weigher, row by row."""
+
+    weigher: Enabled[Weigher]
+    raw: Sequence[float]
+    scales: Sequence[float]
+    bounds: tuple[float, float]
+    added: Sequence[float]
+
+    @classmethod
+    def of(
+        cls,
+        weigher: Enabled[Weigher],
+        raw: Sequence[float],
+        scales: Sequence[float],
+        bounds: tuple[float, float],
+    ) -> 'Column':
+        """Normalise raw weights between the bounds, and scale them."""
+        added = list(map(mul, normalised(raw, *bounds), scales))
+        return cls(weigher, raw, scales, bounds, added)
+
+    def follow(
+        self,
+        changed: Mapping[int, Host],
+        gone: Collection[int],
+        rows: Sequence[int],
+        request: Request,
+    ) -> 'Column':
+        """The column with the changed hosts weighed anew, and the others where the bounds move.
+
+        :param gone: the rows of hosts that are not there any more.
+        :param rows: those of all that are.
+        """
+        raw = list(self.raw)
+        for row, host in changed.items():
+            (raw[row],) = self.weigher.plugin.weigh_all([host], request)
+        touched = [self.raw[row] for row in (*changed, *gone)] + [raw[row] for row in changed]
+        low, high = bounds = self.bounds
+        if not all(low < value < high for value in touched):
+            bounds = _bounds(self.weigher.plugin, [raw[row] for row in rows])
+        if bounds != self.bounds:
+            return Column.of(self.weigher, raw, self.scales, bounds)
+        added = list(self.added)
+        for row in changed:
+            (share,) = normalised([raw[row]], low, high)
+            added[row] = share * self.scales[row]
+        return replace(self, raw=raw, added=added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,56 +100,6 @@ class Weights:
             (share,) = normalised([raw], *column.bounds)
             parts.append(Contribution(column.weigher.name, raw, share, scale, added))
         return HostWeight(host.host, host.nodename, self.sums[index], tuple(parts))
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """The part of the weights of hosts that comes from one weigher, row by row."""
-
-    weigher: Enabled[Weigher]
-    raw: Sequence[float]
-    scales: Sequence[float]
-    bounds: tuple[float, float]
-    added: Sequence[float]
-
-    @classmethod
-    def of(
-        cls,
-        weigher: Enabled[Weigher],
-        raw: Sequence[float],
-        scales: Sequence[float],
-        bounds: tuple[float, float],
-    ) -> Column:
-        """Normalise raw weights between the bounds, and scale them."""
-        added = list(map(mul, normalised(raw, *bounds), scales))
-        return cls(weigher, raw, scales, bounds, added)
-
-    def follow(
-        self,
-        changed: Mapping[int, Host],
-        gone: Collection[int],
-        rows: Sequence[int],
-        request: Request,
-    ) -> Column:
-        """The column with the changed hosts weighed anew, and the others where the bounds move.
-
-        :param gone: the rows of hosts that are not there any more.
-        :param rows: those of all that are.
-        """
-        raw = list(self.raw)
-        for row, host in changed.items():
-            (raw[row],) = self.weigher.plugin.weigh_all([host], request)
-        touched = [self.raw[row] for row in (*changed, *gone)] + [raw[row] for row in changed]
-        low, high = bounds = self.bounds
-        if not all(low < value < high for value in touched):
-            bounds = _bounds(self.weigher.plugin, [raw[row] for row in rows])
-        if bounds != self.bounds:
-            return Column.of(self.weigher, raw, self.scales, bounds)
-        added = list(self.added)
-        for row in changed:
-            (share,) = normalised([raw[row]], low, high)
-            added[row] = share * self.scales[row]
-        return replace(self, raw=raw, added=added)
 
 
 def weigh(

@@ -80,7 +80,11 @@ class FilterScheduler:
             try:
                 return self._cycle().decide(request, trace)
             except Unavailable as error:
-                until = arrived + self._patience(error)
+                of_placement = isinstance(error, PlacementUnavailable)
+                settings = self.settings
+                until = arrived + (
+                    settings.placement_patience if of_placement else settings.database_patience
+                )
                 if self._left(until) <= 0:
                     raise
                 why, is_over = str(error), error.is_over
@@ -96,11 +100,6 @@ class FilterScheduler:
                 pass  # the end may be nearer by now
             request, pause = replace(request, arrived=time.monotonic()), min(2 * pause, PAUSE_S)
             trace.restart(request)
-
-    def _patience(self, error: Unavailable) -> float:
-        if isinstance(error, PlacementUnavailable):
-            return self.settings.placement_patience
-        return self.settings.database_patience
 
     def _left(self, until: float) -> float:
         """Seconds that a request may still wait."""

@@ -5,7 +5,7 @@ Keys are ``aggregate_instance_extra_specs:NAME``, or a bare NAME; keys in other 
 are not looked at.
 """
 
-from novasched.scheduler.filters.operators import satisfies
+from novasched.scheduler.filters.operators import meets
 from novasched.scheduler.filters.shared import AggregatesFilter, parts
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
@@ -26,7 +26,7 @@ class AggregateInstanceExtraSpecsFilter(AggregatesFilter):
             values = parts(host.metadata(name))
             if not values:
                 return f"no aggregate with '{name}'"
-            if not any(_meets(value, requirement) for value in values):
+            if not any(meets(value, requirement) for value in values):
                 found = ', '.join(sorted(values))
                 return f"'{name}' is '{found}', '{requirement}' wanted"
         return None
@@ -40,10 +40,3 @@ def _requirements(request: Request) -> list[tuple[str, str]]:
         if not colon or scope == SCOPE:
             found.append((name if colon else key, requirement))
     return found
-
-
-def _meets(value: str, requirement: str) -> bool:
-    try:
-        return satisfies(value, requirement)
-    except ValueError:
-        return False

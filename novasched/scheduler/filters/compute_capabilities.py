@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from novasched.scheduler.filters import Scope
-from novasched.scheduler.filters.operators import satisfies
+from novasched.scheduler.filters.operators import meets
 from novasched.scheduler.filters.shared import Key, KeyedFilter
 from novasched.scheduler.model.host import ATTRIBUTES, Host
 from novasched.scheduler.model.request import Request
@@ -41,11 +41,7 @@ class ComputeCapabilitiesFilter(KeyedFilter):
             value = _capability(host, path)
             if value is None:
                 return f"no capability '{':'.join(path)}'"
-            try:
-                met = satisfies(str(value), requirement)
-            except ValueError:
-                met = False
-            if not met:
+            if not meets(str(value), requirement):
                 return f"'{':'.join(path)}' is '{value}', '{requirement}' wanted"
         return None
 

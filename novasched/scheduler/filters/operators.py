@@ -41,3 +41,11 @@ def satisfies(value: str, requirement: str) -> bool:
     if op in _TEXTS:
         return bool(operands) and _TEXTS[op](value, operands[0])
     return value == requirement
+
+
+def meets(value: str, requirement: str) -> bool:
+    """The same, where a value or an operand that is no number meets nothing."""
+    try:
+        return satisfies(value, requirement)
+    except ValueError:
+        return False

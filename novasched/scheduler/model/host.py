@@ -5,8 +5,6 @@ Attributes bear the names of nova's HostState, since JSON queries, capability ex
 out-of-tree filters read them by name. Placing an instance gives another host.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -118,7 +116,7 @@ class Host:
         lists = self.metadata(AVAILABILITY_ZONE)
         return min(map(str.strip, ','.join(lists).split(','))) if lists else default
 
-    def after(self, request: Request) -> Host:
+    def after(self, request: Request) -> 'Host':
         """The host with the request's current instance placed on it, but for NUMA cells and
         PCI devices (``fitting.py``).
 
@@ -182,7 +180,7 @@ class Selection:
         candidate: Candidate | None,
         default_zone: str | None,
         limits: Mapping[str, Any],
-    ) -> Selection:
+    ) -> 'Selection':
         """The selection that names ``host``."""
         return cls(
             compute_node_uuid=host.uuid,

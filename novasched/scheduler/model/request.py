@@ -5,8 +5,6 @@ The decoder (``rpc/decode.py``) fills every field once, whatever release the cal
 are those of nova's RequestSpec.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -187,16 +185,16 @@ class Request:
             raise ValueError(f'{name} takes one value, not {len(values)}')
         return values[0]
 
-    def for_instance(self, uuid: str | None) -> Request:
+    def for_instance(self, uuid: str | None) -> 'Request':
         """The same request with another current instance."""
         return replace(self, instance_uuid=uuid) if uuid else self
 
-    def wanting(self, **changes: Any) -> Request:
+    def wanting(self, **changes: Any) -> 'Request':
         """The same request with its destination narrowed (fields of Destination)."""
         destination = self.requested_destination or Destination()
         return replace(self, requested_destination=replace(destination, **changes))
 
-    def having_placed(self, host: str, candidate: Candidate | None) -> Request:
+    def having_placed(self, host: str, candidate: Candidate | None) -> 'Request':
         """The same request after one of its instances went to ``host``, which joins the hosts
         of its group; its request groups have the candidate's providers."""
         group, groups = self.instance_group, self.requested_resources

@@ -11,7 +11,7 @@ the text, and those that do not change are read once and shared by the hosts tha
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct, field
@@ -25,6 +25,15 @@ KINDS = 4096
 """Of so many different lists of CPUs it is remembered what they say."""
 
 
+Data = TypeVar('Data')
+
+
+class _Object(Struct, Generic[Data]):
+    """A versioned object; what is not asked of its name and version is left alone."""
+
+    data: Data = field(name='nova_object.data')
+
+
 class _Pages(Struct):
     """NUMAPagesTopology 1.x; 1.1 brought ``reserved``."""
 
@@ -34,19 +43,11 @@ class _Pages(Struct):
     reserved: Amount = 0
 
 
-class _PagesObject(Struct):
-    data: _Pages = field(name='nova_object.data')
-
-
 class _Networks(Struct):
     """NetworkMetadata 1.x."""
 
     physnets: list[str] = []
     tunneled: bool = False
-
-
-class _NetworksObject(Struct):
-    data: _Networks = field(name='nova_object.data')
 
 
 NONE, NULL = Raw(b'[]'), Raw(b'null')
@@ -63,24 +64,19 @@ class _Cell(Struct):
     memory_usage: Amount = 0
     pinned_cpus: Raw = NONE
     siblings: Raw = NONE
-    mempages: list[_PagesObject] = []
-    network_metadata: _NetworksObject | None = None
+    mempages: list[_Object[_Pages]] = []
+    network_metadata: _Object[_Networks] | None = None
     pcpuset: Raw = NULL
     socket: int | None = None
 
 
-class _CellObject(Struct):
-    data: _Cell = field(name='nova_object.data')
-
-
 class _Topology(Struct):
-    cells: list[_CellObject]
+    cells: list[_Object[_Cell]]
 
 
-class _TopologyObject(Struct):
+class _TopologyObject(_Object[_Topology]):
     name: str = field(name='nova_object.name')
     version: str = field(name='nova_object.version')
-    data: _Topology = field(name='nova_object.data')
 
 
 class _OldMemory(Struct):
@@ -169,7 +165,10 @@ def _cell(cell: _Cell) -> HostCell:
         memory_usage=cell.memory_usage,
         pinned_cpus=frozenset(_checked(_CPUS.decode(cell.pinned_cpus))),
         siblings=_shared_cores(bytes(cell.siblings)),
-        mempages=_pages([each.data for each in cell.mempages]),
+        mempages=tuple(
+            _shared_pages(x.data.size_kb, x.data.total, x.data.used, x.data.reserved)
+            for x in cell.mempages
+        ),
         socket=cell.socket,
         physnets=frozenset(networks.physnets),
         tunneled=networks.tunneled,
@@ -200,12 +199,6 @@ def _checked(cpus: Sequence[int]) -> Sequence[int]:
     if cpus and not (min(cpus) >= 0 and max(cpus) < MAX_CPUS):
         raise ValueError(f'CPUs {min(cpus)} to {max(cpus)} are not within 0 to {MAX_CPUS - 1}')
     return cpus
-
-
-def _pages(mempages: Sequence[_Pages]) -> tuple[Pages, ...]:
-    return tuple(
-        _shared_pages(each.size_kb, each.total, each.used, each.reserved) for each in mempages
-    )
 
 
 _shared_pages = lru_cache(KINDS)(Pages)
