@@ -30,7 +30,7 @@ from novasched.scheduler.model.image_properties import from_system_metadata
 from novasched.scheduler.model.numa import TopologyLimits
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pipeline import Pipeline
-from novasched.scheduler.requirements import Requirements
+from novasched.scheduler.requirements import numa
 from novasched.scheduler.weights import weigh as weigh_hosts
 from tests.lab.descriptions import DATES, NOW, Case
 
@@ -131,7 +131,7 @@ def guest_of(flavor: Case, image: Mapping[str, Any] = NO_PROPERTIES) -> Case | s
     cannot be had."""
     sizes = {name: flavor[name] for name in ('vcpus', 'memory_mb', 'extra_specs')}
     try:
-        found = Requirements(Flavor(**sizes), image).numa_topology
+        found = numa.topology(Flavor(**sizes), image)
     except (BadRequest, NoValidHost) as error:
         return str(error)
     return found and {

@@ -16,9 +16,8 @@ import os_traits
 
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor, RequestGroup
-from novasched.scheduler.model.numa import DEDICATED, MIXED, REQUIRE, GuestTopology
-from novasched.scheduler.model.pci import PciRequest
-from novasched.scheduler.requirements import cpus, features, numa, pci_aliases
+from novasched.scheduler.model.numa import DEDICATED, MIXED, REQUIRE
+from novasched.scheduler.requirements import cpus, features
 from novasched.scheduler.requirements.flavor_groups import FlavorGroups, flavor_groups
 
 
@@ -53,14 +52,6 @@ class Requirements:
         return DEDICATED in policies and REQUIRE in threads
 
     @cached_property
-    def numa_topology(self) -> GuestTopology | None:
-        """NUMA cells as nova-api makes them; None where nothing asks for any.
-
-        :raises BadRequest: there can be no such cells.
-        """
-        return numa.topology(self.flavor, self.properties)
-
-    @cached_property
     def flavor_groups(self) -> FlavorGroups:
         """The extra specs ``resources[N]:``, ``trait[N]:`` and ``group_policy``."""
         return flavor_groups(self.flavor.extra_specs)
@@ -74,14 +65,6 @@ class Requirements:
     def feature_resources(self) -> Mapping[str, int]:
         """The amounts that such features take, by resource class."""
         return features.resources(self.flavor, self.properties)
-
-    def pci_requests(self, aliases: Sequence[str]) -> tuple[PciRequest, ...]:
-        """The devices of ``pci_passthrough:alias``, by the values of ``[pci] alias``.
-
-        :raises BadRequest: the flavor names an alias that does not exist.
-        :raises ConfigError: an alias is malformed.
-        """
-        return pci_aliases.pci_requests(self.flavor, self.properties, aliases)
 
     def request_groups(
         self, outside: Sequence[RequestGroup], is_bfv: bool, pinned: bool = True

@@ -31,8 +31,8 @@ from novasched.scheduler.model.flavor import Flavor, Image
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.image_properties import typed
 from novasched.scheduler.model.request import InstanceGroup, Request
-from novasched.scheduler.requirements import Requirements
-from novasched.scheduler.requirements.pci_aliases import request_groups
+from novasched.scheduler.requirements import numa
+from novasched.scheduler.requirements.pci_aliases import pci_requests, request_groups
 from novasched.service.build import Application, http_adapter
 from novasched.tools import config_files, explain, imported
 from novasched.tools.shadow.comparison import composed
@@ -125,8 +125,7 @@ class Simulation:
         flavor = replace(flavor, extra_specs=specs)
         uuids = self.simulator.new_uuids(arguments.count)
         image = Image(properties=typed(dict(arguments.image_property)))
-        requirements = Requirements(flavor, image.properties)
-        pci = requirements.pci_requests(pci_aliases(self.conf))
+        pci = pci_requests(flavor, image.properties, pci_aliases(self.conf))
         hints: dict[str, tuple[str, ...]] = {}
         for name, value in arguments.hint:
             hints[name] = (*hints.get(name, ()), value)
@@ -146,7 +145,7 @@ class Simulation:
             image=image,
             scheduler_hints=hints,
             instance_group=group,
-            numa_topology=requirements.numa_topology,
+            numa_topology=numa.topology(flavor, image.properties),
             pci_requests=pci,
             requested_resources=request_groups(pci) if in_placement else (),
         )

@@ -14,7 +14,7 @@ from novasched.observe.records.record import Record
 from novasched.observe.records.store import RecordReader
 from novasched.scheduler.model.flavor import Flavor, Image
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.requirements import Requirements
+from novasched.scheduler.requirements import numa
 from novasched.tools.shadow.messages import Recorded, Unread, read
 
 SQLITE = b'SQLite format 3\0'
@@ -138,7 +138,7 @@ def rebuilt(record: Record, settings: Settings) -> Request | str:
         ignore_hosts=kept.ignore_hosts,
         force_hosts=kept.force_hosts,
         force_nodes=kept.force_nodes,
-        numa_topology=Requirements(flavor, kept.image_properties).numa_topology,
+        numa_topology=numa.topology(flavor, kept.image_properties),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.image_properties import typed
 from novasched.scheduler.model.numa import GuestCell, GuestTopology
-from novasched.scheduler.requirements import Requirements
+from novasched.scheduler.requirements import numa
 
 
 def a_cell(id=0, cpus=(0, 1, 2, 3), memory=1024, pinned=(), **more):
@@ -48,12 +48,12 @@ HALVES = {
 )  # fmt: skip
 def test_cells(specs, image, cells):
     """Of four vCPUs and 1024 MiB."""
-    found = Requirements(Flavor(vcpus=4, memory_mb=1024, extra_specs=specs), image).numa_topology
+    found = numa.topology(Flavor(vcpus=4, memory_mb=1024, extra_specs=specs), image)
     assert found == (cells and GuestTopology(cells))
 
 
 def test_emulator_threads():
     """Their policy goes along."""
     specs = {**PINNED, 'hw:emulator_threads_policy': 'isolate'}
-    found = Requirements(Flavor(vcpus=4, memory_mb=1024, extra_specs=specs)).numa_topology
+    found = numa.topology(Flavor(vcpus=4, memory_mb=1024, extra_specs=specs), {})
     assert found.emulator_threads_policy == 'isolate'

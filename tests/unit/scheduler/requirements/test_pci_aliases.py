@@ -8,7 +8,7 @@ import pytest
 from novasched.conf.errors import ConfigError
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.pci import PciRequest
-from novasched.scheduler.requirements import Requirements, pci_aliases
+from novasched.scheduler.requirements import pci_aliases
 from tests.lab.builders import a_flavor
 
 GPU = {'name': 'gpu', 'vendor_id': '10de', 'product_id': '1eb8', 'device_type': 'type-PCI'}
@@ -19,12 +19,12 @@ SPEC = {'vendor_id': '10de', 'product_id': '1eb8', 'dev_type': 'type-PCI'}
 
 def wanted(text, *aliases, image=None, **specs):
     flavor = a_flavor({'pci_passthrough:alias': text, **specs})
-    return Requirements(flavor, image or {}).pci_requests([json.dumps(each) for each in aliases])
+    return pci_aliases.pci_requests(flavor, image or {}, [json.dumps(each) for each in aliases])
 
 
 def test_aliases():
     """Aliases of one name are alternatives."""
-    assert Requirements(a_flavor()).pci_requests(['not looked at']) == ()
+    assert pci_aliases.pci_requests(a_flavor(), {}, ['not looked at']) == ()
     found = wanted('gpu:2, nic:1', GPU, OTHER, NIC)
     assert found[0] == PciRequest(
         2, (SPEC, {**SPEC, 'product_id': '1db4'}), alias_name='gpu', request_id='pci-0'
@@ -67,4 +67,4 @@ def test_groups():
 def test_what_cannot_be(text, alias, error, why):
     """It is named."""
     with pytest.raises(error, match=why):
-        Requirements(a_flavor({'pci_passthrough:alias': text})).pci_requests([alias])
+        pci_aliases.pci_requests(a_flavor({'pci_passthrough:alias': text}), {}, [alias])

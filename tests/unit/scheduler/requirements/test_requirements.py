@@ -7,7 +7,7 @@ import pytest
 
 from novasched.scheduler.errors import BadRequest, NoValidHost
 from novasched.scheduler.model.flavor import Image, RequestGroup
-from novasched.scheduler.requirements import Requirements
+from novasched.scheduler.requirements import Requirements, numa
 from tests.lab.builders import a_flavor, a_request
 
 REALTIME = {'hw:cpu_policy': 'mixed', 'hw:cpu_realtime': 'yes'}
@@ -158,9 +158,6 @@ def dedicated(mask):
          'The flavor sets hw:mem_encryption_model to , the image to amd-sev.'),
         ('feature_traits', {**SEV, 'hw:mem_encryption_model': 'rot13'}, {},
          'hw:mem_encryption_model is rot13, not one of amd-sev, amd-sev-es, amd-sev-snp, intel-tdx.'),
-        ('numa_topology', {'hw:cpu_policy': 'odd'}, {}, 'hw:cpu_policy is odd, not one of dedicated, mixed, shared.'),
-        ('numa_topology', {'hw:cpu_policy': 'shared'}, {'hw_cpu_policy': 'dedicated'},
-         'The image may not change hw:cpu_policy shared to dedicated.'),
     ],
 )  # fmt: skip
 def test_what_cannot_be(part, specs, image, why):
@@ -187,9 +184,9 @@ def test_what_cannot_be(part, specs, image, why):
 )
 def test_cells_that_cannot_be(specs, image):
     """The caller has sent what nova-api would have refused."""
-    assert Requirements(a_flavor(HALVES, vcpus=4)).numa_topology
+    assert numa.topology(a_flavor(HALVES, vcpus=4), {})
     with pytest.raises(BadRequest):
-        _ = Requirements(a_flavor(specs, vcpus=4), image).numa_topology
+        numa.topology(a_flavor(specs, vcpus=4), image)
 
 
 @pytest.mark.parametrize(
