@@ -29,29 +29,18 @@ CELLS = HostTopology(
 POOLS = (Pool('p', 'v', 1, 0, {'dev_type': 'type-PCI'}),)
 HOST = replace(
     a_host(
-        'h1',
-        ram=2048,
-        disk_gb=10,
-        vcpus=8,
-        vcpus_used=2,
-        disabled=True,
-        why='broken',
-        metadata=[{'availability_zone': 'z1', 'k': 'v'}, {}],
-        nodename='n1',
-        num_io_ops=3,
-        cpu_info='{"arch": "x86_64"}',
-        supported_instances=(('x86_64', 'kvm', 'hvm'),),
-        stats={'io_workload': '3'},
+        'h1', nodename='n1', ram=2048, disk_gb=10, vcpus=8, vcpus_used=2, num_io_ops=3,
+        disabled=True, why='broken', metadata=[{'availability_zone': 'z1', 'k': 'v'}, {}],
+        cpu_info='{"arch": "x86_64"}', supported_instances=(('x86_64', 'kvm', 'hvm'),),
+        stats={'io_workload': '3'}, numa=lambda: CELLS, pci=lambda: POOLS,
         metrics=(
             {'name': 'cpu.percent', 'value': 0.25, 'timestamp': 't', 'source': 's'},
             {'name': 'cpu.frequency', 'value': 1600, 'timestamp': 't', 'source': 's'},
             'nonsense',
         ),
-        numa=lambda: CELLS,
-        pci=lambda: POOLS,
     ),
     instances={SERVER: Instance(SERVER, project_id='p1', instance_type_id=7)},
-)
+)  # fmt: skip
 REQUEST = a_request(
     count=2,
     extra_specs={'a:b': 'c'},

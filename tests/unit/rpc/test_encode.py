@@ -36,15 +36,10 @@ def _read_texts(value: Any) -> Any:
 
 def a_selection(data: dict[str, Any]) -> Selection:
     """The choice that a recorded Selection tells of."""
+    names = 'compute_node_uuid', 'service_host', 'nodename', 'cell_uuid', 'availability_zone'
     text = data['allocation_request']
-    return Selection(
-        compute_node_uuid=data['compute_node_uuid'],
-        service_host=data['service_host'],
-        nodename=data['nodename'],
-        cell_uuid=data['cell_uuid'],
-        availability_zone=data['availability_zone'],
-        candidate=None if text == 'null' else msgspec.json.decode(text, type=Candidate),
-    )
+    candidate = None if text == 'null' else msgspec.json.decode(text, type=Candidate)
+    return Selection(**{name: data[name] for name in names}, candidate=candidate)
 
 
 @pytest.mark.parametrize('case', REPLIES)

@@ -68,13 +68,8 @@ def failure(error: Exception) -> tuple[dict[str, Any], str]:
 
 def nova_fault(name: str, text: str, /, **kwargs: Any) -> dict[str, Any]:
     """A failure of which nova's client builds that exception of nova's anew."""
-    return {
-        'class': name,
-        'module': 'nova.exception',
-        'message': text,
-        'args': [text],
-        'kwargs': kwargs,
-    }
+    about = {'class': name, 'module': 'nova.exception', 'message': text}
+    return {**about, 'args': [text], 'kwargs': kwargs}
 
 
 def no_valid_host(reason: str) -> dict[str, Any]:

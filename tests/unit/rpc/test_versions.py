@@ -107,24 +107,14 @@ def test_kilo() -> None:
         'retry': {'num_attempts': 1, 'hosts': [], 'exc': None}, 'config_drive': '',
     }  # fmt: skip
     assert request_of(filters, instance=instance, image=image, num_instances=2) == Request(
-        flavor=SMALL,
-        instance_uuid='u1',
-        num_instances=2,
-        project_id='p',
-        user_id='u',
-        request_id=CONTEXT.request_id,
-        availability_zone='az',
+        flavor=SMALL, instance_uuid='u1', num_instances=2, project_id='p', user_id='u',
+        request_id=CONTEXT.request_id, availability_zone='az', force_hosts=('h',), retry=Retry(),
+        scheduler_hints={'same_host': ('u2',)},
         image=Image(
-            id='i',
-            disk_format='ami',
-            container_format='ami',
-            size=25165824,
+            id='i', disk_format='ami', container_format='ami', size=25165824,
             properties={'hw_architecture': 'x86_64', 'img_hv_type': 'qemu', 'os_distro': 'x'},
         ),
-        scheduler_hints={'same_host': ('u2',)},
-        force_hosts=('h',),
-        retry=Retry(),
-    )
+    )  # fmt: skip
 
 
 def test_held_back() -> None:
