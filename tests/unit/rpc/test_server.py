@@ -47,9 +47,7 @@ class Wire:
     client: Any
 
     def call(self, method: str = 'select_destinations', /, **arguments: Any) -> Any:
-        version = arguments.pop('version', '4.5')
-        namespace = arguments.pop('namespace', None)
-        client = self.client.prepare(version=version, namespace=namespace, timeout=10)
+        client = self.client.prepare(version=arguments.pop('version'), timeout=10)
         return client.call(CONTEXT, method, **arguments)
 
 
@@ -142,13 +140,6 @@ def test_unknown_methods(wire: Wire, method: str, version: str, kind: str, why: 
         wire.call(method, version=version, spec_obj=a_spec())
     assert caught.value.exc_type == kind
     assert why in caught.value.value
-
-
-def test_base_api(wire: Wire) -> None:
-    """The namespace that all nova services serve is served."""
-    reply = wire.call('ping', namespace='baseapi', version='1.0', arg={'a': 1})
-    assert reply == {'service': 'scheduler', 'arg': {'a': 1}}
-    assert wire.call('get_backdoor_port', namespace='baseapi', version='1.1') is None
 
 
 def test_the_library(tmp_path: Path) -> None:

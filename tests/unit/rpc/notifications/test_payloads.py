@@ -9,8 +9,7 @@ import pytest
 from novasched.rpc.notifications import payloads
 from novasched.rpc.notifications.payloads import data
 from novasched.scheduler.model.request import Destination
-from novasched.scheduler.pending_claims import PendingClaim
-from tests.lab.builders import a_host, a_request
+from tests.lab.builders import a_request
 from tests.lab.wire import CALLS, MADE, context_of, primitive
 
 SENT = CALLS['boot']['args']['spec_obj']
@@ -40,33 +39,16 @@ def test_destination_at_start(before, wanted, expected):
     assert destination is None or data(destination) == before
 
 
-def test_hosts_at_end():
-    """The group has the hosts of all instances, in order and behind those that it had."""
-    group = primitive('InstanceGroup', '1.11', hosts=['z'], policy='affinity')
-    claims = [PendingClaim(a_host(name), a_request(), None, None, {}, 0.0) for name in 'bab']
-    fields = payloads.at_end(sent(instance_group=group), a_request(), claims)
-    assert data(fields['instance_group'])['hosts'] == ['z', 'b', 'a', 'b']
-    assert data(group)['hosts'] == ['z']
-
-
-def test_devices_show_no_secret():
-    """PCI requests are attributes of objects, with the caller's context less its token."""
-    context = payloads.context_attributes(payloads.context_on_wire(CALLER, NOW))
-    instance = payloads.legacy_payload(EVERYTHING, context)['request_spec']['instance_properties']
-    devices = instance['pci_requests']
-    assert devices['_obj_requests'][0]['_obj_count'] == 2
-    assert devices['_context']['user_id'] == CALLER['user_id']
-    assert devices['_context']['_is_admin'] is True
-    assert 'secret' not in str(devices)
-    assert '192.0.2.1' not in str(devices)
-
-
-def test_the_context_on_the_wire():
-    """oslo.context's fields and those that nova adds, without secrets."""
-    wire = payloads.context_on_wire({'user': 'u', 'project_id': 'p', 'auth_token': 'secret'}, NOW)
-    assert wire['user_id'] == 'u'
+def test_the_context_shows_no_secret():
+    """It has oslo.context's fields and those that nova adds; PCI requests, which are attributes of
+    objects in the legacy format, hold the same."""
+    wire = payloads.context_on_wire(CALLER, NOW)
     assert wire['timestamp'] == '2026-11-21T12:00:00.000005'
-    assert (wire['auth_token'], wire['remote_address'], wire['service_catalog']) == (None, None, [])
+    context = payloads.context_attributes(wire)
+    instance = payloads.legacy_payload(EVERYTHING, context)['request_spec']['instance_properties']
+    assert instance['pci_requests']['_context']['user_id'] == wire['user_id'] == CALLER['user']
+    assert 'secret' not in str([wire, instance])
+    assert '192.0.2.1' not in str([wire, instance])
 
 
 CELL = primitive('CellMapping', '1.1', uuid='u', disabled=False, database_connection='a://secret')
