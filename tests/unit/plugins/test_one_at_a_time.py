@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plugins of other packages are asked by one request at a time, unless they say otherwise."""
 
+import contextlib
+import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,28 +10,77 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.plugins import loading
+from novasched.plugins.nova_compat import import_stubs
 from novasched.scheduler.errors import BadPlugin
+from novasched.scheduler.filters import Filter
+from novasched.scheduler.weighers import Weigher
 from tests.lab.builders import a_host
 from tests.lab.ports import Clock
-from tests.unit.plugins import meetings
 from tests.unit.plugins.test_nova_weighers import pipeline, rank
+
+MEETING = threading.Barrier(1)
+"""Whoever is in a plugin waits there for the others, if not for long."""
+
+
+def take_part():
+    """Be in the plugin until a second request comes, or a while has passed."""
+    with contextlib.suppress(threading.BrokenBarrierError):
+        MEETING.wait()
+
+
+class NovaStyle(import_stubs.BaseHostFilter):
+    """A filter that was written for nova."""
+
+    def filter_all(self, filter_obj_list, spec_obj):
+        take_part()
+        return list(filter_obj_list)
+
+
+class NovaStyleWeigher(import_stubs.BaseHostWeigher):
+    """A weigher that was written for nova."""
+
+    def _weigh_object(self, host_state, weight_properties):
+        take_part()
+        return 1.0
+
+
+class Ours(Filter):
+    """A filter by this package's contract."""
+
+    def reject(self, host, request):
+        take_part()
+
+
+class OursPerRequest(Ours):
+    """The same, with an object of its own for each request."""
+
+    def for_one_request(self, first):
+        return copy.copy(self)
+
+
+class OursWeigher(Weigher):
+    """A weigher by this package's contract."""
+
+    multiplier = 'ram_weight_multiplier'
+
+    def weigh(self, host, request):
+        take_part()
+        return 1.0
+
 
 HOSTS = [a_host(name) for name in ('one', 'two')]
 
 
 @pytest.mark.parametrize('thread_safe', [False, True])
-@pytest.mark.parametrize(
-    'name', ['NovaStyle', 'NovaStyleWeigher', 'Ours', 'OursPerRequest', 'OursWeigher']
-)
-def test_two_requests(name, thread_safe, monkeypatch):
+@pytest.mark.parametrize('plugin', [NovaStyle, NovaStyleWeigher, Ours, OursPerRequest, OursWeigher])
+def test_two_requests(plugin, thread_safe, monkeypatch):
     """Two requests meet in a plugin only if it is thread-safe by its own account."""
     met = threading.Event()
     barrier = threading.Barrier(2, met.set, timeout=5 if thread_safe else 0.1)
-    monkeypatch.setattr(meetings, 'MEETING', barrier)
-    if thread_safe:
-        monkeypatch.setattr(getattr(meetings, name), 'thread_safe', True, raising=False)
-    named = ([], [name]) if name.endswith('Weigher') else ([name], [])
-    line = pipeline(meetings.__name__, *named)
+    monkeypatch.setitem(globals(), 'MEETING', barrier)
+    monkeypatch.setattr(plugin, 'thread_safe', thread_safe, raising=False)
+    name = plugin.__name__
+    line = pipeline(__name__, *(([], [name]) if name.endswith('Weigher') else ([name], [])))
     with ThreadPoolExecutor(2) as pool:
         ranked = [pool.submit(rank, line, HOSTS) for _ in range(2)]
         assert [len(each.result(10)) for each in ranked] == [2, 2]
