@@ -16,11 +16,10 @@ from typing import ClassVar
 from . import broker
 from .nova_cloud import NovaCloud
 from .nova_release import ENVIRONMENT, Config
-from .processes import Forked, Process
+from .processes import START, Forked, Process, Service
 
 SCHEDULER_VARIABLE = 'NOVASCHED_TEST_SCHEDULER'
 MODULE = 'novasched.cmd.novasched'
-START = 60.0
 CHECKED_AREAS = ('databases', 'Placement', 'RabbitMQ')
 
 
@@ -36,7 +35,7 @@ def is_reference() -> bool:
     return Path(command_line()[0]).name == 'nova-scheduler'
 
 
-class Daemon:
+class Daemon(Service):
     """A scheduler of this cloud under a host name that no other one ever had."""
 
     forked: ClassVar[bool] = False
@@ -60,16 +59,11 @@ class Daemon:
         self._environment = {**os.environ, **ENVIRONMENT, **(environment or {})}
         named = command or environment or SCHEDULER_VARIABLE in os.environ
         self._by_fork = self.forked and not named
-        self._process: Process | None = None
-
-    @property
-    def pid(self) -> int:
-        return self._running().pid
 
     def text(self) -> str:
         return self.log.read_text(errors='replace')
 
-    def start(self) -> Daemon:
+    def start(self) -> None:
         """Start it; returns when it consumes the queue of its own host name, which it does
         after the common one."""
         process = self.launch()
@@ -77,7 +71,6 @@ class Daemon:
         process.ready(
             lambda: broker.consumers(self._amqp_url, queue) > 0, START, f'consumer of {queue}'
         )
-        return self
 
     def launch(self) -> Process:
         # Captured by pytest, and shown with a test that fails.
@@ -96,35 +89,9 @@ class Daemon:
         finally:
             process.kill()
 
-    def stop(self, seconds: float = START) -> int:
-        """SIGTERM; its exit status."""
-        return self._running().stop(seconds)
-
     def wait(self, seconds: float = START) -> int:
         """Its exit status, when it ends by itself."""
-        return self._running().wait(seconds)
-
-    def kill(self) -> None:
-        """SIGKILL to it and its workers."""
-        self._running().kill()
-
-    def close(self) -> None:
-        """End it, however it stands; for the end of a test."""
-        if self._process is not None:
-            self._process.kill()
-
-    def alive(self) -> bool:
-        return self._running().alive()
-
-    def __enter__(self) -> Daemon:
-        return self.start()
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
-
-    def _running(self) -> Process:
-        assert self._process is not None, 'not started'
-        return self._process
+        return self.process.wait(seconds)
 
 
 def checked(config: Path) -> dict[str, tuple[str, str]]:

@@ -7,61 +7,43 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import requests
 
 from .hidden import a_secret
-from .processes import Process, free_port
+from .processes import START, Process, Service, free_port
 from .servers import create_database, drop_database
 
 TOKEN = f'admin:{a_secret()}'
 """Of the user whom Placement takes for an administrator where there is no keystone."""
-START = 60.0
 
 # {consumer: {provider: {resource class: amount}}}
 Allocations = dict[str, dict[str, dict[str, int]]]
 
 
-class PlacementProcess:
+class PlacementProcess(Service):
     """The sandbox's Placement in a process of its own, on a port that it keeps."""
 
     def __init__(self, connection: str, directory: Path, *arguments: str) -> None:
         self.connection = connection
-        self._arguments = arguments
-        self._port = free_port()
-        self.url = f'http://127.0.0.1:{self._port}'
+        port = free_port()
+        command = (sys.executable, '-m', 'tests.lab.placement_server', '--port', str(port))
+        self._command = [*command, '--token', TOKEN, *arguments]
+        self.url = f'http://127.0.0.1:{port}'
         self.log = directory / 'placement.log'
-        self._process: Process | None = None
 
     def start(self) -> None:
         self.log.write_text('')
-        self._process = Process(
-            [
-                *(sys.executable, '-m', 'tests.lab.placement_server'),
-                *('--port', str(self._port), '--token', TOKEN, *self._arguments),
-            ],
-            self.log,
-            env={
-                **os.environ,
-                'NOVASCHED_PLACEMENT_CONNECTION': self.connection,
-                'PYTHONPATH': str(Path(__file__).parents[2]),
-            },
-        )
-        process = self._process
+        env = {
+            **os.environ,
+            'NOVASCHED_PLACEMENT_CONNECTION': self.connection,
+            'PYTHONPATH': str(Path(__file__).parents[2]),
+        }
+        process = self._process = Process(self._command, self.log, env=env)
         process.ready(lambda: 'listening on' in process.text(), START, 'Placement')
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.stop()
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-
-    close = kill
 
 
 @contextmanager
@@ -70,8 +52,7 @@ def placement(server_url: str, directory: Path, *arguments: str) -> Iterator[Pla
     name = f'novasched_{secrets.token_hex(4)}_placement'
     try:
         connection = create_database(server_url, name)
-        with closing(PlacementProcess(connection, directory, *arguments)) as process:
-            process.start()
+        with PlacementProcess(connection, directory, *arguments) as process:
             yield process
     finally:
         drop_database(server_url, name)

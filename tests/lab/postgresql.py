@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from .binaries import SEARCH, install, run
 from .hidden import a_secret
-from .processes import Process
-from .servers import START, Server
+from .processes import START, Process
+from .servers import Server
 
 USER = 'postgres'
 """The user whom Debian's package makes; the server refuses to run as root."""
@@ -53,13 +53,16 @@ class PostgreSQL(Server):
         self._process = Process(command, self.log, cwd=self.directory)
         self._process.ready(self._accepts, START, 'PostgreSQL')
 
-    def stop(self) -> None:
-        """End it in an orderly way, without waiting for its clients; its data stays."""
-        self._signal(signal.SIGINT)
+    def stop(self, seconds: float = START) -> int:
+        """End it in an orderly way, without waiting for its clients; its exit status."""
+        os.kill(self.pid, signal.SIGINT)
+        return self.process.wait(seconds)
 
     def kill(self) -> None:
-        """End it as a crash would, which it mends when it is started; its data stays."""
-        self._signal(signal.SIGQUIT)
+        """End it as a crash would, which it mends when it is started."""
+        if self._process is not None and self.alive():
+            os.kill(self.pid, signal.SIGQUIT)
+            self.process.wait(START)
 
     def freeze(self) -> None:
         for process in self._all():
@@ -71,14 +74,8 @@ class PostgreSQL(Server):
 
     def _all(self) -> list[psutil.Process]:
         # Each connection has a process, which is in a session of its own.
-        assert self._process is not None
-        main = psutil.Process(self._process.pid)
+        main = psutil.Process(self.pid)
         return [main, *main.children()]
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.alive():
-            os.kill(self._process.pid, number)
-            self._process.wait(START)
 
     def _install(self) -> None:
         secret = self.directory / 'password'

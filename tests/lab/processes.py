@@ -25,6 +25,8 @@ PAUSE = 0.05
 # prctl(2): the signal that a process gets when its parent ends.
 PR_SET_PDEATHSIG = 1
 KILLED = 30.0
+START = 60.0
+"""Seconds in which whatever is started is there, or is gone."""
 
 
 class Failed(Exception):
@@ -124,6 +126,59 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.status(KILLED)
+
+
+class Service:
+    """A program that a ``with`` block runs, and that can be ended and started again meanwhile."""
+
+    _process: Process | None = None
+
+    def __enter__(self):  # type: ignore[no-untyped-def]  # Self is of Python 3.11
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    @property
+    def process(self) -> Process:
+        assert self._process is not None, 'not started'
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def alive(self) -> bool:
+        return self.process.alive()
+
+    def start(self) -> None:
+        """Start it, where it was before; returns when it serves."""
+        raise NotImplementedError
+
+    def stop(self, seconds: float = START) -> int:
+        """End it in an orderly way; its exit status."""
+        return self.process.stop(seconds)
+
+    def kill(self) -> None:
+        """End it as a crash would; nothing where it does not run."""
+        if self._process is not None:
+            self._process.kill()
+
+    def freeze(self) -> None:
+        """Let it do nothing: connections stay, and nothing is answered."""
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.killpg(self.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it, however it stands."""
+        self.kill()
 
 
 class Forked(Process):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ import requests
 import yaml
 
 from .binaries import program
-from .processes import Process, free_port
+from .processes import START, Process, Service, free_port
 
 PACKAGE = 'prometheus'
 ETC = Path(__file__).parents[2] / 'etc'
 RULES = ETC / 'prometheus' / 'novasched.rules.yml'
 DASHBOARD = ETC / 'grafana' / 'novasched.json'
-START = 60.0
 EVERY = '1s'
 """Between two scrapes, and between two looks at the rules."""
 
@@ -34,14 +32,13 @@ def promtool(*arguments: str, text: str = '') -> str:
     return done.stdout
 
 
-class Prometheus(closing[Any]):
+class Prometheus(Service):
     """It, with the rules; for a with statement.
 
     :param target: HOST:PORT that it scrapes.
     """
 
     def __init__(self, folder: Path, target: str) -> None:
-        super().__init__(self)
         config = folder / 'prometheus.yml'
         jobs = [{'job_name': 'novasched', 'static_configs': [{'targets': [target]}]}]
         every = {'scrape_interval': EVERY, 'evaluation_interval': EVERY}
@@ -49,19 +46,17 @@ class Prometheus(closing[Any]):
         config.write_text(yaml.safe_dump(text))
         address = f'127.0.0.1:{free_port()}'
         self._url = f'http://{address}/'
-        self._process = Process(
-            [
-                program(PACKAGE, 'prometheus'),
-                f'--config.file={config}',
-                f'--storage.tsdb.path={folder / "data"}',
-                f'--web.listen-address={address}',
-            ],
-            folder / 'prometheus.log',
-        )
-        self._process.ready(self._is_ready, START, 'Prometheus')
+        self._log = folder / 'prometheus.log'
+        self._command = [
+            program(PACKAGE, 'prometheus'),
+            f'--config.file={config}',
+            f'--storage.tsdb.path={folder / "data"}',
+            f'--web.listen-address={address}',
+        ]
 
-    def close(self) -> None:
-        self._process.kill()
+    def start(self) -> None:
+        self._process = Process(self._command, self._log)
+        self._process.ready(self._is_ready, START, 'Prometheus')
 
     def query(self, expression: str) -> list[float]:
         """The values that an expression has now.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import tempfile
 from pathlib import Path
@@ -19,13 +18,11 @@ import sqlalchemy as sa
 from .binaries import program, run
 from .certificates import Identity
 from .hidden import a_secret
-from .processes import Process, free_port
-
-START = 60.0
+from .processes import START, Process, Service, free_port
 
 
-class Server:
-    """A server of our own: one process, one port, one directory."""
+class Server(Service):
+    """A server of our own: one process, one port, one directory, and data that stays."""
 
     url: str
     """How clients find it."""
@@ -36,45 +33,10 @@ class Server:
         self.directory = Path(tempfile.mkdtemp(prefix=f'novasched-{self.name}-'))
         self.log = self.directory / 'output.log'
         self.port = free_port()
-        self._process: Process | None = None
-
-    def __enter__(self):  # type: ignore[no-untyped-def]  # Self is of Python 3.11
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close()
-
-    def start(self) -> None:
-        """Start it, on the port that it had; returns when it serves."""
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        """End it in an orderly way; its data stays."""
-        if self._process is not None:
-            self._process.stop(START)
-
-    def kill(self) -> None:
-        """End it as a crash would; its data stays."""
-        if self._process is not None:
-            self._process.kill()
-
-    def freeze(self) -> None:
-        """Let it do nothing: connections stay, and nothing is answered."""
-        assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGCONT)
 
     def close(self) -> None:
         """End it and forget its data: nothing of it is worth an orderly end."""
-        self.kill()
+        super().close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -113,9 +75,11 @@ class RabbitMQ(Server):
         self._process = Process([self._command], self.log, env=env, cwd=self.directory)
         self._process.ready(lambda: _speaks_amqp(self.port), START, 'RabbitMQ')
 
-    def stop(self) -> None:
-        super().stop()
-        self._end_epmd()
+    def stop(self, seconds: float = START) -> int:
+        try:
+            return super().stop(seconds)
+        finally:
+            self._end_epmd()
 
     def kill(self) -> None:
         super().kill()

@@ -38,8 +38,7 @@ from tests.soak.books import CHANGED_MEANWHILE, DOUBTFUL, UNDO_S, Books
 from tests.soak.conductor import SHARES, SHARES_BESIDE, Conductor
 from tests.soak.tenants import Tenant
 from tests.soak.twins import NOVA, NOVASCHED, Journal, schedulers
-from tests.soak.verdict import WARM_UP, Verdict
-from tests.soak.watch import Watch
+from tests.soak.verdict import WARM_UP, Verdict, Watch
 from tests.soak.weather import Weather
 from tests.soak.world import TURNED_AWAY, World
 
@@ -90,14 +89,7 @@ def _run(chosen: argparse.Namespace, directory: Path | None) -> Verdict:
             shares = SHARES_BESIDE if chosen.beside else SHARES
             return Conductor(caller, Random(f'{chosen.seed} {who}'), books, shares)
 
-        weather = Weather(
-            world,
-            ours,
-            conductor('weather'),
-            Random(f'{chosen.seed} winds'),
-            chosen.hosts,
-            is_calm=chosen.beside == NOVA,
-        )
+        weather = Weather(conductor('weather'), ours, chosen.hosts, is_calm=chosen.beside == NOVA)
         # Pools are fuller while a daemon alone warms up than they will ever be again.
         crowd = chosen.callers * (1 if chosen.beside else 4)
         conductors = [conductor(str(number)) for number in range(crowd)]
@@ -121,7 +113,7 @@ def _run(chosen: argparse.Namespace, directory: Path | None) -> Verdict:
         if chosen.beside:
             title = f'novasched beside {chosen.beside}, {chosen.callers} clients'
             zeros = {"crashes in novasched's log": len(_CRASH.findall(log))}
-            return Verdict.of(title, seconds, world.counts, zeros, **more)
+            return Verdict(title, seconds, world.counts, zeros, **more)
         zeros = {
             DOUBTFUL: world.counts[DOUBTFUL],
             CHANGED_MEANWHILE: world.counts[CHANGED_MEANWHILE],
@@ -131,7 +123,7 @@ def _run(chosen: argparse.Namespace, directory: Path | None) -> Verdict:
         if chosen.workers == 1:
             # Another worker does not know of what is in flight, and nova-compute settles it.
             zeros[TURNED_AWAY] = world.counts[TURNED_AWAY]
-        return Verdict.of('Requests and answers', seconds, world.counts, zeros, samples, **more)
+        return Verdict('Requests and answers', seconds, world.counts, zeros, samples, **more)
 
 
 def _act(tenants: Sequence[Tenant], weather: Weather, seconds: float) -> None:

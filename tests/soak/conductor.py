@@ -20,9 +20,8 @@ from tests.lab.descriptions import Case
 from tests.lab.placement_api import Conflict
 from tests.lab.steady import Caller
 from tests.soak.books import COLLIDED, MISSING, REPEATED, STUCK, UNFIT, Books
-from tests.soak.machines import Machine, Server
+from tests.soak.machines import FLAVORS, Machine, Server, Wish
 from tests.soak.tenants import Held, Tenant
-from tests.soak.wishes import FLAVORS, Wish
 from tests.soak.world import TURNED_AWAY, persistently
 
 CELL_MAPPING = ('id', 'uuid', 'name', 'disabled', 'transport_url', 'database_connection')
@@ -89,7 +88,7 @@ class Conductor(Tenant):
             self._repeats(attempt)
             self._set(source, server, task_state='unshelving')
             found = self._schedule(shelved, server.wish, source, 'unshelve', [], aims[attempt])
-            if found and self._arrives(shelved, *found):
+            if found and self._arrives(shelved, found):
                 self.world.count('moved')
                 self.world.give(shelved)
                 return
@@ -111,7 +110,7 @@ class Conductor(Tenant):
             found = self._schedule(server, wish, source, task_state, ignored, aims[attempt])
             if found:
                 arriving = replace(server, wish=wish, core=None)
-                if self._arrives(arriving, *found):
+                if self._arrives(arriving, found):
                     self._ends(server, arriving, source, migration)
                     return
             self._hand_over(migration, server.uuid)
@@ -148,13 +147,13 @@ class Conductor(Tenant):
             )
             if found:
                 arriving = replace(server, core=None)
-                if self._arrives(arriving, *found):
+                if self._arrives(arriving, found):
                     source.leave(server)
                     self._drop(server, source)
                     self._leaves(source, server)
                     world.count('moved')
                     return arriving
-                self._drop(server, found[0])
+                self._drop(server, found)
             self._set(source, server, vm_state='error', task_state=None)
         self._set(source, server, vm_state='active', task_state=None)
         return server
@@ -168,9 +167,9 @@ class Conductor(Tenant):
         ignored: list[str],
         aim: str | None,
         before: Held | None = None,
-    ) -> tuple[Machine, Held] | None:
-        """A destination that passes the checks of computes, and what the instance holds there;
-        None where none is found. Those that do not pass are added to ``ignored``.
+    ) -> Machine | None:
+        """A destination that passes the checks of computes; None where none is found. Those that
+        do not pass are added to ``ignored``.
 
         :param aim: the only host that will do.
         :param before: what the instance goes on to hold.
@@ -192,7 +191,7 @@ class Conductor(Tenant):
             self.books.is_right(server.uuid, {**held, **kept})
             self._check([server.uuid], wish, kind, [machine], asked)
             if self.random.random() >= UNFIT_SHARE:
-                return machine, held
+                return machine
             self.world.count(UNFIT)
             self._drop(server, machine)
             if aim:
@@ -211,7 +210,7 @@ class Conductor(Tenant):
         aim = self.random.choice(suitable) if is_aimed else None
         return (*[aim] * (ATTEMPTS - 1), None)
 
-    def _arrives(self, arriving: Server, machine: Machine, _held: Held) -> bool:
+    def _arrives(self, arriving: Server, machine: Machine) -> bool:
         """Whether the destination can take the instance after a while."""
         time.sleep(self.random.uniform(*MOVING_S))
         if self.random.random() < ABORTED_SHARE:

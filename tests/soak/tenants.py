@@ -19,9 +19,8 @@ from tests.lab.nova_cloud import PROJECT, USER
 from tests.lab.placement_api import PlacementApi
 from tests.lab.steady import Caller
 from tests.soak.books import BY_NOVA, CHANGED_MEANWHILE, LOST, MISSING, Books
-from tests.soak.machines import Machine, Server
+from tests.soak.machines import Machine, Server, Wish, draw
 from tests.soak.twins import CONDUCTOR
-from tests.soak.wishes import Wish, draw
 from tests.soak.world import FAILED, TURNED_AWAY, WRONG
 
 PATIENCE, HEARTBEAT = 120, 30  # seconds
@@ -189,15 +188,15 @@ class Tenant:
         """See that no host was unfit all the time since it was asked for."""
         for host in hosts:
             if host.unfit_since < asked:
-                self._unfit(uuids, f'{host.name} was down, disabled or gone')
+                self.books.told(WRONG, uuids[0], f'{host.name} was down, disabled or gone')
             elif host.name in kind.more.get('ignore_hosts', ()):
-                self._unfit(uuids, f'{host.name} was to be ignored')
+                self.books.told(WRONG, uuids[0], f'{host.name} was to be ignored')
             elif (
                 wish.aggregate
                 and wish.aggregate not in host.aggregates
                 and host.aggregates_since < asked
             ):
-                self._unfit(uuids, f'{host.name} was not in {wish.aggregate}')
+                self.books.told(WRONG, uuids[0], f'{host.name} was not in {wish.aggregate}')
         if kind.group is None:
             return
         names, before = [host.name for host in hosts], kind.group['hosts']
@@ -207,11 +206,7 @@ class Tenant:
         if (policy == 'anti-affinity' and not apart) or (
             policy == 'affinity' and len(before) < 2 and not together
         ):
-            self._unfit(uuids, f'{policy} of {names} with {before}')
-
-    def _unfit(self, uuids: Sequence[str], why: str) -> None:
-        """Note that servers were given a host that must not have been chosen."""
-        self.books.told(WRONG, uuids[0], why)
+            self.books.told(WRONG, uuids[0], f'{policy} of {names} with {before}')
 
     def _fail(self, server: Server, machine: Machine) -> None:
         """A compute cannot start a server: it remains without a host, until it is deleted."""

@@ -14,8 +14,7 @@ import pytest
 from tests.lab.placement_api import Allocations
 from tests.soak.books import DOUBTFUL, LEFT_OVER, MISSING, Books, Held, is_within
 from tests.soak.twins import NOVA, NOVASCHED, Journal
-from tests.soak.verdict import Verdict
-from tests.soak.watch import Sample
+from tests.soak.verdict import Sample, Verdict
 from tests.soak.world import MISMATCHES, World
 
 MINUTES = 10
@@ -28,7 +27,7 @@ def verdict(at: Callable[[float], dict[str, float]], **counts: int) -> Verdict:
     """What is said of a run whose samples are so at each minute of it."""
     moments = [second / 60 for second in range(0, MINUTES * 60 + 1, 2)]
     samples = [replace(FLAT, seconds=60 * m, **at(m)) for m in moments]
-    return Verdict.of('', MINUTES * 60, counts, {}, samples)
+    return Verdict('', MINUTES * 60, counts, {}, samples)
 
 
 @pytest.mark.parametrize(

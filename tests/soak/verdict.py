@@ -1,15 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a daemon has grown, and whether answers were right."""
+"""Whether a daemon has grown, at which one looks every few seconds while it works, and whether
+answers were right."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median_low
 from typing import Any
+from urllib.parse import urlsplit
 
+import psutil
+
+from tests.lab.nova_cloud import NovaCloud
 from tests.lab.results import Bound
 from tests.lab.tables import Sheet
+from tests.lab.watching import resident
 from tests.soak.books import (
     BY_NOVA,
     CHANGED_MEANWHILE,
@@ -21,9 +30,9 @@ from tests.soak.books import (
     WARNINGS,
     ZEROS,
 )
-from tests.soak.watch import Sample
 from tests.soak.world import TURNED_AWAY
 
+EVERY = 2.0  # seconds between two samples
 PARTS, WARM, SETTLED = 6, 2, 3
 """The time is cut into so many parts. After so many of them the pools of the daemon are warm;
 after so many its memory, and the next part is compared with the last. Memory takes longer since
@@ -71,6 +80,76 @@ TOLD = {
     LEFT_WITH_WARNING: LEFT_WITH_WARNING,
 }
 """What is counted, and what it is called."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Of all processes of the daemon together; memory in MiB, what they share counted once."""
+
+    seconds: float
+    memory: float
+    threads: int
+    descriptors: int
+    databases: int
+    broker: int
+    placement: int
+
+
+@dataclass
+class Watch:
+    """Takes samples, from ``with`` to its end."""
+
+    pid: int
+    cloud: NovaCloud
+    samples: list[Sample] = field(default_factory=list)
+    workers: set[int] = field(default_factory=set)
+    """Every process that there ever was beside the first."""
+
+    def __post_init__(self) -> None:
+        urls = {
+            'databases': self.cloud.api.url,
+            'broker': self.cloud.amqp_url,
+            'placement': self.cloud.placement_url,
+        }
+        self._ports = {urlsplit(url).port: name for name, url in urls.items()}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._begun = time.monotonic()
+        self.samples.append(self._sample())
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(EVERY):
+            try:
+                self.samples.append(self._sample())
+            except psutil.NoSuchProcess:
+                continue  # who waits for its answers hears of its end
+
+    def _sample(self) -> Sample:
+        master = psutil.Process(self.pid)
+        workers = master.children()
+        self.workers.update(each.pid for each in workers)
+        every = [master, *workers]
+        found = Counter(
+            self._ports[connection.raddr.port]
+            for process in every
+            for connection in process.net_connections('tcp')
+            if connection.status == psutil.CONN_ESTABLISHED and connection.raddr.port in self._ports
+        )
+        return Sample(
+            seconds=time.monotonic() - self._begun,
+            memory=resident(self.pid) / 2**20,
+            threads=sum(each.num_threads() for each in every),
+            descriptors=sum(each.num_fds() for each in every),
+            **{name: found[name] for name in self._ports.values()},
+        )
 
 
 @dataclass(frozen=True)
@@ -124,40 +203,26 @@ def _parts(
     return [of(samples[0]), *map(one, parts)]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Verdict:
-    """What came of a run; of ``zeros`` there must be none. What a daemon takes of the machine is
-    looked at where it runs alone."""
+    """What came of a run; of ``zeros``, and of what is counted there, there must be none. What a
+    daemon takes of the machine is looked at where it runs alone."""
 
     title: str
     seconds: float
     counts: Mapping[str, int]
-    events: Mapping[str, int]
-    claims: Mapping[str, int]
-    faults: Mapping[str, int]
-    samples: Sequence[Sample]
-    figures: Sequence[Figure]
     zeros: Mapping[str, int]
+    samples: Sequence[Sample] = ()
+    events: Mapping[str, int] = field(default_factory=dict)
+    claims: Mapping[str, int] = field(default_factory=dict)
+    faults: Mapping[str, int] = field(default_factory=dict)
+    figures: Sequence[Figure] = ()
 
-    @classmethod
-    def of(
-        cls,
-        title: str,
-        seconds: float,
-        counts: Mapping[str, int],
-        zeros: Mapping[str, int],
-        samples: Sequence[Sample] = (),
-        **more: Mapping[str, int],
-    ) -> Verdict:
-        """:param zeros: what there must be none of, beside what is counted."""
-        figures = []
-        if samples:
-            figures = [memory(samples), *(counted(*each, samples) for each in COUNTED.items())]
-        every = {**{name: counts.get(name, 0) for name in ZEROS}, **zeros}
-        made = {name: dict(more.get(name, {})) for name in ('events', 'claims', 'faults')}
-        return cls(
-            title, seconds, dict(counts), **made, samples=samples, figures=figures, zeros=every
-        )
+    def __post_init__(self) -> None:
+        self.zeros = {**{name: self.counts.get(name, 0) for name in ZEROS}, **self.zeros}
+        if self.samples:
+            pools = [counted(*each, self.samples) for each in COUNTED.items()]
+            self.figures = [memory(self.samples), *pools]
 
     @property
     def met(self) -> bool:

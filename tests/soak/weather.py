@@ -10,7 +10,6 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from random import Random
 
 import sqlalchemy as sa
 
@@ -18,12 +17,9 @@ from tests.lab.builders import a_uuid
 from tests.lab.compute_rows import now
 from tests.lab.daemon import Daemon
 from tests.lab.large_cloud_hosts import FAST
-from tests.lab.nova_cloud import Database
 from tests.lab.placement_api import Conflict
-from tests.soak.machines import Machine, a_compute
+from tests.soak.machines import ZONES, Machine, a_compute
 from tests.soak.tenants import Tenant
-from tests.soak.wishes import ZONES
-from tests.soak.world import World
 
 SHOWS = 5.0
 """Seconds after which a compute shows again that it is up."""
@@ -39,6 +35,12 @@ GARBAGE = (
     '{"a": {"b": [1, {}]}}',
 )
 NOWHERE = 'mysql+pymysql://nova:nothing-there@127.0.0.1:1/nova_cell3'
+EVENTS = {
+    'fall_silent': 14, 'disable': 10, 'change_aggregates': 14, 'break_a_row': 14, 'stray_row': 6,
+    'another_aggregate': 6, 'add_host': 8, 'remove_host': 8, 'archive': 10, 'hang_up': 6,
+    'lose_a_cell': 2,
+}  # fmt: skip
+"""How often what happens, by the names of methods."""
 CALM = ('fall_silent', 'disable', 'add_host', 'remove_host', 'archive')
 BY_CHANCE = 0.5
 """The chance that something happens in a step."""
@@ -48,24 +50,17 @@ class Weather:
     """One who acts, so that nothing of all that crosses something else of it."""
 
     def __init__(
-        self,
-        world: World,
-        daemons: Sequence[Daemon],
-        tenant: Tenant,
-        random: Random,
-        hosts: int,
-        is_calm: bool = False,
+        self, tenant: Tenant, daemons: Sequence[Daemon], hosts: int, is_calm: bool = False
     ) -> None:
         """:param daemons: those that SIGHUP is sent to.
         :param hosts: about how many there are.
         :param is_calm: nothing happens that nova-scheduler fails at, or that it is told of by
             nova-api alone, nor SIGHUP, after which nova-scheduler rests for minutes.
         """
-        self.world = world
+        self.world, self.random = tenant.world, tenant.random
         self.daemons = daemons
-        self.is_calm = is_calm
+        self.events = {name: n for name, n in EVENTS.items() if name in CALM or not is_calm}
         self.tenant = tenant
-        self.random = random
         self.hosts = hosts
         self._later: list[tuple[float, Callable[[], None]]] = []
         self._leaving: set[str] = set()
@@ -81,24 +76,9 @@ class Weather:
             undo()
         if self.random.random() > BY_CHANCE:
             return
-        events: dict[Callable[[], None], int] = {
-            self.fall_silent: 14,
-            self.disable: 10,
-            self.change_aggregates: 14,
-            self.break_a_row: 14,
-            self.stray_row: 6,
-            self.another_aggregate: 6,
-            self.add_host: 8,
-            self.remove_host: 8,
-            self.archive: 10,
-            self.hang_up: 6,
-            self.lose_a_cell: 2,
-        }
-        if self.is_calm:
-            events = {each: share for each, share in events.items() if each.__name__ in CALM}
-        event = self.random.choices(list(events), list(events.values()))[0]
-        event()
-        self.world.events[event.__name__] += 1
+        [name] = self.random.choices(list(self.events), list(self.events.values()))
+        getattr(self, name)()
+        self.world.events[name] += 1
 
     def fall_silent(self) -> None:
         """A compute is heard of no more for a while."""
@@ -243,7 +223,12 @@ class Weather:
         ]
         self._heard.update((each.name, moment) for each in up)
         for database in self.world.cloud.cells.values():
-            _heard_of(database, [each.name for each in up if each.database is database])
+            services = database.table('services')
+            count = services.c.report_count + 1
+            here = services.c.host.in_([each.name for each in up if each.database is database])
+            with database.engine.begin() as connection:
+                statement = sa.update(services).where(here)
+                connection.execute(statement.values(last_seen_up=now(), report_count=count))
         for each in up:
             told = {'host_name': each.name, 'instance_uuids': sorted(each.servers)}
             self.tenant.caller.cast('sync_instance_info', told)
@@ -268,10 +253,3 @@ class Weather:
 
     def _after(self, undo: Callable[[], None]) -> None:
         self._later.append((time.monotonic() + self.random.uniform(*LASTS), undo))
-
-
-def _heard_of(database: Database, hosts: list[str]) -> None:
-    services = database.table('services')
-    values = {'last_seen_up': now(), 'report_count': services.c.report_count + 1}
-    with database.engine.begin() as connection:
-        connection.execute(sa.update(services).where(services.c.host.in_(hosts)).values(**values))

@@ -18,8 +18,7 @@ from tests.lab.compute_rows import Compute
 from tests.lab.large_cloud import LargeCloud
 from tests.lab.large_cloud_hosts import CELLS, aggregates_of
 from tests.lab.placement_api import Allocations, Conflict, PlacementApi
-from tests.soak.machines import Machine, Server, a_compute
-from tests.soak.wishes import POLICIES, ZONES
+from tests.soak.machines import POLICIES, ZONES, Machine, Server, a_compute
 
 MISMATCHES, WRONG, FAILED = 'mismatches', 'wrong hosts', 'failed'
 TURNED_AWAY = 'turned away by computes'
