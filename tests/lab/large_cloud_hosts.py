@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import os_traits
+
 from tests.lab.builders import a_uuid
 from tests.lab.compute_rows import Compute
-from tests.lab.reports import an_object
+from tests.lab.reports import a_numa_cell, a_numa_topology, an_object
 
 CELLS = ('cell1', 'cell2')
 SOCKETS, CORES, THREADS = 2, 16, 2
@@ -31,28 +33,15 @@ METADATA = {
 }
 """The aggregates: one of every second host, and two zones."""
 
-LIBVIRT_TRAITS = (
-    'COMPUTE_ACCELERATORS', 'COMPUTE_ADDRESS_SPACE_EMULATED',
-    'COMPUTE_ADDRESS_SPACE_PASSTHROUGH', 'COMPUTE_DEVICE_TAGGING', 'COMPUTE_GRAPHICS_MODEL_VIRTIO',
-    'COMPUTE_IMAGE_TYPE_ISO', 'COMPUTE_IMAGE_TYPE_QCOW2', 'COMPUTE_IMAGE_TYPE_RAW',
-    'COMPUTE_NET_ATTACH_INTERFACE', 'COMPUTE_NET_ATTACH_INTERFACE_WITH_TAG',
-    'COMPUTE_NET_VIF_MODEL_E1000', 'COMPUTE_NET_VIF_MODEL_VIRTIO', 'COMPUTE_RESCUE_BFV',
-    'COMPUTE_SECURITY_UEFI_SECURE_BOOT', 'COMPUTE_SOCKET_PCI_NUMA_AFFINITY',
-    'COMPUTE_STORAGE_BUS_SCSI', 'COMPUTE_STORAGE_BUS_VIRTIO', 'COMPUTE_TRUSTED_CERTS',
-    'COMPUTE_VOLUME_ATTACH_WITH_TAG', 'COMPUTE_VOLUME_EXTEND', 'COMPUTE_VOLUME_MULTI_ATTACH',
-    'HW_CPU_HYPERTHREADING', 'HW_CPU_X86_AESNI', 'HW_CPU_X86_AVX', 'HW_CPU_X86_AVX2',
-    'HW_CPU_X86_AVX512F', 'HW_CPU_X86_SSE42', 'HW_CPU_X86_VMX',
-)  # fmt: skip
-"""What a libvirt host has beyond what every host has."""
-
-FEATURES = (
-    'fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush dts acpi mmx '
-    'fxsr sse sse2 ss ht tm pbe syscall nx pdpe1gb rdtscp lm pclmuldq dtes64 monitor ds_cpl vmx '
-    'smx est tm2 ssse3 fma cx16 xtpr pdcm pcid dca sse4.1 sse4.2 x2apic movbe popcnt '
-    'tsc-deadline aes xsave osxsave avx f16c rdrand fsgsbase tsc_adjust bmi1 hle avx2 smep bmi2 '
-    'erms invpcid rtm mpx avx512f avx512dq rdseed adx smap clflushopt clwb intel-pt avx512cd '
-    'avx512bw avx512vl xsaveopt xsavec xgetbv1 xsaves arat umip pku md-clear stibp ssbd'
+LIBVIRT_TRAITS = tuple(
+    trait
+    for prefix in ('COMPUTE_NET_', 'COMPUTE_STORAGE_', 'COMPUTE_VOLUME_')
+    for trait in os_traits.get_traits(prefix)
 )
+"""About as many as a libvirt host has beyond what every host has."""
+
+X86 = 'HW_CPU_X86_'
+FEATURES = [trait.removeprefix(X86).lower() for trait in os_traits.get_traits(X86)]
 MODELS = ('Skylake-Server-IBRS', 'Cascadelake-Server', 'Icelake-Server', 'SapphireRapids')
 GUESTS = (
     'alpha', 'aarch64', 'armv7l', 'cris', 'i686', 'lm32', 'm68k', 'microblaze', 'mips', 'mipsel',
@@ -97,13 +86,8 @@ def _host(number: int, traits: tuple[str, ...]) -> Compute:
             [[guest, kind, 'hvm'] for guest in GUESTS for kind in _kinds(guest)]
         ),
         'stats': json.dumps(_stats(servers, random)),
-        'numa_topology': json.dumps(
-            _object(
-                'NUMATopology',
-                cells=[_cell(i, pinned[i], used[i]) for i in range(SOCKETS)],
-            )
-        ),
-        'pci_stats': json.dumps(_object('PciDevicePoolList', objects=_pools(random))),
+        'numa_topology': a_numa_topology(*map(_cell, range(SOCKETS), pinned, used)),
+        'pci_stats': json.dumps(an_object('PciDevicePoolList', objects=_pools(random))),
     }
     return Compute(
         name,
@@ -126,7 +110,7 @@ def _cpu_info(model: str) -> dict[str, Any]:
     topology = {'cells': SOCKETS, 'sockets': 1, 'cores': CORES, 'threads': THREADS}
     return {
         'arch': 'x86_64', 'model': model, 'vendor': 'Intel', 'topology': topology,
-        'features': FEATURES.split(),
+        'features': FEATURES,
     }  # fmt: skip
 
 
@@ -141,7 +125,7 @@ def _stats(servers: int, random: Random) -> dict[str, str]:
 
 def _pools(random: Random) -> list[Any]:
     return [
-        _object(
+        an_object(
             'PciDevicePool', product_id='1018', vendor_id='15b3', numa_node=socket,
             tags={'dev_type': 'type-VF', 'physical_network': 'physnet0', 'remote_managed': 'false'},
             count=random.randrange(4, 17),
@@ -161,17 +145,13 @@ def _cell(number: int, pinned: int, used: int) -> dict[str, Any]:
         (2048, RAM // 4 // 2, 0),
         (1048576, RAM // 4 // GIB, 0),
     )
-    return _object(
-        'NUMACell', id=number, cpuset=[cpu for cpu in cpus if cpu not in dedicated],
-        pcpuset=dedicated, cpu_usage=pinned, memory=RAM, memory_usage=used,
-        pinned_cpus=dedicated[:pinned], siblings=cores, socket=number,
+    return a_numa_cell(
+        number, CORES, THREADS, RAM, dedicated[:pinned],
+        cpuset=[cpu for cpu in cpus if cpu not in dedicated], pcpuset=dedicated,
+        cpu_usage=pinned, memory_usage=used, siblings=cores, socket=number,
         mempages=[
-            _object('NUMAPagesTopology', size_kb=size, total=total, used=taken, reserved=0)
+            an_object('NUMAPagesTopology', size_kb=size, total=total, used=taken, reserved=0)
             for size, total, taken in pages
         ],
-        network_metadata=_object('NetworkMetadata', physnets=['physnet0'], tunneled=False),
+        network_metadata=an_object('NetworkMetadata', physnets=['physnet0'], tunneled=False),
     )  # fmt: skip
-
-
-def _object(name: str, **data: Any) -> dict[str, Any]:
-    return {**an_object(name, **data), 'nova_object.changes': sorted(data)}

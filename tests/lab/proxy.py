@@ -16,15 +16,14 @@ from __future__ import annotations
 
 import http.client
 import math
-import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 from .certificates import Identity
+from .http_stub import Handler, HttpStub, Reply
 
 HANG = math.inf
 WAIT = 60.0
@@ -102,14 +101,15 @@ def every(method: str, path: str, fault: Fault) -> Rule:
     return lambda asked, whole, body: fault if asked == method and whole.startswith(path) else None
 
 
-class Proxy:
+class Proxy(HttpStub):
     """See the module. One thread for each connection, each on its own."""
 
     def __init__(self, upstream: str, identity: Identity | None = None) -> None:
+        super().__init__(identity)
+        self.url = f'{"https" if identity else "http"}://{self.address}'
         split = urlsplit(upstream)
         assert split.hostname
         self.upstream = (split.hostname, split.port or 80)
-        self._identity = identity
         self.prefix = split.path.rstrip('/')
         self.faults: Rule | None = None
         self.asked: list[str] = []
@@ -117,21 +117,10 @@ class Proxy:
         """Told method, path, body and the server's own status of each request that it was given."""
         self.gate = threading.Event()
         self._hanging = threading.Semaphore(0)
-        self._open: set[socket.socket] = set()
-        self._server: ThreadingHTTPServer | None = None
-        self._port = 0
 
-    @property
-    def url(self) -> str:
-        return f'{"https" if self._identity else "http"}://127.0.0.1:{self._port}'
-
-    def __enter__(self) -> Proxy:
-        self._start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.release()
-        self._stop()
+        super().__exit__(*exception)
 
     @contextmanager
     def down(self) -> Iterator[None]:
@@ -140,7 +129,7 @@ class Proxy:
         try:
             yield
         finally:
-            self._start()
+            self._restart()
 
     def release(self) -> None:
         """Let go on whatever hangs now; what comes later hangs again."""
@@ -162,86 +151,29 @@ class Proxy:
         for _ in range(count):
             assert self._hanging.acquire(timeout=WAIT)
 
-    def pause(self, seconds: float, gate: threading.Event) -> None:
-        """Used by the threads that serve; over at the release of the gate that was there when
-        the request came."""
-        if seconds == HANG:
-            self._hanging.release()
-            gate.wait()
-        elif seconds:
-            gate.wait(seconds)
-
-    def _start(self) -> None:
-        proxy = self
-
-        class Handler(_Handler):
-            owner = proxy
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            block_on_close = False
-            request_queue_size = 128
-
-            def process_request(self, request: socket.socket, address: object) -> None:
-                proxy._open.add(request)
-                super().process_request(request, address)
-
-            def shutdown_request(self, request: socket.socket) -> None:
-                proxy._open.discard(request)
-                super().shutdown_request(request)
-
-            def handle_error(self, request: object, address: object) -> None:
-                """A client that has gone, mostly: no matter for the tests' output."""
-
-        self._server = Server(('127.0.0.1', self._port), Handler)
-        self._port = self._server.server_address[1]
-        if self._identity:
-            self._server.socket = self._identity.accepting().wrap_socket(
-                self._server.socket, server_side=True
-            )
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-
-    def _stop(self) -> None:
-        assert self._server
-        self._server.shutdown()
-        self._server.server_close()
-        for connection in [*self._open]:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    owner: Proxy
-    protocol_version = 'HTTP/1.1'
-    # Head and body leave in two writes: without this a client waits for 40 ms.
-    disable_nagle_algorithm = True
-
-    def do_GET(self) -> None:
-        """Serve one request of any method."""
-        length = int(self.headers.get('Content-Length', 0))
-        body = self.rfile.read(length)
-        self.owner.asked.append(f'{self.command} {self.path}')
-        gate = self.owner.gate
-        rule = self.owner.faults
-        fault = (rule and rule(self.command, self.path, body)) or Fault()
-        self.owner.pause(fault.before, gate)
-        status, headers, content = self._work(body) if fault.work else (200, {}, b'')
-        if fault.work and self.owner.heard:
-            self.owner.heard(self.command, self.path, body, status)
-        self.owner.pause(fault.after, gate)
+    def serve(self, handler: Handler, body: bytes) -> None:
+        """Let a request meet its fault. The gate is the one that was there when it came."""
+        gate, rule, asked = self.gate, self.faults, (handler.command, handler.path)
+        self.asked.append(' '.join(asked))
+        fault = (rule and rule(*asked, body)) or Fault()
+        self._pause(fault.before, gate)
+        status, headers, content = 200, dict[str, str](), b''
+        if fault.work:
+            status, headers, content = self.reply(*asked, handler.headers, body)
+            if self.heard:
+                self.heard(*asked, body, status)
+        self._pause(fault.after, gate)
         if fault.content_type is not None:
             headers['Content-Type'] = fault.content_type
-        status = fault.status or status
         content = content if fault.body is None else fault.body
-        self._answer(fault, status, headers, content, gate)
+        self._answer(handler, fault, (fault.status or status, headers, content), gate)
 
-    do_PUT = do_POST = do_DELETE = do_PATCH = do_HEAD = do_GET  # noqa: N815
-
-    def _work(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection(*self.owner.upstream, timeout=WAIT)
-        headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP_BY_HOP}
+    def reply(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        """Ask the server."""
+        connection = http.client.HTTPConnection(*self.upstream, timeout=WAIT)
+        sent = {k: v for k, v in headers.items() if k.lower() not in HOP_BY_HOP}
         try:
-            connection.request(self.command, self.owner.prefix + self.path, body or None, headers)
+            connection.request(method, self.prefix + path, body or None, sent)
             response = connection.getresponse()
             content = response.read()
         finally:
@@ -249,38 +181,29 @@ class _Handler(BaseHTTPRequestHandler):
         kept = {k: v for k, v in response.getheaders() if k.lower() not in HOP_BY_HOP}
         return response.status, kept, content
 
-    def _answer(
-        self,
-        fault: Fault,
-        status: int,
-        headers: dict[str, str],
-        content: bytes,
-        gate: threading.Event,
-    ) -> None:
-        if fault.silent or (fault.part < 1 and not content and fault.size is None):
-            if not fault.silent:
-                self.wfile.write(b'HTTP/1.1 2')
-            self.close_connection = True
+    def _pause(self, seconds: float, gate: threading.Event) -> None:
+        if seconds == HANG:
+            self._hanging.release()
+            gate.wait()
+        elif seconds:
+            gate.wait(seconds)
+
+    def _answer(self, handler: Handler, fault: Fault, reply: Reply, gate: threading.Event) -> None:
+        status, headers, content = reply
+        handler.close_connection |= fault.silent or fault.part < 1
+        if fault.silent:
+            return
+        if fault.part < 1 and not content:
+            handler.wfile.write(b'HTTP/1.1 2')
             return
         size = len(content) if fault.size is None else fault.size
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        if status != http.HTTPStatus.NO_CONTENT:
-            self.send_header('Content-Length', str(size))
-        self.end_headers()
+        handler.send_head(status, headers, size)
         if fault.size is not None:
-            content = b'x' * PIECE
-            for _ in range(size // PIECE):
-                self.wfile.write(content)
-            self.wfile.write(content[: size % PIECE])
+            for start in range(0, size, PIECE):
+                handler.wfile.write(b'x' * min(PIECE, size - start))
         elif fault.drip:
             for byte in content:
-                self.wfile.write(bytes([byte]))
-                self.owner.pause(fault.drip, gate)
-        elif self.command != 'HEAD' and status != http.HTTPStatus.NO_CONTENT:
-            self.wfile.write(content[: int(size * fault.part)])
-        self.close_connection = self.close_connection or fault.part < 1
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing: ``asked`` tells it."""
+                handler.wfile.write(bytes([byte]))
+                self._pause(fault.drip, gate)
+        elif handler.command != 'HEAD' and status != http.HTTPStatus.NO_CONTENT:
+            handler.wfile.write(content[: int(size * fault.part)])

@@ -14,7 +14,10 @@ Primitive = dict[str, Any]
 
 
 def an_object(name: str, version: str | None = None, **data: Any) -> Primitive:
-    return {**primitive(name, version or VERSIONS[name], **data), 'nova_object.changes': []}
+    return {
+        **primitive(name, version or VERSIONS[name], **data),
+        'nova_object.changes': sorted(data),
+    }
 
 
 def a_numa_cell(
