@@ -9,9 +9,9 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-Row = dict[str, Any]
+from .reports import some_devices
 
-HYPERVISOR_VERSION = 8002000
+Row = dict[str, Any]
 
 
 def now() -> datetime.datetime:
@@ -57,13 +57,13 @@ class Compute:
             'created_at': now(), 'updated_at': now(), 'deleted': 0, 'host': self.name,
             'uuid': self.uuid, 'vcpus': self.vcpus, 'memory_mb': self.ram_mb,
             'local_gb': self.disk_gb, 'vcpus_used': 0, 'memory_mb_used': 0, 'local_gb_used': 0,
-            'hypervisor_type': 'QEMU', 'hypervisor_version': HYPERVISOR_VERSION,
+            'hypervisor_type': 'QEMU', 'hypervisor_version': 8002000,
             'hypervisor_hostname': self.name, 'free_ram_mb': self.ram_mb,
             'free_disk_gb': self.disk_gb, 'current_workload': 0, 'running_vms': 0,
             'cpu_info': json.dumps(_CPU), 'disk_available_least': self.disk_gb,
             'host_ip': '127.0.0.1', 'metrics': '[]', 'numa_topology': None, 'mapped': 1,
             'supported_instances': json.dumps([['x86_64', 'kvm', 'hvm'], ['i686', 'kvm', 'hvm']]),
-            'pci_stats': json.dumps(_NO_PCI_POOLS), 'stats': json.dumps({'failed_builds': '0'}),
+            'pci_stats': some_devices(0, None), 'stats': json.dumps({'failed_builds': '0'}),
             'ram_allocation_ratio': self.ram_ratio, 'cpu_allocation_ratio': self.cpu_ratio,
             'disk_allocation_ratio': self.disk_ratio,
         }  # fmt: skip
@@ -133,10 +133,4 @@ def used_by(flavor: Flavor, row: Row) -> Row:
 _CPU = {
     'arch': 'x86_64', 'model': 'Broadwell', 'vendor': 'Intel', 'features': ['sse', 'avx', 'aes'],
     'topology': {'sockets': 2, 'cores': 8, 'threads': 1, 'cells': 1},
-}  # fmt: skip
-
-_NO_PCI_POOLS = {
-    'nova_object.name': 'PciDevicePoolList', 'nova_object.namespace': 'nova',
-    'nova_object.version': '1.1', 'nova_object.data': {'objects': []},
-    'nova_object.changes': ['objects'],
 }  # fmt: skip

@@ -10,18 +10,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from typing import Any
 
 from kombu.entity import Exchange, Queue
 from kombu.messaging import Consumer, Producer
 
-from tests.lab.wire import CALLS, FLAVOR, context_of
+from tests.lab.wire import FLAVOR
 
 from .broker import EXCHANGE, TOPIC, connect
 from .client import new_uuids
-from .nova_cloud import PROJECT
 from .processes import Failed
+from .steady import CONTEXT, arguments_for
 
 PATIENCE = 60
 LIFETIME = 1800
@@ -57,10 +56,7 @@ class Crowd:
         """So many more ask for a server each; the UUIDs of these."""
         servers = new_uuids(count)
         for server in servers:
-            arguments = deepcopy(CALLS['boot']['args'])
-            arguments['instance_uuids'] = [server]
-            spec = arguments['spec_obj']['nova_object.data']
-            spec |= {'instance_uuid': server, 'flavor': flavor, 'project_id': PROJECT}
+            arguments = arguments_for(server, flavor=flavor)
             # The servers' UUIDs serve as the messages' as well.
             call = {'_msg_id': server, '_reply_q': self._reply_q, '_timeout': patience}
             self._publish('select_destinations', arguments, call, to, lifetime)
@@ -112,14 +108,11 @@ class Crowd:
             return
         self.answers[server] += 1
         if body['failure'] is None:
-            [[chosen, *_alternates]] = body['result']
+            [[chosen]] = body['result']
             self.hosts[server] = chosen['nova_object.data']['service_host']
         else:
             assert json.loads(body['failure'])['class'] == 'NoValidHost', body
             self.hosts[server] = None
-
-
-CONTEXT = context_of(CALLS['boot'])
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from typing import Any
 
 import requests
 
+from novasched.tools.sandbox.computes import Providers
+
 from .hidden import a_secret
 from .processes import START, Process, Service, free_port
 from .servers import create_database, drop_database
@@ -62,16 +64,11 @@ class Conflict(AssertionError):
     """Something is in use, or somebody else has just changed it."""
 
 
-class PlacementApi:
+class PlacementApi(Providers):
     """Placement's HTTP API as far as the tests use it; an unexpected status raises."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        self._session = requests.Session()
-        self._session.trust_env = False  # no look for proxies and passwords before each request
-        self._session.headers.update(
-            {'X-Auth-Token': TOKEN, 'OpenStack-API-Version': 'placement 1.36'}
-        )
+        super().__init__(url, TOKEN)
 
     def add_provider(
         self,
@@ -86,23 +83,16 @@ class PlacementApi:
         body = {'uuid': uuid, 'name': name}
         if parent is not None:
             body['parent_provider_uuid'] = parent
-        self._call('POST', '/resource_providers', body)
+        self.call('POST', '/resource_providers', **body)
         for name in inventories:
             if name.startswith('CUSTOM_'):
-                self._call('PUT', f'/resource_classes/{name}')
-        path = f'/resource_providers/{uuid}'
-        body_of = {'resource_provider_generation': 0, 'inventories': inventories}
-        self._call('PUT', f'{path}/inventories', body_of)
-        self.set_traits(uuid, traits)
-
-    def set_traits(self, uuid: str, traits: list[str]) -> None:
-        """Replace a provider's traits; custom ones are made on the way."""
+                self.call('PUT', f'/resource_classes/{name}')
         for trait in traits:
             if trait.startswith('CUSTOM_'):
-                self._call('PUT', f'/traits/{trait}')
-        path = f'/resource_providers/{uuid}/traits'
-        generation = self._call('GET', path)['resource_provider_generation']
-        self._call('PUT', path, {'resource_provider_generation': generation, 'traits': traits})
+                self.call('PUT', f'/traits/{trait}')
+        stock = {'resource_provider_generation': 0, 'inventories': inventories}
+        self.call('PUT', f'/resource_providers/{uuid}/inventories', **stock)
+        self._set_traits(uuid, *traits)
 
     def join_aggregate(self, uuid: str, aggregate: str) -> None:
         """Make a provider a member of one more aggregate."""
@@ -114,33 +104,28 @@ class PlacementApi:
         :raises Conflict: the provider has changed meanwhile.
         """
         path = f'/resource_providers/{uuid}/aggregates'
-        now = self._call('GET', path)
+        now = self.call('GET', path)
         body = {
             'aggregates': change(now['aggregates']),
             'resource_provider_generation': now['resource_provider_generation'],
         }
-        self._call('PUT', path, body)
+        self.call('PUT', path, **body)
 
     def remove_provider(self, uuid: str) -> None:
         """Remove a provider.
 
         :raises Conflict: something is allocated there.
         """
-        self._call('DELETE', f'/resource_providers/{uuid}')
+        self.call('DELETE', f'/resource_providers/{uuid}')
 
     def providers(self) -> list[str]:
-        found = self._call('GET', '/resource_providers')['resource_providers']
+        found = self.call('GET', '/resource_providers')['resource_providers']
         return [provider['uuid'] for provider in found]
-
-    def allocations(self, consumer: str) -> dict[str, dict[str, int]]:
-        """What a consumer holds: {provider: {resource class: amount}}."""
-        held = self._call('GET', f'/allocations/{consumer}')['allocations']
-        return {provider: entry['resources'] for provider, entry in held.items()}
 
     def all_allocations(self) -> Allocations:
         found: Allocations = {}
         for provider in self.providers():
-            held = self._call('GET', f'/resource_providers/{provider}/allocations')['allocations']
+            held = self.call('GET', f'/resource_providers/{provider}/allocations')['allocations']
             for consumer, entry in held.items():
                 found.setdefault(consumer, {})[provider] = entry['resources']
         return found
@@ -153,13 +138,14 @@ class PlacementApi:
             'user_id': 'another-user',
             'consumer_generation': None,
         }
-        self._call('PUT', f'/allocations/{consumer}', body)
+        self.call('PUT', f'/allocations/{consumer}', **body)
 
     def keep(self, consumer: str, allocations: dict[str, dict[str, int]]) -> None:
         """Let a consumer that holds something hold this alone, as at the end of a move."""
-        now = self._call('GET', f'/allocations/{consumer}')
+        now = self.call('GET', f'/allocations/{consumer}')
         kept = {rp: {'resources': each} for rp, each in allocations.items()}
-        self._call('PUT', f'/allocations/{consumer}', {**_settable(now), 'allocations': kept})
+        body = {**_settable(now), 'allocations': kept}
+        self.call('PUT', f'/allocations/{consumer}', **body)
 
     def drop(self, consumer: str, provider: str) -> None:
         """Let a consumer hold nothing of one provider any more, as when a destination turns
@@ -167,9 +153,9 @@ class PlacementApi:
 
         :raises Conflict: somebody else has just changed what it holds.
         """
-        now = self._call('GET', f'/allocations/{consumer}')
+        now = self.call('GET', f'/allocations/{consumer}')
         if now['allocations'].pop(provider, None):
-            self._call('PUT', f'/allocations/{consumer}', _settable(now))
+            self.call('PUT', f'/allocations/{consumer}', **_settable(now))
 
     def hand_over(self, consumer: str, other: str, generation: int | None = None) -> bool:
         """Let another consumer hold what one holds, instead of what it held, as a conductor
@@ -178,7 +164,7 @@ class PlacementApi:
         :param generation: of the other one, if it holds nothing.
         :raises Conflict: somebody else has just changed what one of them holds.
         """
-        giving, taking = (self._call('GET', f'/allocations/{each}') for each in (consumer, other))
+        giving, taking = (self.call('GET', f'/allocations/{each}') for each in (consumer, other))
         if not giving['allocations']:
             return False
         generation = taking.get('consumer_generation', generation)
@@ -186,17 +172,17 @@ class PlacementApi:
             consumer: {**_settable(giving), 'allocations': {}},
             other: {**_settable(giving), 'consumer_generation': generation},
         }
-        self._call('POST', '/allocations', bodies)
+        self.call('POST', '/allocations', **bodies)
         return True
 
     def release(self, consumer: str) -> None:
-        self._call('DELETE', f'/allocations/{consumer}')
+        self.call('DELETE', f'/allocations/{consumer}')
 
     def clear(self) -> None:
         """Remove every allocation and every provider; children go before their parents."""
         for consumer in self.all_allocations():
             self.release(consumer)
-        left = self._call('GET', '/resource_providers')['resource_providers']
+        left = self.call('GET', '/resource_providers')['resource_providers']
         while left:
             parents = {provider['parent_provider_uuid'] for provider in left}
             for provider in left:
@@ -204,13 +190,14 @@ class PlacementApi:
                     self.remove_provider(provider['uuid'])
             left = [provider for provider in left if provider['uuid'] in parents]
 
-    def _call(self, method: str, path: str, body: Any = None) -> Any:
-        response = self.send(method, path, body)
+    def call(self, method: str, path: str, **body: Any) -> Any:
+        """One request; the answer is its JSON, None for an empty one."""
+        response = self.send(method, path, body or None)
         return response.json() if response.content else None
 
     def send(self, method: str, path: str, body: Any = None) -> requests.Response:
         """Placement's answer, read and not decoded."""
-        response = self._session.request(method, self._url + path, json=body, timeout=300)
+        response = self._http.request(method, self._url + path, json=body, timeout=300)
         if not response.ok:
             error = Conflict if response.status_code == 409 else AssertionError
             raise error(f'{method} {path}: {response.status_code} {response.text}')

@@ -8,7 +8,6 @@ import shutil
 import signal
 from pathlib import Path
 
-import psutil
 import psycopg2
 import sqlalchemy as sa
 
@@ -63,19 +62,6 @@ class PostgreSQL(Server):
         if self._process is not None and self.alive():
             os.kill(self.pid, signal.SIGQUIT)
             self.process.wait(START)
-
-    def freeze(self) -> None:
-        for process in self._all():
-            process.suspend()
-
-    def thaw(self) -> None:
-        for process in self._all():
-            process.resume()
-
-    def _all(self) -> list[psutil.Process]:
-        # Each connection has a process, which is in a session of its own.
-        main = psutil.Process(self.pid)
-        return [main, *main.children()]
 
     def _install(self) -> None:
         secret = self.directory / 'password'

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import psutil
 from setproctitle import setproctitle
 
 # A poll's pause: short against every wait here, long against the cost of asking.
@@ -171,10 +172,16 @@ class Service:
 
     def freeze(self) -> None:
         """Let it do nothing: connections stay, and nothing is answered."""
-        os.killpg(self.pid, signal.SIGSTOP)
+        for process in self._all():
+            process.suspend()
 
     def thaw(self) -> None:
-        os.killpg(self.pid, signal.SIGCONT)
+        for process in self._all():
+            process.resume()
+
+    def _all(self) -> list[psutil.Process]:
+        main = psutil.Process(self.pid)
+        return [main, *main.children(recursive=True)]
 
     def close(self) -> None:
         """End it, however it stands."""

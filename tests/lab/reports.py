@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from tests.lab.descriptions import VERSIONS
+from tests.lab.descriptions import OBJECTS
 from tests.lab.wire import primitive
 
 Primitive = dict[str, Any]
@@ -15,7 +15,7 @@ Primitive = dict[str, Any]
 
 def an_object(name: str, version: str | None = None, **data: Any) -> Primitive:
     return {
-        **primitive(name, version or VERSIONS[name], **data),
+        **primitive(name, version or OBJECTS[name]['version'], **data),
         'nova_object.changes': sorted(data),
     }
 
@@ -51,4 +51,4 @@ def some_devices(count: int, numa_node: int | None, **tags: str) -> str:
         'PciDevicePool', product_id='10fb', vendor_id='8086', numa_node=numa_node, count=count,
         tags={'dev_type': 'type-PCI', **tags},
     )  # fmt: skip
-    return json.dumps(an_object('PciDevicePoolList', objects=[pool]))
+    return json.dumps(an_object('PciDevicePoolList', objects=[pool] if count else []))

@@ -38,10 +38,11 @@ class Answer:
     error: str | None = None
 
 
-def arguments_for(server: str) -> dict[str, Any]:
-    """Those of a call for one server of 512 MB."""
+def arguments_for(server: str, **fields: Any) -> dict[str, Any]:
+    """Those of a call for one server of 512 MB; fields of the request may be others."""
+    fields = {'num_instances': 1, 'project_id': PROJECT, **fields}
     return {
-        'spec_obj': a_spec(instance_uuid=server, num_instances=1, project_id=PROJECT),
+        'spec_obj': a_spec(instance_uuid=server, **fields),
         'instance_uuids': [server],
         'return_objects': True,
         'return_alternates': False,

@@ -8,6 +8,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.lab.descriptions import wire
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.lab.wire import CALLS, MADE, primitive
 
@@ -130,8 +131,12 @@ def _volume() -> Arguments:
     return image
 
 
-def _cells(cells: Sequence[Arguments], threads: str | None = None) -> Arguments:
-    return primitive('InstanceNUMATopology', '1.3', cells=cells, emulator_threads_policy=threads)
+def _guest(cells: Sequence[Arguments], threads: str | None = None) -> Arguments:
+    """Cells of 512 MB each, and these fields."""
+    fields = [{'id': number, 'memory': 512, **cell} for number, cell in enumerate(cells)]
+    guest = {'cells': fields, 'emulator_threads_policy': threads}
+    topology: Arguments = wire('InstanceNUMATopology', guest)
+    return topology
 
 
 def pinned(threads: str | None) -> Arguments:
@@ -139,29 +144,15 @@ def pinned(threads: str | None) -> Arguments:
     specs = {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '2'}
     if threads:
         specs['hw:emulator_threads_policy'] = threads
-    cells = [
-        primitive(
-            'InstanceNUMACell', '1.6', id=number, memory=512, pagesize=None, cpuset=[],
-            pcpuset=cpus, cpuset_reserved=None, cpu_pinning_raw=None, cpu_policy='dedicated',
-            cpu_thread_policy='prefer',
-        )
-        for number, cpus in enumerate(([0, 1], [2, 3]))
-    ]  # fmt: skip
-    flavor = a_flavor(vcpus=4, extra_specs=specs)
-    return {'numa_topology': _cells(cells, threads), 'flavor': flavor}
+    policies = {'cpu_policy': 'dedicated', 'cpu_thread_policy': 'prefer'}
+    guest = _guest([{'pcpuset': cpus, **policies} for cpus in ([0, 1], [2, 3])], threads)
+    return {'numa_topology': guest, 'flavor': a_flavor(vcpus=4, extra_specs=specs)}
 
 
 def _shared(count: int = 2) -> Arguments:
-    cells = [
-        primitive(
-            'InstanceNUMACell', '1.6', id=number, memory=512, pagesize=-1, cpuset=[number],
-            pcpuset=[], cpuset_reserved=None, cpu_pinning_raw=None, cpu_policy=None,
-            cpu_thread_policy=None,
-        )
-        for number in range(count)
-    ]  # fmt: skip
+    guest = _guest([{'cpuset': [number], 'pagesize': -1} for number in range(count)])
     specs = {'hw:numa_nodes': str(count), 'hw:mem_page_size': 'small'}
-    return {'numa_topology': _cells(cells), 'flavor': a_flavor(vcpus=count, extra_specs=specs)}
+    return {'numa_topology': guest, 'flavor': a_flavor(vcpus=count, extra_specs=specs)}
 
 
 def _devices() -> Arguments:
@@ -189,11 +180,9 @@ def anti_affine(count: int) -> Arguments:
 
 
 def _retry() -> Arguments:
-    nodes = [
-        primitive('ComputeNode', '1.19', host=f'h{n}', hypervisor_hostname=f'n{n}') for n in (7, 8)
-    ]
-    tried = primitive('ComputeNodeList', '1.17', objects=nodes)
-    return primitive('SchedulerRetries', '1.1', num_attempts=2, hosts=tried)
+    nodes = [{'host': f'h{n}', 'hypervisor_hostname': f'n{n}'} for n in (7, 8)]
+    retries: Arguments = wire('SchedulerRetries', {'hosts': {'objects': nodes}})
+    return retries
 
 
 def _dicts(filters: Mapping[str, Any]) -> Arguments:

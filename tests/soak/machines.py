@@ -4,7 +4,6 @@ reports of them."""
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -14,12 +13,12 @@ from typing import Any
 
 from tests.lab.builders import a_uuid
 from tests.lab.client import Group
-from tests.lab.compute_rows import Compute, Flavor, Row, instance_row, now
+from tests.lab.compute_rows import Compute, Flavor, Row, instance_row, used_by
 from tests.lab.descriptions import Case
 from tests.lab.large_cloud_hosts import FAST
 from tests.lab.large_cloud_requests import Kind
 from tests.lab.nova_cloud import PROJECT, USER, Database
-from tests.lab.reports import a_numa_cell, a_numa_topology, an_object, some_devices
+from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 
 FLAVORS = (Flavor(1, 2048, 10), Flavor(2, 4096, 20), Flavor(4, 8192, 40))
 PINNED = Flavor(2, 2048, 10, extra_specs={'hw:cpu_policy': 'dedicated'})
@@ -120,7 +119,7 @@ class Server:
 def a_compute(name: str, cell: str) -> Compute:
     """A host without servers."""
     pcpus = CELLS * CORES * THREADS
-    columns = {'numa_topology': _topology([]), 'pci_stats': _devices(DEVICES)}
+    columns = {'numa_topology': _topology([]), 'pci_stats': some_devices(DEVICES, None)}
     return Compute(name, cell, ram_mb=RAM, pcpus=pcpus, columns=columns)
 
 
@@ -180,25 +179,11 @@ class Machine:
         self.database.update('compute_nodes', {**self._usage(), **wrong}, uuid=self.compute.uuid)
 
     def _usage(self) -> Row:
-        compute, flavors = self.compute, [each.wish.flavor for each in self.servers.values()]
-        vcpus = sum(each.vcpus for each in flavors)
-        ram = sum(each.ram_mb for each in flavors)
-        disk = sum(each.disk_gb for each in flavors)
-        count = str(len(flavors))
-        stats = {'failed_builds': '0', 'num_instances': count, 'num_vm_active': count}
-        return {
-            'updated_at': now(),
-            'vcpus_used': vcpus,
-            'memory_mb_used': ram,
-            'local_gb_used': disk,
-            'free_ram_mb': compute.ram_mb - ram,
-            'free_disk_gb': compute.disk_gb - disk,
-            'disk_available_least': compute.disk_gb - disk,
-            'running_vms': len(flavors),
-            'stats': json.dumps({**stats, 'io_workload': '0'}),
-            'numa_topology': _topology([each for each in self.servers.values() if each.core]),
-            'pci_stats': _devices(self._devices_left()),
-        }
+        row = self.compute.node_row()
+        for each in self.servers.values():
+            row |= used_by(each.wish.flavor, row)
+        numa = _topology([each for each in self.servers.values() if each.core])
+        return {**row, 'numa_topology': numa, 'pci_stats': some_devices(self._devices_left(), None)}
 
     def _core(self) -> Core | None:
         taken = {each.core for each in self.servers.values()}
@@ -222,9 +207,3 @@ def _topology(pinned: list[Server]) -> str:
             )
         )
     return a_numa_topology(*cells)
-
-
-def _devices(left: int) -> str:
-    return (
-        some_devices(left, None) if left else json.dumps(an_object('PciDevicePoolList', objects=[]))
-    )
