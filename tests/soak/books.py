@@ -27,8 +27,10 @@ WARNINGS = 'warnings that an allocation is left'
 LOST, STUCK = 'lost', 'stuck'
 """A request without an answer, and a move that Placement lets no conductor undo."""
 BY_NOVA = ' by nova-scheduler'
-REPEATED, UNFIT, COLLIDED = 'repeated', 'unfit destinations', 'collided'
-CHANGED_MEANWHILE, DOUBTFUL = 'changed meanwhile', 'doubtful'
+REPEATED, UNFIT = 'moves asked for again', 'destinations refused by a check or a compute'
+COLLIDED = "changes of conductors that met a scheduler's"
+CHANGED_MEANWHILE = 'refused, since the allocations changed meanwhile'
+DOUBTFUL = 'allocations that were too much for a while'
 ZEROS = (MISSING, LOST, LEFT_OVER, STUCK, WRONG, FAILED, MISMATCHES)
 
 _WARNING = re.compile(r' (?:WARNING|ERROR) .*allocation.*\b(?:is left|are left|given up)\b')

@@ -8,7 +8,7 @@ Whoever gets no destination asks again at once, so that it may be another schedu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -83,11 +83,9 @@ class Conductor(Tenant):
         self._set(source, server, host=None, node=None, vm_state='shelved_offloaded')
         self._leaves(source, server)
         shelved = replace(server, host=None, core=None)
-        aims = self._aims(source)
-        for attempt in range(ATTEMPTS):
-            self._repeats(attempt)
+        for aim in self._attempts(source):
             self._set(source, server, task_state='unshelving')
-            found = self._schedule(shelved, server.wish, source, 'unshelve', [], aims[attempt])
+            found = self._schedule(shelved, server.wish, source, 'unshelve', [], aim)
             if found and self._arrives(shelved, found):
                 self.world.count('moved')
                 self.world.give(shelved)
@@ -100,14 +98,12 @@ class Conductor(Tenant):
     def _migrate(self, server: Server, wish: Wish, task_state: str) -> None:
         """Move an instance by a migration, which holds the source meanwhile."""
         source, ignored = self._machine(server), [str(server.host)]
-        aims = self._aims(source)
-        for attempt in range(ATTEMPTS):
-            self._repeats(attempt)
+        for aim in self._attempts(source):
             self._set(source, server, task_state=task_state)
             [migration] = new_uuids()
             if not self._hand_over(server.uuid, migration):
                 break
-            found = self._schedule(server, wish, source, task_state, ignored, aims[attempt])
+            found = self._schedule(server, wish, source, task_state, ignored, aim)
             if found:
                 arriving = replace(server, wish=wish, core=None)
                 if self._arrives(arriving, found):
@@ -138,13 +134,10 @@ class Conductor(Tenant):
     def _evacuate(self, server: Server) -> Server:
         """The instance where it is then."""
         world, source, ignored = self.world, self._machine(server), [str(server.host)]
-        before, aims = world.expected.get(server.uuid, {}), self._aims(source)
-        for attempt in range(ATTEMPTS):
-            self._repeats(attempt)
+        before = world.expected.get(server.uuid, {})
+        for aim in self._attempts(source):
             self._set(source, server, vm_state='active', task_state='rebuilding')
-            found = self._schedule(
-                server, server.wish, source, 'evacuate', ignored, aims[attempt], before
-            )
+            found = self._schedule(server, server.wish, source, 'evacuate', ignored, aim, before)
             if found:
                 arriving = replace(server, core=None)
                 if self._arrives(arriving, found):
@@ -198,7 +191,7 @@ class Conductor(Tenant):
                 return None
             ignored.append(machine.name)
 
-    def _aims(self, source: Machine) -> Sequence[str | None]:
+    def _attempts(self, source: Machine) -> Iterator[str | None]:
         """The hosts that the attempts of a move are to go to, where somebody has named one."""
         suitable = [
             each.name
@@ -208,7 +201,10 @@ class Conductor(Tenant):
         ]
         is_aimed = suitable and self.random.random() < AIMED_SHARE
         aim = self.random.choice(suitable) if is_aimed else None
-        return (*[aim] * (ATTEMPTS - 1), None)
+        yield aim
+        for each in (*[aim] * (ATTEMPTS - 2), None):
+            self.world.count(REPEATED)
+            yield each
 
     def _arrives(self, arriving: Server, machine: Machine) -> bool:
         """Whether the destination can take the instance after a while."""
@@ -263,7 +259,3 @@ class Conductor(Tenant):
                 raise
 
         return persistently(once)
-
-    def _repeats(self, attempt: int) -> None:
-        if attempt:
-            self.world.count(REPEATED)

@@ -178,12 +178,7 @@ class Tenant:
             self.world.wrong(FAILED + BY_NOVA if is_novas else FAILED, repr(error))
 
     def _check(
-        self,
-        uuids: Sequence[str],
-        wish: Wish,
-        kind: Kind,
-        hosts: Sequence[Machine],
-        asked: float,
+        self, uuids: Sequence[str], wish: Wish, kind: Kind, hosts: Sequence[Machine], asked: float
     ) -> None:
         """See that no host was unfit all the time since it was asked for."""
         for host in hosts:

@@ -19,18 +19,7 @@ from tests.lab.nova_cloud import NovaCloud
 from tests.lab.results import Bound
 from tests.lab.tables import Sheet
 from tests.lab.watching import resident
-from tests.soak.books import (
-    BY_NOVA,
-    CHANGED_MEANWHILE,
-    COLLIDED,
-    DOUBTFUL,
-    LEFT_WITH_WARNING,
-    REPEATED,
-    UNFIT,
-    WARNINGS,
-    ZEROS,
-)
-from tests.soak.world import TURNED_AWAY
+from tests.soak.books import ZEROS
 
 EVERY = 2.0  # seconds between two samples
 PARTS, WARM, SETTLED = 6, 2, 3
@@ -58,28 +47,6 @@ COUNTED = {
     'connections to Placement': 'placement',
 }
 """What can be counted, by the names of samples."""
-
-TOLD = {
-    'requests': 'requests',
-    'answered': 'answered with hosts',
-    'refused': 'refused',
-    CHANGED_MEANWHILE: 'refused, since the allocations changed meanwhile',
-    'placed': 'instances placed',
-    'moved': 'of them, moved',
-    'failed builds': 'of them, not started by computes',
-    REPEATED: 'moves asked for again at once',
-    UNFIT: 'destinations that a check or a compute refused',
-    'reverted': 'moves reverted',
-    TURNED_AWAY: TURNED_AWAY,
-    'deleted': 'instances deleted',
-    'times full': 'times that there was no room',
-    COLLIDED: "changes of conductors that met a scheduler's",
-    DOUBTFUL: 'allocations that were too much for a while',
-    'allocations compared': 'allocations compared',
-    WARNINGS: WARNINGS,
-    LEFT_WITH_WARNING: LEFT_WITH_WARNING,
-}
-"""What is counted, and what it is called."""
 
 
 @dataclass(frozen=True)
@@ -231,11 +198,9 @@ class Verdict:
 
     def sheets(self) -> list[Sheet]:
         minutes = f'{self.seconds / 60:.3g} minutes'
-        novas = {name: n for name, n in self.counts.items() if name.endswith(BY_NOVA)}
         counts = [
-            *((what, self.counts[name]) for name, what in TOLD.items() if name in self.counts),
+            *sorted((name, n) for name, n in self.counts.items() if name not in self.zeros),
             *((f'claims of {who}', n) for who, n in sorted(self.claims.items())),
-            *sorted(novas.items()),
         ]
         if self.faults:
             failed = sum(self.faults.values())
