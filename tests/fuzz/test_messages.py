@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from novasched.rpc.wire.base import DATA
 from novasched.scheduler.errors import BadRequest
 from tests.fuzz.bounds import EFFORT, one_input
-from tests.fuzz.clouds import Cloud
-from tests.fuzz.messages import MESSAGES, a_call, full
+from tests.fuzz.clouds import MESSAGES, Cloud, a_call, full
 from tests.fuzz.mutation import Wrapped, mutated
 from tests.lab.wire import FLAVOR, a_spec, primitive
 

@@ -17,8 +17,7 @@ from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import CandidateIndex
 from tests.fuzz import mutation
 from tests.fuzz.bounds import EFFORT, one_input
-from tests.fuzz.clouds import Cloud
-from tests.fuzz.messages import HOSTS, MESSAGES
+from tests.fuzz.clouds import HOSTS, MESSAGES, Cloud
 from tests.fuzz.scheduler import Answer, an_offer
 from tests.lab.builders import a_uuid
 

@@ -15,8 +15,7 @@ from novasched.rpc.faults import NoValidHostFault
 from novasched.rpc.wire.base import DATA
 from tests.fuzz import mutation
 from tests.fuzz.bounds import EFFORT, one_input
-from tests.fuzz.clouds import Cloud
-from tests.fuzz.messages import a_call, full
+from tests.fuzz.clouds import Cloud, a_call, full
 from tests.lab import request_keys
 from tests.lab.wire import primitive
 
