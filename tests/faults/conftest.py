@@ -13,7 +13,6 @@ from tests.lab.daemon import is_reference
 from tests.lab.nova_release import NovaRelease
 from tests.lab.tables import rst, show
 
-from . import site as sites
 from .fault import Result, sheet
 from .site import Site
 
@@ -63,5 +62,5 @@ def results(pytestconfig: pytest.Config) -> list[Result]:
 @pytest.fixture(scope='session')
 def site(nova: NovaRelease, directory: Path) -> Iterator[Site]:
     """Servers, a cloud with hosts, and no scheduler."""
-    with sites.site(nova, directory) as made:
+    with Site(nova, directory) as made:
         yield made

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tests.lab import proxy
 from tests.lab.nova_release import Config
@@ -24,9 +25,10 @@ CONFLICTS = {
 }  # fmt: skip
 
 
-def conflict(code: str, detail: str) -> bytes:
+def conflict(kind: str) -> proxy.Fault:
+    code, detail = CONFLICTS[kind]
     error = {'status': 409, 'title': 'Conflict', 'code': code, 'detail': detail}
-    return json.dumps({'errors': [error]}).encode()
+    return proxy.answer(409, json.dumps({'errors': [error]}).encode())
 
 
 @contextmanager
@@ -37,21 +39,6 @@ def following(site: Site, rule: Rule) -> Iterator[None]:
     finally:
         site.proxy.faults = None
         site.proxy.release()
-
-
-def fails(
-    name: str, what: Callable[[], proxy.Fault], changes_only: bool = False, **how: object
-) -> None:
-    """A fault for as long as Placement's answers, or those to changes, are of one kind."""
-
-    def happens(site: Site) -> Iterator[None]:
-        def rule(method: str, _path: str, _body: bytes) -> proxy.Fault | None:
-            return None if changes_only and method not in CHANGES else what()
-
-        with following(site, rule):
-            yield
-
-    fault(name, **how)(happens)
 
 
 @fault('Placement stopped', seconds=OUTAGE_S, short=3, varied=True)
@@ -89,55 +76,56 @@ def token_expired(site: Site) -> Iterator[None]:
         yield
 
 
-def conflicting(kind: str) -> Callable[[], proxy.Fault]:
-    body = conflict(*CONFLICTS[kind])
-    return lambda: proxy.answer(409, body)
+LONG = {'seconds': OUTAGE_S, 'quick': False}
+SHORT = {'seconds': OUTAGE_S, 'short': 2}
+IMPATIENT = {'config': lambda _site: {'placement': {'timeout': 2}}}
+REFUSED = {'refuses': True, 'quick': False}
+GIVES_UP = {
+    'config': lambda _site: {'novasched': {'placement_patience': PATIENCE_S}},
+    'refuses': True,
+}
+Faulty = Callable[[], proxy.Fault]
+TABLE: tuple[tuple[str, Faulty, dict[str, Any]], ...] = (
+    ('slow by 10 s', lambda: proxy.slow(10), {'seconds': 12, 'patience': 60, 'quick': False}),
+    ('does nothing', proxy.hang, LONG),
+    ('does nothing for longer than its timeout', lambda: proxy.hang(work=False), {**LONG, **IMPATIENT}),
+    ('answers 500', lambda: proxy.answer(500), SHORT),
+    ('answers 501', lambda: proxy.answer(501), LONG),
+    ('answers 401', lambda: proxy.answer(401), LONG),
+    ('answers 403', lambda: proxy.answer(403), LONG),
+    ('answers 504', lambda: proxy.answer(504), LONG),
+    ('answers 503', lambda: proxy.answer(503), SHORT),
+    ('drops connections', proxy.dropped, LONG),
+    ('breaks off its answers', proxy.half, SHORT),
+    ('answers 100 MB', lambda: proxy.huge(HUGE), {'quick': False}),
+    ('answers no JSON', proxy.garbage, LONG),
+    ('answers nothing', lambda: proxy.answer(200), LONG),
+    ('answers 500 for longer than requests wait', lambda: proxy.answer(500), {**LONG, **GIVES_UP}),
+    ('answers 503 for longer than requests wait', lambda: proxy.answer(503), {**LONG, **GIVES_UP}),
+)  # fmt: skip
+"""What each answer of Placement is like, and how long."""
+CHANGES_ONLY: tuple[tuple[str, Faulty, dict[str, Any]], ...] = (
+    ('answers 409: a concurrent update', lambda: conflict('a concurrent update'), REFUSED),
+    ('answers 409: a consumer generation', lambda: conflict('a consumer generation'), REFUSED),
+    ('answers 409: no room', lambda: conflict('no room'), REFUSED),
+    ('claims, then no answer', proxy.lost, {'varied': True}),
+    ('claims, then 504', lambda: proxy.answer(504, b'Gateway Timeout', True, 'text/html'), {}),
+)  # fmt: skip
+"""The same of answers to changes, for two seconds."""
 
 
-def answering(status: int) -> Callable[[], proxy.Fault]:
-    return lambda: proxy.answer(status)
+def _answering(what: Faulty, methods: Collection[str]) -> Callable[[Site], Iterator[None]]:
+    def happens(site: Site) -> Iterator[None]:
+        def rule(method: str, _path: str, _body: bytes) -> proxy.Fault | None:
+            return what() if method in methods else None
+
+        with following(site, rule):
+            yield
+
+    return happens
 
 
-fails('Placement slow by 10 s', lambda: proxy.slow(10), seconds=12, patience=60, quick=False)
-fails('Placement does nothing', proxy.hang, seconds=OUTAGE_S, quick=False)
-fails(
-    'Placement does nothing for longer than its timeout',
-    lambda: proxy.hang(work=False),
-    seconds=OUTAGE_S,
-    config=lambda _site: {'placement': {'timeout': 2}},
-    quick=False,
-)
-fails('Placement answers 500', answering(500), seconds=OUTAGE_S, short=2)
-for status in (501, 401, 403, 504):
-    fails(f'Placement answers {status}', answering(status), seconds=OUTAGE_S, quick=False)
-fails('Placement answers 503', answering(503), seconds=OUTAGE_S, short=2)
-fails('Placement drops connections', proxy.dropped, seconds=OUTAGE_S, quick=False)
-fails('Placement breaks off its answers', proxy.half, seconds=OUTAGE_S, short=2)
-fails('Placement answers 100 MB', lambda: proxy.huge(HUGE), quick=False)
-fails('Placement answers no JSON', proxy.garbage, seconds=OUTAGE_S, quick=False)
-fails('Placement answers nothing', answering(200), seconds=OUTAGE_S, quick=False)
-for status in (500, 503):
-    fails(
-        f'Placement answers {status} for longer than requests wait',
-        answering(status),
-        seconds=OUTAGE_S,
-        config=lambda _site: {'novasched': {'placement_patience': PATIENCE_S}},
-        refuses=True,
-        quick=False,
-    )
-for each in CONFLICTS:
-    fails(
-        f'Placement answers 409: {each}',
-        conflicting(each),
-        changes_only=True,
-        seconds=2,
-        refuses=True,
-        quick=False,
-    )
-fails('Placement claims, then no answer', proxy.lost, changes_only=True, seconds=2, varied=True)
-fails(
-    'Placement claims, then 504',
-    lambda: proxy.answer(504, b'Gateway Timeout', work=True, content_type='text/html'),
-    changes_only=True,
-    seconds=2,
-)
+for name, what, how in TABLE:
+    fault(f'Placement {name}', **how)(_answering(what, ('GET', 'DELETE', *CHANGES)))
+for name, what, how in CHANGES_ONLY:
+    fault(f'Placement {name}', seconds=2, **how)(_answering(what, CHANGES))

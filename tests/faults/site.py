@@ -4,31 +4,38 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
-from tests.lab import placement_api, servers
+from tests.lab import binaries, placement_api, servers
 from tests.lab.compute_rows import Compute
 from tests.lab.daemon import Daemon
 from tests.lab.keystone import Keystone
 from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_release import Config, NovaRelease
-from tests.lab.placement_api import PlacementProcess
+from tests.lab.nova_release import Config, NovaRelease, merged
 from tests.lab.proxy import Proxy
 from tests.lab.steady import Caller
-
-from .clock import Clock
 
 HOSTS = 20
 CELL_TIMEOUT = 3
 LOGGER = 'oslo_messaging._drivers.amqpdriver'
 REPLY = 'received reply msg_id: %s'
+
+PACKAGE = 'libfaketime'
+LIBRARY = 'faketime/libfaketimeMT.so.1'
+
+# libfaketime 0.9.10 makes clock_nanosleep() fail when it leaves the monotonic clock alone.
+SLEEP = """
+import select, time
+time.sleep = lambda seconds: select.select([], [], [], seconds) and None
+"""
 
 
 class Replies(logging.Filter):
@@ -63,22 +70,79 @@ def counted_replies() -> Iterator[Replies]:
         logger.setLevel(before)
 
 
-@dataclass
-class Site:
+class Clock:
+    """The system's, and so many seconds more."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        (directory / 'sitecustomize.py').write_text(SLEEP)
+        self._directory = directory
+        self._path = directory / 'clock'
+        self.jump(0)
+
+    def jump(self, seconds: int) -> None:
+        """Be so far ahead of the system's from now on."""
+        # Renamed into place: nobody reads half of it.
+        new = self._path.with_suffix('.new')
+        new.write_text(f'{seconds:+d}\n')
+        new.rename(self._path)
+
+    def environment(self) -> Mapping[str, str]:
+        """What makes a process see it; the test is skipped where the library is not to be
+        had. As when NTP steps a clock, the one that only measures goes on as it is."""
+        path = [str(self._directory), os.environ.get('PYTHONPATH', '')]
+        return {
+            'PYTHONPATH': os.pathsep.join(filter(None, path)),
+            'LD_PRELOAD': str(_library()),
+            'FAKETIME_TIMESTAMP_FILE': str(self._path),
+            'FAKETIME_CACHE_DURATION': '1',
+            'FAKETIME_DONT_FAKE_MONOTONIC': '1',
+        }
+
+
+def _library() -> Path:
+    found = _installed()
+    if found is None and os.geteuid() == 0:
+        try:
+            binaries.install(PACKAGE)
+        except pytest.exit.Exception as error:
+            pytest.skip(str(error))
+        found = _installed()
+    if found is None:
+        pytest.skip(f"Debian's package {PACKAGE} is not installed")
+    return found
+
+
+def _installed() -> Path | None:
+    return next(Path('/usr/lib').glob(f'*/{LIBRARY}'), None)
+
+
+class Site(ExitStack):
     """What faults happen to. The second cell has a database server of its own; all else is on
     the first. Schedulers reach Placement through the proxy."""
 
-    cloud: NovaCloud
-    rabbitmq: servers.RabbitMQ
-    mariadb: servers.MariaDB
-    second: servers.MariaDB
-    placement: PlacementProcess
-    proxy: Proxy
-    keystone: Keystone
-    clock: Clock
-    caller: Caller
-    replies: Replies
-    daemons: Sequence[Daemon] = ()
+    def __init__(self, nova: NovaRelease, directory: Path) -> None:
+        super().__init__()
+        enter = self.enter_context
+        self.daemons: Sequence[Daemon] = ()
+        self.rabbitmq = enter(servers.RabbitMQ())
+        self.mariadb, self.second = enter(servers.MariaDB()), enter(servers.MariaDB())
+        self.placement = enter(placement_api.placement(self.mariadb.url, directory))
+        self.proxy = enter(Proxy(self.placement.url))
+        self.cloud = NovaCloud(
+            nova,
+            directory,
+            amqp_url=self.rabbitmq.url,
+            database_url=self.mariadb.url,
+            placement_url=self.placement.url,
+            elsewhere={'cell2': self.second.url},
+        )
+        self.callback(self.cloud.disconnect)
+        self.cloud.add_hosts(hosts())
+        self.keystone = enter(Keystone())
+        self.clock = Clock(directory / 'clock')
+        self.caller = enter(Caller(self.cloud.config('caller')))
+        self.replies = enter(counted_replies())
 
     def config(self, overrides: Config | None = None) -> Config:
         """What schedulers have in nova.conf here; overrides win."""
@@ -88,9 +152,7 @@ class Site:
             'placement': {'endpoint': self.proxy.url},
             'novasched': {'cell_timeout': CELL_TIMEOUT},
         }
-        for section, options in (overrides or {}).items():
-            base[section] = {**base.get(section, {}), **options}
-        return base
+        return merged(base, overrides or {})
 
     @contextmanager
     def running(
@@ -164,36 +226,3 @@ def hosts() -> list[Compute]:
         )
         for number in range(HOSTS)
     ]  # fmt: skip
-
-
-@contextmanager
-def site(nova: NovaRelease, directory: Path) -> Iterator[Site]:
-    with ExitStack() as stack:
-        rabbitmq, mariadb, second = (
-            stack.enter_context(each())
-            for each in (servers.RabbitMQ, servers.MariaDB, servers.MariaDB)
-        )
-        placement = stack.enter_context(placement_api.placement(mariadb.url, directory))
-        proxy = stack.enter_context(Proxy(placement.url))
-        cloud = NovaCloud(
-            nova,
-            directory,
-            amqp_url=rabbitmq.url,
-            database_url=mariadb.url,
-            placement_url=placement.url,
-            elsewhere={'cell2': second.url},
-        )
-        stack.callback(cloud.disconnect)
-        cloud.add_hosts(hosts())
-        yield Site(
-            cloud=cloud,
-            rabbitmq=rabbitmq,
-            mariadb=mariadb,
-            second=second,
-            placement=placement,
-            proxy=proxy,
-            keystone=stack.enter_context(Keystone()),
-            clock=Clock(directory / 'clock'),
-            caller=stack.enter_context(Caller(cloud.config('caller'))),
-            replies=stack.enter_context(counted_replies()),
-        )

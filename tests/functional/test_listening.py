@@ -22,8 +22,8 @@ from oslo_context.context import RequestContext
 
 from novasched.rpc.notifications.sender import ContextSerializer, make_transport, register
 from tests.lab import broker, told
+from tests.lab.broker import listening
 from tests.lab.daemon import Daemon
-from tests.lab.notices import listening
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import wait_until
 from tests.lab.steady import Caller

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.lab import told
+from tests.lab.broker import Bus, Message, listening
 from tests.lab.daemon import Daemon
-from tests.lab.notices import Bus, Message, listening
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import free_port, wait_until
 from tests.lab.steady import Caller

@@ -76,7 +76,6 @@ def install(package: str) -> None:
             ' apt-get install mariadb-server memcached postgresql prometheus rabbitmq-server',
             3,
         )
-    quiet = {**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'}
     with LOCK.open('w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed: apt-get waits for nobody
         ours = not POLICY_FILE.exists()
@@ -84,28 +83,15 @@ def install(package: str) -> None:
             POLICY_FILE.write_text(POLICY)
             POLICY_FILE.chmod(0o755)
         try:
-            _update(tuple(sorted(quiet.items())))
-            _apt_get(['install', '-y', '--no-install-recommends', package], quiet)
+            _apt_get('update')
+            _apt_get('install', '-y', '--no-install-recommends', package)
         finally:
             if ours:
                 POLICY_FILE.unlink()
 
 
-@functools.cache
-def _update(environment: tuple[tuple[str, str], ...]) -> None:
-    _apt_get(['update'], dict(environment))
-
-
-def _apt_get(arguments: list[str], environment: dict[str, str]) -> None:
-    with tempfile.TemporaryFile('w+') as output:
-        status = subprocess.call(
-            ['apt-get', '-q', *arguments],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        if status:
-            output.seek(0)
-            last = (output.read().strip().splitlines() or [''])[-1]
-            pytest.exit(f'apt-get {" ".join(arguments)} failed: {last}', 3)
+def _apt_get(*arguments: str) -> None:
+    try:
+        run(['apt-get', '-q', *arguments], env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'})
+    except Failed as error:
+        pytest.exit(str(error), 3)

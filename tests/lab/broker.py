@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -16,6 +17,8 @@ from kombu.simple import SimpleQueue
 
 EXCHANGE = 'nova'
 TOPIC = 'scheduler'
+NOTIFICATIONS = ('notifications.info', 'versioned_notifications.info')
+Message = dict[str, Any]
 
 
 def consumers(amqp_url: str, queue: str) -> int:
@@ -55,10 +58,7 @@ def publish(amqp_url: str, body: bytes, routing_key: str = TOPIC) -> None:
     with connect(amqp_url) as connection:
         exchange = Exchange(EXCHANGE, type='topic', durable=False, passive=True)
         Producer(connection.channel(), exchange, auto_declare=False).publish(
-            body,
-            routing_key=routing_key,
-            content_type='application/json',
-            content_encoding='utf-8',
+            body, routing_key=routing_key, content_type='application/json', content_encoding='utf-8'
         )
 
 
@@ -83,3 +83,35 @@ def copied(amqp_url: str, routing_key: str = TOPIC) -> Iterator[Callable[[], Any
                 return message.payload
 
             yield following
+
+
+class Bus:
+    """The queues of both formats, which schedulers make when they say something."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def drain(self) -> list[Message]:
+        """What came since the last time: each message with the queue that it was in. nova's
+        services also tell of their rows in the database, which is not asked here."""
+        found = []
+        for queue in NOTIFICATIONS:
+            channel = self._connection.channel()
+            channel.queue_declare(queue, durable=False, auto_delete=False)
+            while got := channel.basic_get(queue, no_ack=True):
+                body = json.loads(got.body)
+                # The envelope of the driver messagingv2.
+                message = {'queue': queue, **json.loads(body['oslo.message'])}
+                if message['event_type'].startswith('scheduler.'):
+                    found.append(message)
+            channel.close()
+        return found
+
+
+@contextmanager
+def listening(amqp_url: str) -> Iterator[Bus]:
+    """The bus at a broker, with nothing old on it."""
+    with connect(amqp_url) as connection:
+        bus = Bus(connection)
+        bus.drain()
+        yield bus

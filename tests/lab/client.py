@@ -175,12 +175,10 @@ class NovaClient:
         self._requests.write(json.dumps(request) + '\n')
 
     def receive(self, seconds: float) -> Any:
-        deadline = time.monotonic() + seconds
-        while True:
+        deadline, reply = time.monotonic() + seconds, dict[str, Any]()
+        # An answer that nobody waited for any more is not the next one's answer.
+        while reply.get('number') != self._number:
             reply = self._line(deadline)
-            # An answer that nobody waited for any more is not the next one's answer.
-            if reply['number'] == self._number:
-                break
         if 'error' in reply:
             raise Refused(reply['error'])
         return reply['answer']

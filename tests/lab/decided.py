@@ -43,10 +43,7 @@ class Notebook:
     @property
     def records(self) -> list[Record]:
         """The records of the decisions."""
-        return [
-            from_decision.record_of(decision, str(number), 0.0)
-            for number, decision in enumerate(self.decisions)
-        ]
+        return [record_of(decision) for decision in self.decisions]
 
 
 class Calling(Prefilter):

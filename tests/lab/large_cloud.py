@@ -4,7 +4,7 @@ Placement included, since its API takes a request for each of a provider's matte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -58,40 +58,30 @@ class Providers:
         """Providers with inventories and traits, members of the aggregates of those names."""
         numbered = list(enumerate(computes, self._count + 1))
         self._count += len(computes)
-        self._insert('resource_providers', (self._provider(i, each) for i, each in numbered))
-        self._insert('inventories', (row for i, each in numbered for row in self._has(i, each)))
-        self._insert(
-            'resource_provider_traits',
-            (
+        ordinary = {'reserved': 0, 'min_unit': 1, 'step_size': 1}
+        rows: dict[str, Iterable[Row]] = {
+            'resource_providers': (
+                {'id': i, 'root_provider_id': i, 'uuid': each.uuid, 'name': each.name, 'generation': 1}
+                for i, each in numbered
+            ),
+            'inventories': (
+                {**ordinary, 'resource_provider_id': i, 'resource_class_id': self._classes[name], **row}
+                for i, each in numbered
+                for name, row in each.inventories().items()
+            ),
+            'resource_provider_traits': (
                 {'resource_provider_id': i, 'trait_id': self._traits[trait]}
                 for i, each in numbered
                 for trait in (*COMPUTE_TRAITS, *each.traits)
             ),
-        )
-        self._insert(
-            'resource_provider_aggregates',
-            (
+            'resource_provider_aggregates': (
                 {'resource_provider_id': i, 'aggregate_id': self._aggregates[a_uuid(name)]}
                 for (i, _), names in zip(numbered, aggregates, strict=True)
                 for name in names
             ),
-        )
-
-    def _has(self, number: int, compute: Compute) -> Iterator[Row]:
-        ordinary = {'reserved': 0, 'min_unit': 1, 'step_size': 1}
-        for name, inventory in compute.inventories().items():
-            kind = {'resource_provider_id': number, 'resource_class_id': self._classes[name]}
-            yield {**ordinary, **kind, **inventory}
-
-    @staticmethod
-    def _provider(number: int, compute: Compute) -> Row:
-        return {
-            'id': number, 'root_provider_id': number, 'uuid': compute.uuid, 'name': compute.name,
-            'generation': 1,
         }  # fmt: skip
-
-    def _insert(self, table: str, rows: Iterator[Row]) -> None:
-        self._database.insert(table, [{'created_at': now(), **row} for row in rows])
+        for table, its in rows.items():
+            self._database.insert(table, [{'created_at': now(), **row} for row in its])
 
     def _numbers(self, table: str, name: str) -> dict[str, int]:
         return {row[name]: row['id'] for row in self._database.rows(table)}
@@ -126,18 +116,17 @@ class LargeCloud(NovaCloud):
     def _fill(self, computes: Sequence[Compute], count: int) -> None:
         """Let instances run on hosts, the first one of every tenth host in a server group."""
         for start in range(0, len(computes), HOSTS_AT_ONCE):
-            some = computes[start : start + HOSTS_AT_ONCE]
             for cell, database in self.cells.items():
-                database.insert(
-                    'instances',
-                    [
-                        {**row, 'uuid': uuid}
-                        for each in some
-                        if each.cell == cell
-                        for row in [self._instance(each)]
-                        for uuid in instances_of(each.name, count)
-                    ],
-                )
+                some = [
+                    each for each in computes[start : start + HOSTS_AT_ONCE] if each.cell == cell
+                ]
+                rows = [
+                    {**row, 'uuid': uuid, 'instance_type_id': FLAVOR_ID}
+                    for each in some
+                    for row in [instance_row('', each, Flavor(), PROJECT, USER, index=0)]
+                    for uuid in instances_of(each.name, count)
+                ]
+                database.insert('instances', rows)
         members = [instances_of(each.name, 1)[0] for each in computes[::10]]
         number = max((row['id'] for row in self.api.rows('instance_groups')), default=0) + 1
         made = {'created_at': now()}
@@ -149,11 +138,6 @@ class LargeCloud(NovaCloud):
             'instance_group_member',
             [{**made, 'instance_uuid': uuid, 'group_id': number} for uuid in members],
         )
-
-    @staticmethod
-    def _instance(compute: Compute) -> Row:
-        row = instance_row('', compute, Flavor(), PROJECT, USER, index=0)
-        return {**row, 'instance_type_id': FLAVOR_ID}
 
 
 @contextmanager

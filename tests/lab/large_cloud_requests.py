@@ -86,11 +86,7 @@ KINDS = {
         {'hw_architecture': 'x86_64', 'img_hv_type': 'kvm', 'hw_vm_mode': 'hvm'},
     ),
     'pinned': Kind(
-        {
-            **SMALL,
-            'vcpus': 4,
-            'extra_specs': {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '2'},
-        },
+        {**SMALL, 'vcpus': 4, 'extra_specs': {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '2'}},
         guest=[
             {'id': i, 'pcpuset': [2 * i, 2 * i + 1], 'memory': 2048, 'cpu_policy': 'dedicated'}
             for i in range(2)
@@ -111,9 +107,7 @@ REFUSALS = {
     ),
     'pinned': Kind(
         {**SMALL, 'vcpus': 20, 'extra_specs': {'hw:cpu_policy': 'dedicated'}},
-        guest=[
-            {'id': 0, 'pcpuset': list(range(20)), 'memory': 4096, 'cpu_policy': 'dedicated'},
-        ],
+        guest=[{'id': 0, 'pcpuset': list(range(20)), 'memory': 4096, 'cpu_policy': 'dedicated'}],
     ),
 }
 """What Placement has room for, and no host."""

@@ -35,10 +35,7 @@ class Client:
             'return_alternates': parameters['return_alternates'],
         }
         found = self._api(version).select_destinations(
-            user,
-            spec,
-            parameters['instance_uuids'],
-            **(objects_too if version == '4.5' else {}),
+            user, spec, parameters['instance_uuids'], **(objects_too if version == '4.5' else {})
         )
         return plain(found)
 

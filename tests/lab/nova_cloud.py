@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from novasched.cells.mappings import CELL0
 
 from .compute_rows import Compute, Flavor, Row, instance_row, now, used_by
-from .nova_release import Config, NovaRelease, Schemas, write_config
+from .nova_release import Config, NovaRelease, Schemas, merged, write_config
 from .placement_api import TOKEN, Allocations, PlacementApi
 from .servers import create_database, drop_database
 
@@ -26,17 +26,10 @@ USER = 'functional-user'
 
 # What reset() empties, children before parents.
 API_TABLES = (
-    'aggregate_hosts',
-    'aggregate_metadata',
-    'aggregates',
-    'flavor_extra_specs',
-    'flavors',
-    'host_mappings',
-    'instance_mappings',
-    'instance_group_policy',
-    'instance_group_member',
+    'aggregate_hosts', 'aggregate_metadata', 'aggregates', 'flavor_extra_specs', 'flavors',
+    'host_mappings', 'instance_mappings', 'instance_group_policy', 'instance_group_member',
     'instance_groups',
-)
+)  # fmt: skip
 CELL_TABLES = ('compute_nodes', 'services', 'instance_extra', 'migrations', 'instances')
 
 # Traits that every nova-compute of this release puts on its provider.
@@ -113,6 +106,7 @@ class NovaCloud:
         self._elsewhere = elsewhere or {}
         self._prefix = f'novasched_{secrets.token_hex(4)}'
         self._databases: list[tuple[str, str]] = []
+        self._opened: list[Database] = []
         self._servers = 0
         try:
             self._make(Schemas(nova, directory), cells)
@@ -126,9 +120,9 @@ class NovaCloud:
         schemas.make('api', self._manage_config('api', api, cell0), api)
         for name, url in {'cell0': cell0, **urls}.items():
             schemas.make('cell', self._manage_config(name, api, url), url)
-        self.api = Database(api, (*API_TABLES, 'cell_mappings'))
-        self.cell0 = Database(cell0, CELL_TABLES)
-        self.cells = {cell: Database(url, CELL_TABLES) for cell, url in urls.items()}
+        self.api = self._open(api, (*API_TABLES, 'cell_mappings'))
+        self.cell0 = self._open(cell0, CELL_TABLES)
+        self.cells = {cell: self._open(url, CELL_TABLES) for cell, url in urls.items()}
         # As nova-manage cell_v2 map_cell0 and create_cell do it, which take seconds each.
         self._map('cell0', CELL0, 'none:///', cell0)
         for name, url in urls.items():
@@ -139,23 +133,20 @@ class NovaCloud:
 
     def _map(self, name: str, uuid: str, transport: str, database: str) -> None:
         row = {
-            'created_at': now(),
-            'uuid': uuid,
-            'name': name,
-            'transport_url': transport,
-            'database_connection': database,
-            'disabled': False,
-        }
+            'created_at': now(), 'uuid': uuid, 'name': name, 'transport_url': transport,
+            'database_connection': database, 'disabled': False,
+        }  # fmt: skip
         known = self.api.table('cell_mappings').columns  # old releases disable no cell
         self.api.insert('cell_mappings', [{k: v for k, v in row.items() if k in known}])
 
     def _database(self, suffix: str) -> str:
-        name, server = f'{self._prefix}_{suffix}', self._server_of(suffix)
+        server, name = self._elsewhere.get(suffix, self._server), f'{self._prefix}_{suffix}'
         self._databases.append((server, name))
         return create_database(server, name)
 
-    def _server_of(self, suffix: str) -> str:
-        return self._elsewhere.get(suffix, self._server)
+    def _open(self, url: str, tables: Sequence[str]) -> Database:
+        self._opened.append(Database(url, tables))
+        return self._opened[-1]
 
     def _manage_config(self, name: str, api: str, main: str) -> Path:
         config = {
@@ -172,15 +163,12 @@ class NovaCloud:
 
     def disconnect(self) -> None:
         """Let go of pooled connections, which may have been cut."""
-        for database in (getattr(self, 'api', None), getattr(self, 'cell0', None)):
-            if database is not None:
-                database.engine.dispose()
-        for database in getattr(self, 'cells', {}).values():
+        for database in self._opened:
             database.engine.dispose()
 
     def config(self, host: str, overrides: Config | None = None) -> Path:
         """A nova.conf for a scheduler (or a client) of this name; overrides win."""
-        base: dict[str, Mapping[str, object]] = {
+        base = {
             'DEFAULT': {
                 'host': host,
                 'debug': True,
@@ -199,15 +187,14 @@ class NovaCloud:
                 'token': TOKEN,
             },
         }
-        for section, options in (overrides or {}).items():
-            base[section] = {**base.get(section, {}), **options}
-        return write_config(self.directory / f'{self._prefix}-{host}-nova.conf', base)
+        path = self.directory / f'{self._prefix}-{host}-nova.conf'
+        return write_config(path, merged(base, overrides or {}))
 
     def reset(self) -> None:
         """Remove every host, service, aggregate, server and allocation; restore the cells."""
         self.api.clear(API_TABLES)
         self.restore_cells()
-        for database in (self.cell0, *self.cells.values()):
+        for database in self._opened[1:]:
             database.clear(CELL_TABLES)
         self.placement.clear()
         self.computes.clear()
@@ -243,13 +230,8 @@ class NovaCloud:
             version = self.nova.service_version
             database.insert('services', [compute.service_row(version) for compute in ours])
             database.insert('compute_nodes', [compute.node_row() for compute in ours])
-        self.api.insert(
-            'host_mappings',
-            [
-                {'created_at': now(), 'cell_id': self._cell_ids[c.cell], 'host': c.name}
-                for c in computes
-            ],
-        )
+        mappings = [{'cell_id': self._cell_ids[c.cell], 'host': c.name} for c in computes]
+        self.api.insert('host_mappings', [{'created_at': now(), **each} for each in mappings])
         self.computes.update({compute.name: compute for compute in computes})
 
     def add_aggregate(
@@ -325,5 +307,4 @@ class NovaCloud:
 
     def service_rows(self, binary: str) -> list[Row]:
         """The services rows of one binary, of all databases."""
-        databases = (self.cell0, *self.cells.values())
-        return [row for database in databases for row in database.rows('services', binary=binary)]
+        return [row for each in self._opened[1:] for row in each.rows('services', binary=binary)]

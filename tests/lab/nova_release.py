@@ -30,6 +30,11 @@ print(json.dumps([importlib.metadata.version('nova'), service.SERVICE_VERSION]))
 Config = Mapping[str, Mapping[str, object]]
 
 
+def merged(base: Config, overrides: Config) -> Config:
+    """Both, section by section; overrides win."""
+    return {s: {**base.get(s, {}), **overrides.get(s, {})} for s in {**base, **overrides}}
+
+
 def write_config(path: Path, config: Config) -> Path:
     """An oslo.config file that only its owner may read: it holds passwords. An option with
     several lines has a list."""

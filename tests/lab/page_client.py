@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
@@ -28,14 +28,9 @@ def ask(page: Any, path: str = '/', query: str = '', **environ: Any) -> Answer:
 
 def ask_raw(page: Any, path: str, query: str = '', **environ: Any) -> Answer:
     values = {
-        'REQUEST_METHOD': 'GET',
-        'REMOTE_ADDR': '127.0.0.1',
-        'HTTP_HOST': 'localhost:9100',
-        'PATH_INFO': unquote_to_bytes(path).decode('latin-1'),
-        'SCRIPT_NAME': '',
-        'QUERY_STRING': query,
-        **environ,
-    }
+        'REMOTE_ADDR': '127.0.0.1', 'HTTP_HOST': 'localhost:9100', 'SCRIPT_NAME': '',
+        'PATH_INFO': unquote_to_bytes(path).decode('latin-1'), 'QUERY_STRING': query, **environ,
+    }  # fmt: skip
     setup_testing_defaults(values)
     got: list[Any] = []
     body = validator(page)(values, lambda status, headers, *_: got.append((status, headers)))
@@ -47,16 +42,14 @@ def ask_raw(page: Any, path: str, query: str = '', **environ: Any) -> Answer:
     return Answer(int(status[:3]), dict(headers), text)
 
 
-@dataclass
 class Seen(HTMLParser):
     """The elements of a page, with their attributes, and its text."""
 
-    elements: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    open: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert len(dict(attrs)) == len(attrs), f'an attribute of {tag} stands there twice'

@@ -130,15 +130,11 @@ class StillNetwork:
         return {uuid: self.known[uuid] for uuid in uuids if uuid in self.known}
 
     def network_aggregates(self, uuid: str) -> frozenset[str]:
-        return self._aggregates(uuid)
-
-    def subnet_aggregates(self, uuid: str) -> frozenset[str]:
-        return self._aggregates(uuid)
-
-    def _aggregates(self, uuid: str) -> frozenset[str]:
         if uuid not in self.aggregates:
             raise NetworkUnavailable(f'what is {uuid}?')
         return frozenset(self.aggregates[uuid])
+
+    subnet_aggregates = network_aggregates
 
 
 def sources(

@@ -20,6 +20,9 @@ from .certificates import Identity
 from .hidden import a_secret
 from .processes import START, Process, Service, free_port
 
+AS_ROOT = ['--user=root'] if os.geteuid() == 0 else []
+"""As root a server wants to be told that this is meant."""
+
 
 class Server(Service):
     """A server of our own: one process, one port, one directory, and data that stays."""
@@ -171,7 +174,7 @@ class MariaDB(Server):
         command = [
             self._command,
             '--no-defaults',
-            *self._user(),
+            *AS_ROOT,
             f'--datadir={self.directory / "data"}',
             f'--tmpdir={self._temporary}',
             f'--socket={self.directory / "socket"}',
@@ -215,7 +218,7 @@ class MariaDB(Server):
             [
                 command,
                 '--no-defaults',
-                *self._user(),
+                *AS_ROOT,
                 f'--datadir={self.directory / "data"}',
                 f'--tmpdir={self._temporary}',
                 '--auth-root-authentication-method=normal',
@@ -232,11 +235,6 @@ class MariaDB(Server):
             return False
         return True
 
-    @staticmethod
-    def _user() -> list[str]:
-        # As root the server wants to be told that this is meant.
-        return ['--user=root'] if os.geteuid() == 0 else []
-
 
 class Memcached(Server):
     """A memcached, whose data does not outlive it."""
@@ -249,9 +247,7 @@ class Memcached(Server):
         self.url = f'127.0.0.1:{self.port}'
 
     def start(self) -> None:
-        # As root the server wants to be told that this is meant.
-        user = ['-u', 'root'] if os.geteuid() == 0 else []
-        command = [self._command, *user, '-l', '127.0.0.1', '-p', str(self.port), '-m', '16']
+        command = [self._command, *AS_ROOT, '-l', '127.0.0.1', '-p', str(self.port), '-m', '16']
         self._process = Process(command, self.log, cwd=self.directory)
         self._process.ready(lambda: _listens(self.port), START, 'memcached')
 

@@ -72,10 +72,10 @@ class Story:
     def __init__(self, databases):
         self.databases = databases
         self.where = {name: CELLS[i % 2] for i, name in enumerate(HOSTS)}
-        for engine, known in self._all():
-            for table in known:
-                self._run(engine, sa.delete(table))
-        self._run(databases.api, sa.delete(tables.host_mappings))
+        cells = [(each, table) for each in databases.engines.values() for table in CELL_TABLES]
+        self.tables = [*cells, *((databases.api, table) for table in API_TABLES)]
+        for engine, table in (*self.tables, (databases.api, tables.host_mappings)):
+            self._run(engine, sa.delete(table))
         for name, cell in self.where.items():
             databases.add_host(name, cell)
         for number in AGGREGATES:
@@ -118,23 +118,23 @@ class Story:
         self._run(self._engine(host), statement, {'deleted': table.c.id})
 
     def erase_node(self, host):
-        self._erase(self._engine(host), tables.compute_nodes, host)
+        table = tables.compute_nodes
+        self._run(self._engine(host), sa.delete(table).where(table.c.host == host))
 
     def move(self, host, cell):
         """A host goes from one cell to another, with its UUID."""
         for engine in (self._engine(host), self.databases.engines[cell]):
             for table in CELL_TABLES:
-                self._erase(engine, table, host)
+                self._run(engine, sa.delete(table).where(table.c.host == host))
         self.where[host] = cell
         self.databases.add_host(host, cell, node=host)
 
     def back_up(self):
         self.saved = {}
-        for engine, known in self._all():
+        for engine, table in self.tables:
             with engine.connect() as connection:
-                for table in known:
-                    rows = connection.execute(sa.select(table)).mappings()
-                    self.saved[engine, table] = [dict(row) for row in rows]
+                rows = connection.execute(sa.select(table)).mappings()
+                self.saved[engine, table] = [dict(row) for row in rows]
 
     def restore(self):
         """Everything is as it was, times of changes included."""
@@ -145,8 +145,7 @@ class Story:
                     connection.execute(sa.insert(table), rows)
 
     def rename(self, aggregate, name):
-        table = tables.aggregates
-        statement = sa.update(table).where(table.c.id == aggregate)
+        statement = sa.update(tables.aggregates).where(tables.aggregates.c.id == aggregate)
         self._run(self.databases.api, statement, {'name': f'{name}{aggregate}'})
 
     def label(self, aggregate, value):
@@ -167,23 +166,11 @@ class Story:
     def close(self):
         self.reader.close()
 
-    def _all(self):
-        return [
-            (self.databases.api, API_TABLES),
-            *((engine, CELL_TABLES) for engine in self.databases.engines.values()),
-        ]
-
     def _engine(self, host):
         return self.databases.engines[self.where[host]]
 
-    def _erase(self, engine, table, host):
-        self._run(engine, sa.delete(table).where(table.c.host == host))
-
     @staticmethod
     def _run(engine, statement, values=None):
-        if values is not None:
-            if not values:
-                return
-            statement = statement.values(values)
-        with engine.begin() as connection:
-            connection.execute(statement)
+        if values is None or values:
+            with engine.begin() as connection:
+                connection.execute(statement if values is None else statement.values(values))

@@ -22,7 +22,6 @@ from rich.text import Text
 
 MET, MISSED = 'met', 'MISSED'
 WIDTH = 130  # characters of a table that goes into a file
-STYLES = {MET: 'green', MISSED: 'bold red'}
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,12 @@ def show(sheets: Iterable[Sheet]) -> None:
     for sheet in sheets:
         table = Table(title=sheet.title, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for number, column in enumerate(sheet.columns):
-            is_last = number == len(sheet.columns) - 1 and not _is_number(sheet, number)
+            are_numbers = all(row[number][:1].isdigit() for row in sheet.rows)
+            is_last = number == len(sheet.columns) - 1 and not are_numbers
             left = number < sheet.words or is_last
             table.add_column(column, justify='left' if left else 'right')
         for row in sheet.rows:
-            table.add_row(*map(_coloured, row))
+            table.add_row(*map(Text, row))
         console.print(table)
         console.print()
 
@@ -117,14 +117,3 @@ def machine() -> str:
         f'{day}, {os.cpu_count()} processors, {platform.system()} {platform.machine()}, '
         f'Python {platform.python_version()}, load {load:.1f} at the end'
     )
-
-
-def _is_number(sheet: Sheet, column: int) -> bool:
-    return all(row[column][:1].isdigit() for row in sheet.rows)
-
-
-def _coloured(text: str) -> Text:
-    coloured = Text(text)
-    for word, style in STYLES.items():
-        coloured.highlight_words([word], style)
-    return coloured

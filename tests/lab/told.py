@@ -133,10 +133,15 @@ def _volume() -> Arguments:
 
 def _guest(cells: Sequence[Arguments], threads: str | None = None) -> Arguments:
     """Cells of 512 MB each, and these fields."""
-    fields = [{'id': number, 'memory': 512, **cell} for number, cell in enumerate(cells)]
-    guest = {'cells': fields, 'emulator_threads_policy': threads}
-    topology: Arguments = wire('InstanceNUMATopology', guest)
-    return topology
+    names = (
+        'pagesize', 'cpuset_reserved', 'cpu_pinning_raw', 'cpu_policy', 'cpu_thread_policy',
+    )  # fmt: skip
+    ordinary = {'memory': 512, 'cpuset': [], 'pcpuset': [], **dict.fromkeys(names)}
+    made = [
+        primitive('InstanceNUMACell', '1.6', **{**ordinary, 'id': number, **cell})
+        for number, cell in enumerate(cells)
+    ]
+    return primitive('InstanceNUMATopology', '1.3', cells=made, emulator_threads_policy=threads)
 
 
 def pinned(threads: str | None) -> Arguments:
