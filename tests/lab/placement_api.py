@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,26 +90,13 @@ class PlacementApi(Providers):
         for trait in traits:
             if trait.startswith('CUSTOM_'):
                 self.call('PUT', f'/traits/{trait}')
-        stock = {'resource_provider_generation': 0, 'inventories': inventories}
-        self.call('PUT', f'/resource_providers/{uuid}/inventories', **stock)
-        self._set_traits(uuid, *traits)
+        self.put(uuid, inventories=inventories)
+        self.put(uuid, traits=traits)
 
     def join_aggregate(self, uuid: str, aggregate: str) -> None:
         """Make a provider a member of one more aggregate."""
-        self.change_aggregates(uuid, lambda now: [*now, aggregate])
-
-    def change_aggregates(self, uuid: str, change: Callable[[list[str]], list[str]]) -> None:
-        """Make a provider a member of others than now.
-
-        :raises Conflict: the provider has changed meanwhile.
-        """
-        path = f'/resource_providers/{uuid}/aggregates'
-        now = self.call('GET', path)
-        body = {
-            'aggregates': change(now['aggregates']),
-            'resource_provider_generation': now['resource_provider_generation'],
-        }
-        self.call('PUT', path, **body)
+        now = self.call('GET', f'/resource_providers/{uuid}/aggregates')['aggregates']
+        self.put(uuid, aggregates=[*now, aggregate])
 
     def remove_provider(self, uuid: str) -> None:
         """Remove a provider.

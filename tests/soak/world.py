@@ -93,11 +93,8 @@ class World:
         self.cloud.api.delete('aggregate_hosts', host=machine.name)
         for each in chosen:
             self.cloud.join_aggregate(each['id'], [machine.name])
-        persistently(
-            self.placement.change_aggregates,
-            machine.compute.uuid,
-            lambda _: [each['uuid'] for each in chosen],
-        )
+        uuids = [each['uuid'] for each in chosen]
+        persistently(self.placement.put, machine.compute.uuid, aggregates=uuids)
         machine.aggregates, machine.aggregates_since = names, time.monotonic()
 
     def count(self, what: str, number: int = 1) -> None:
