@@ -26,6 +26,8 @@ CALLER = context_of(CALLS['boot'])
 NOW = datetime(2026, 11, 21, 12, 0, 0)
 BOOT = CALLS['boot']['args']['spec_obj'][DATA]
 EVERYTHING = MADE['everything']['spec_obj'][DATA]
+SPECS = {name: call['args']['spec_obj'][DATA] for name, call in CALLS.items()}
+SPECS['everything'] = EVERYTHING
 HOSTS = primitive(
     'ComputeNodeList', '1.17',
     objects=[primitive('ComputeNode', '1.19', host='h', hypervisor_hostname='n')],
@@ -55,6 +57,10 @@ def a_legacy(spec):
     )
 
 
+def devices_of(request):
+    return request.count, request.spec, request.alias_name, request.numa_policy
+
+
 FORMS = {
     'versioned': (payloads.versioned_payload, TOLD_BY_VERSIONED),
     'unversioned': (a_legacy, TOLD),
@@ -62,11 +68,10 @@ FORMS = {
 
 
 @pytest.mark.parametrize('form', FORMS)
-@pytest.mark.parametrize('case', CALLS)
-def test_recorded_calls(case, form):
-    """What is told is as in the call, devices and flavor included."""
+@pytest.mark.parametrize('spec', SPECS.values(), ids=SPECS)
+def test_recorded_calls(spec, form):
+    """What is told is as in the call, devices and flavor included; one request has every object."""
     payload, told = FORMS[form]
-    spec = CALLS[case]['args']['spec_obj'][DATA]
     call, found = called(spec), rebuild_request(payload(spec), CALLER)
     # A rebuild forces one host, and so does a user.
     assert {name: getattr(found.request, name) for name in told} == {
@@ -74,52 +79,34 @@ def test_recorded_calls(case, form):
     }
     flavor = found.request.flavor
     assert replace(flavor, id=None) == replace(call.flavor, id=None)
-    assert [(x.count, x.spec, x.alias_name) for x in found.request.pci_requests] == [
-        (x.count, x.spec, x.alias_name) for x in call.pci_requests
+    assert [devices_of(x) for x in found.request.pci_requests] == [
+        devices_of(x) for x in call.pci_requests
     ]
     assert instance_of(payload(spec)) == call.instance_uuid
 
 
-@pytest.mark.parametrize('form', FORMS)
-def test_cells_and_devices(form):
-    """A request that uses every object is read through all of them."""
-    payload, _ = FORMS[form]
-    call, found = called(EVERYTHING), rebuild_request(payload(EVERYTHING), CALLER).request
-    assert found.numa_topology == call.numa_topology
-    assert [(x.count, x.spec, x.numa_policy) for x in found.pci_requests] == [
-        (x.count, x.spec, x.numa_policy) for x in call.pci_requests
-    ]
-
-
 @pytest.mark.parametrize(
-    ('fields', 'missing_fields'),
+    ('fields', 'routed', 'missing_fields'),
     [
-        ({}, ()),
-        ({'numa_topology': EVERYTHING['numa_topology']}, ('network_metadata',)),
-        ({'retry': primitive('SchedulerRetries', '1.1', num_attempts=2, hosts=HOSTS)},
+        ({}, False, ()),
+        ({}, True, ('requested_networks',)),
+        ({'numa_topology': EVERYTHING['numa_topology']}, False, ('network_metadata',)),
+        ({'retry': primitive('SchedulerRetries', '1.1', num_attempts=2, hosts=HOSTS)}, False,
             ('retry.hosts',)),
-        ({'requested_destination': primitive('Destination', '1.4', host='h')}, ()),
-        ({'requested_destination': primitive('Destination', '1.4', cell=CELL)},
+        ({'requested_destination': primitive('Destination', '1.4', host='h')}, False, ()),
+        ({'requested_destination': primitive('Destination', '1.4', cell=CELL)}, False,
             ('requested_destination.allow_cross_cell_move',)),
     ],
 )  # fmt: skip
-def test_what_is_not_told(fields, missing_fields):
-    """It is named: parts of the versioned form, and for the other one much."""
+def test_what_is_not_told(fields, routed, missing_fields):
+    """It is named: parts of the versioned form, networks' names where networks are routed, and
+    for the other form much."""
     spec = {**BOOT, **fields}
-    assert (
-        rebuild_request(payloads.versioned_payload(spec), CALLER).missing_fields == missing_fields
-    )
+    found = rebuild_request(payloads.versioned_payload(spec), CALLER, routed=routed)
+    assert found.missing_fields == missing_fields
     found = rebuild_request(a_legacy(spec), CALLER)
-    assert found.missing_fields[: len(SAVED_FIELDS) + len(UNSAVED_FIELDS)] == (
-        *SAVED_FIELDS,
-        *UNSAVED_FIELDS,
-    )
-
-
-def test_networks_matter_where_they_are_routed():
-    """Then their names are missed."""
-    found = rebuild_request(payloads.versioned_payload(BOOT), CALLER, routed=True)
-    assert found.missing_fields == ('requested_networks',)
+    told_by_nobody = (*SAVED_FIELDS, *UNSAVED_FIELDS)
+    assert found.missing_fields[: len(told_by_nobody)] == told_by_nobody
 
 
 @pytest.mark.parametrize(
