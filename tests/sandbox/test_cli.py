@@ -96,33 +96,6 @@ def test_mismatch(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'complaint'),
-    [
-        (['--hosts', '0'], 'argument --hosts: a number must be from 1 to'),
-        (['--hosts', 'many'], "argument --hosts: a number must be whole, not 'many'"),
-        (['--servers', '-3'], 'argument --servers: a number must be from 1 to'),
-        (['--flavor', '1,2'], "argument --flavor: '1,2' is not VCPUS,RAM_MB,DISK_GB"),
-        (['--flavor=-1,2,3'], 'argument --flavor: VCPUS must be from 1 to'),
-        (['--flavor', '1,2,x'], "argument --flavor: DISK_GB must be whole, not 'x'"),
-        (['--flavor', f'1,{2**31},3'], 'argument --flavor: RAM_MB must be from 1 to'),
-        (['--az', 'az99'], "argument --az: invalid choice: 'az99'"),
-        (['--affinity', '--anti-affinity'], 'not allowed with argument'),
-        (['--format', 'xml'], 'argument --format: invalid choice'),
-        (['--nonsense'], 'unrecognized arguments: --nonsense'),
-    ],
-)
-def test_bad_arguments(capsys, arguments, complaint):
-    """One line that names the option, and exit status 2."""
-    with pytest.raises(SystemExit) as exit_:
-        novaschedctl.main(['sandbox', *arguments])
-    assert exit_.value.code == 2
-    output, error = capsys.readouterr()
-    assert output == ''
-    assert complaint in error
-    assert error.count('\n') == 1
-
-
-@pytest.mark.parametrize(
     ('number', 'status'), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)]
 )
 def test_interrupted(tmp_path, number, status):

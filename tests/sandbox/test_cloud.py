@@ -90,8 +90,9 @@ def test_silent_host(cloud):
 
 
 def test_books_that_do_not_agree():
-    """A server without its allocation, one with more than its flavor, and a refused one
-    that holds something are each found out; so is what the provider's usage should be."""
+    """A server without its allocation, one with more than its flavor, a refused one that holds
+    something and one without an answer are each found out; so is what the provider's usage should
+    be, and what a service hides from its caller and logs as an error."""
     with Sandbox(ONE) as cloud:
         lost, swollen, kept = (cloud.boot(SMALL).servers[0].uuid for _ in range(3))
         (refused,) = cloud.boot(IMPOSSIBLE).uuids
@@ -110,6 +111,13 @@ def test_books_that_do_not_agree():
         assert f'server {refused} was refused and has ' in problems
         assert kept not in problems
 
+        forgotten = str(uuid4())
+        cloud.boots[0] = replace(cloud.boots[0], uuids=(lost, forgotten))
+        logging.getLogger('nova.scheduler.manager').error('something %s', 'broke')
+        problems = cloud.problems()
+        assert f'server {forgotten} was neither placed nor refused' in problems
+        assert problems[-1] == 'nova.scheduler.manager: something broke'
+
 
 def allocate(cloud, uuid, amounts, generation):
     """Write a server's allocations behind the scheduler's back."""
@@ -121,22 +129,6 @@ def allocate(cloud, uuid, amounts, generation):
         project_id='somebody',
         user_id='somebody',
     )
-
-
-def test_server_without_an_answer():
-    """An answer that is too short, for fewer servers than were asked for, is found out."""
-    with Sandbox(ONE) as cloud:
-        (server,) = cloud.boot(SMALL).servers
-        forgotten = str(uuid4())
-        cloud.boots[0] = replace(cloud.boots[0], uuids=(server.uuid, forgotten))
-        assert cloud.problems() == [f'server {forgotten} was neither placed nor refused']
-
-
-def test_logged_error():
-    """What a service hides from its caller and logs as an error is not confirmed."""
-    with Sandbox(ONE) as cloud:
-        logging.getLogger('nova.scheduler.manager').error('something %s', 'broke')
-        assert cloud.problems() == ['nova.scheduler.manager: something broke']
 
 
 def test_options_reach_the_scheduler():

@@ -162,36 +162,31 @@ def test_the_compute_tells_if_placement_cannot(bus):
     assert bus.row().compared
 
 
-def test_other_amounts(bus):
-    """A claim shows that something else was asked for."""
-    bus.places('s', A, amounts=ON_VOLUME)
+@pytest.mark.parametrize(
+    ('claims', 'before', 'asked', 'unknown', 'missing'),
+    [
+        # Something else was asked for.
+        ((A, ON_VOLUME), (), {},
+            'it has claimed MEMORY_MB:512 VCPU:2, but what is told asks for', ('is_bfv',)),
+        # Not all of the request is told.
+        ((B, AMOUNTS), (), {'numa_topology': primitive('InstanceNUMATopology', '1.3', cells=[])},
+            'but not told: network_metadata', ('network_metadata',)),
+        # A host that our query did not offer may have been filled by the claim itself; it is a
+        # difference if there was no claim at that time.
+        ((FULL, AMOUNTS), (FULL,), {}, 'claimed already, which may have filled it', ()),
+        ((FULL, AMOUNTS), (), {}, None, ()),
+    ],
+)  # fmt: skip
+def test_differences_that_do_not_count(bus, claims, before, asked, unknown, missing):
+    """Where a request or its claim is not fully known it is said why."""
+    host, amounts = claims
+    bus.claims('s', *before)
+    bus.places('s', host, amounts=amounts, **asked)
     row = bus.row()
-    assert not row.compared
-    assert row.unknown.startswith('it has claimed MEMORY_MB:512 VCPU:2, but what is told asks for')
-    assert 'is_bfv' in row.missing_fields
-
-
-@pytest.mark.parametrize('is_early', [True, False])
-def test_overtaken(bus, is_early):
-    """A host that our query did not offer may have been filled by the claim itself; it is a
-    difference if there was no claim at that time."""
-    if is_early:
-        bus.claims('s', FULL)
-    bus.places('s', FULL)
-    row = bus.row()
-    assert row.compared != is_early
-    assert row.difference.why.startswith('Placement offers no candidate there')
-    if is_early:
-        assert row.unknown.endswith('claimed already, which may have filled it')
-
-
-def test_half_a_request(bus):
-    """A difference does not count if not all of the request is told."""
-    numa = primitive('InstanceNUMATopology', '1.3', cells=[])
-    bus.places('s', B, numa_topology=numa)
-    row = bus.row()
-    assert not row.compared
-    assert row.unknown.endswith('but not told: network_metadata')
+    assert row.compared is (unknown is None)
+    assert unknown is None or unknown in row.unknown
+    assert set(missing) <= set(row.missing_fields)
+    assert host is not FULL or row.difference.why.startswith('Placement offers no candidate there')
 
 
 def test_placement_is_away(bus):
