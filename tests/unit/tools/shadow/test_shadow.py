@@ -13,10 +13,10 @@ from tests.lab.ports import CountingPlacement, a_driver
 
 A = a_host('a', ram=4096)
 B = a_host('b', ram=3072)
-TWIN = a_host('twin', ram=4096)
+TWIN = a_host('twin', ram=3072)
 BUSY = a_host('busy', ram=8192, num_io_ops=9)
 FULL = a_host('full', ram=9000)
-HOSTS = (A, B, BUSY, FULL)
+HOSTS = (A, B, TWIN, BUSY, FULL)
 BUSY_WITH_IO = 'IoOpsFilter rejects it: 9 I/O operations, limit 8'
 
 
@@ -35,12 +35,6 @@ def test_nothing_is_claimed_and_nothing_remembered():
     assert shadow.driver.pending_claims.count() == 0
 
 
-def test_servers_of_one_request_see_each_other():
-    """As in the daemon."""
-    group = a_group('anti-affinity')
-    assert a_shadow(A, B).decide(a_request(count=2, group=group)).hosts == ('a', 'b')
-
-
 @pytest.mark.parametrize(
     ('recorded', 'request_', 'difference'),
     [
@@ -50,21 +44,16 @@ def test_servers_of_one_request_see_each_other():
         (('busy',), a_request(), ('busy', 'a', BUSY_WITH_IO)),
         (('full',), a_request(), ('full', 'a', 'Placement offers no candidate there, or no cell has the host any more')),
         (('b',), a_request(ignore_hosts=('b',)), ('b', 'a', 'the request itself rules the host out')),
+        (('twin',), a_request(ignore_hosts=('a',)), ('twin', 'b', 'both weigh the same, so that their order is up to chance')),
         ((), a_request(), ('(none)', 'a', 'the request was refused then')),
-        (('busy',), a_request(ignore_hosts=('a', 'b')), ('busy', '(none)', BUSY_WITH_IO)),
+        (('busy',), a_request(ignore_hosts=('a', 'b', 'twin')), ('busy', '(none)', BUSY_WITH_IO)),
     ],
 )  # fmt: skip
 def test_why(recorded, request_, difference):
     """What is different, and the first reason on the way of the recorded host."""
-    decision = a_shadow(*HOSTS, offered=(A, B, BUSY)).decide(request_)
+    decision = a_shadow(*HOSTS, offered=(A, B, TWIN, BUSY)).decide(request_)
     found = compare(recorded, decision)
     assert (found and (found.recorded, found.ours, found.why)) == difference
-
-
-def test_chance():
-    """Hosts of the same weight are told as such."""
-    found = compare(('twin',), a_shadow(A, TWIN).decide(a_request()))
-    assert found.why == 'both weigh the same, so that their order is up to chance'
 
 
 def test_no_candidate():

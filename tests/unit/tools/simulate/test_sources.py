@@ -49,18 +49,13 @@ def test_recorded_messages(recorded):
     assert found.unread == ['line 3: no pair of request and reply (JSONDecodeError)']
 
 
-def test_a_line(recorded):
-    """By its number, or else the first."""
-    first = sources.numbered(str(recorded))
-    assert sources.numbered(f'{recorded}:1') == first
-
-
 @pytest.mark.parametrize(
     ('number', 'why'),
     [(':3', 'line 3: no pair'), (':2', 'no request in line 2'), (':9', 'no request in line 9')],
 )
-def test_no_such_line(recorded, number, why):
-    """It is named."""
+def test_a_line(recorded, number, why):
+    """By its number, or else the first; what is not there is named."""
+    assert sources.numbered(f'{recorded}:1') == sources.numbered(str(recorded))
     with pytest.raises(Unusable, match=why):
         sources.numbered(f'{recorded}{number}')
 
