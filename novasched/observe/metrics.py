@@ -5,8 +5,6 @@ Workers write to files of a shared directory, which the process that serves HTTP
 pays next to nothing: decisions are added up afterwards, and other values sampled once a second.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import math
 import time

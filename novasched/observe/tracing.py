@@ -6,8 +6,6 @@ has been answered. A collector that is away, or hangs, costs spans and one warni
 a bounded queue for a thread of their own, and no request and no record waits for that.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

@@ -2,8 +2,6 @@
 """Claims and the allocations that they come to, as values and as Placement's JSON (``PUT
 /allocations/{consumer_uuid}`` at microversion 1.36 in the Placement API reference)."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -76,12 +74,12 @@ class Claim:
     generation: int = 1
     moves: bool = False
     outcome_unknown: bool = False
-    earlier: Sequence[Claim] = ()
+    earlier: 'Sequence[Claim]' = ()
     until: float = math.inf
     retry_until: float = math.inf
 
     @classmethod
-    def of(cls, request: Request, candidate: Candidate) -> Claim:
+    def of(cls, request: Request, candidate: Candidate) -> 'Claim':
         """Claim a candidate for the current instance."""
         owner = {'project_id': request.project_id, 'user_id': request.user_id}
         aim = request.requested_destination
@@ -101,7 +99,7 @@ class Claim:
         """Seconds in which what is asked for it may be asked again."""
         return max(0.0, self.retry_until - time.monotonic())
 
-    def beside(self, held: Allocations) -> Claim:
+    def beside(self, held: Allocations) -> 'Claim':
         """Return the same for an instance that holds something, which it keeps; but what comes
         of an earlier claim it does not keep."""
         late = next((claim for claim in self.earlier if claim.equals(held)), None)

@@ -18,8 +18,6 @@ others                an answer, be it yes or no
 An error is not the end of a request: its driver asks again for a while.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import time

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches: queries that wait for equal ones, and claims that are written together."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -12,8 +12,6 @@ Where an answer gets lost, what the instances hold is read. If it is what was cl
 made; if not, it is refused, and what comes of it later is deleted if it can be no other request's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import time

@@ -8,8 +8,6 @@ instance after it, and the instance has neither a task, nor a migration, nor the
 the allocation belongs to no request. In doubt it is left, and the log names the instance.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -140,7 +138,7 @@ class CleanupTask:
     until: float
     successor: Claim | None = None
 
-    def after(self, made: Claim | None) -> CleanupTask:
+    def after(self, made: Claim | None) -> 'CleanupTask':
         """The rest of the task after another claim for its instance. One for the same amounts
         is deleted only if nova says that the instance is gone."""
         if made is None or made.wanted() != self.claim.wanted():

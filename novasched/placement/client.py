@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Placement service: candidates, claims and allocations. Equal queries share an answer."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import threading

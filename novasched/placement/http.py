@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP connections that hold nobody up for ever, and whose answers fit into memory."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ query with a constraint less.
 Parameters are sorted, so that equal requests give equal strings.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

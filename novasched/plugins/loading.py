@@ -6,8 +6,6 @@ a class, or to a function that returns classes. A filter or weigher is one of ou
 was written for nova.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import pkgutil

@@ -5,8 +5,6 @@ Absence is dealt with here, once: a field that a release does not send, or sends
 the value that means that nothing is asked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 

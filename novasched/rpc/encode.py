@@ -5,8 +5,6 @@ A conductor that gets a newer object asks another for an older form of it, and t
 know the object either. A message's release shows, well enough, in the version of its RequestSpec.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

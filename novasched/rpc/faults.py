@@ -8,8 +8,6 @@ evacuation stays in the state of rebuilding for ever. So a request that is under
 in one of nova's own exceptions, whatever goes wrong, and the cause is logged.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heartbeats for callers that wait for an answer, so that they do not give up (ADR 13)."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

@@ -9,8 +9,6 @@ oslo.messaging below that release (``requirements.txt``), see in its history wha
 name, and change this file; ``tests/functional/test_flood.py`` shows that the rest still holds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Between the values that oslo.messaging carries and those that the endpoints handle."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server to which nova's conductors and computes talk, and the methods that they call."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -8,8 +8,6 @@ the instance, the flavor and the image into plain dicts; Mitaka and later releas
 4.0, leave objects in place of some of them. Both are taken for each part.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of ``novaschedctl``, and the arguments that several of them have."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable
 from importlib import import_module

@@ -6,8 +6,6 @@ schedulers on this machine have written into [novasched] decisions_file. The exi
 if there is something to tell, 1 if not or if the file cannot be read, 2 for a wrong argument.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

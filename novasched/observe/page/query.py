@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses queries, which are text from anybody, within bounds, and checks access."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the hosts for the page, rarely, however many people look at it."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

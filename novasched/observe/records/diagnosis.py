@@ -5,8 +5,6 @@ It runs after the request has been answered, with connections of its own, and wi
 that hold for requests.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 

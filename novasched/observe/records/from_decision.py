@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records made of decisions: names, numbers and reasons."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

@@ -5,8 +5,6 @@ A record is read by other releases than the one that wrote it: fields are only e
 with a default.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

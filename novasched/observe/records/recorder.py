@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps records of decisions, which no request waits for."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 import sqlite3

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records as texts, the same for terminals, pages, logs and callers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file of decision records: SQLite, written by every worker and read by the command."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -2,8 +2,6 @@
 """The HTTP server: the metrics of all workers in Prometheus' text format, and the page under all
 other paths. waitress has bounds here for connections that ask too slowly or too often."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

@@ -5,8 +5,6 @@ The plugin is one object for all requests, as in nova. The adapters of one reque
 outside of a request each call has views of its own. As in nova, all instances on hosts are read.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -72,7 +70,7 @@ class NovaFilter(BatchFilter):
         super().__init__(settings)
         self.plugin, self.views, self.name = plugin, views, type(plugin).__name__
 
-    def for_one_request(self, first: NovaFilter | NovaWeigher | None) -> NovaFilter:
+    def for_one_request(self, first: 'NovaFilter | NovaWeigher | None') -> 'NovaFilter':
         return NovaFilter(self.settings, self.plugin, _views_of(first))
 
     def runs_for(self, index: int) -> bool:
@@ -124,7 +122,7 @@ class NovaWeigher(BatchWeigher):
         self._is_method = callable(multiplier)
         self._takes_host = self._is_method and bool(inspect.signature(multiplier).parameters)
 
-    def for_one_request(self, first: NovaFilter | NovaWeigher | None) -> NovaWeigher:
+    def for_one_request(self, first: 'NovaFilter | NovaWeigher | None') -> 'NovaWeigher':
         return NovaWeigher(self.settings, self.plugin, _views_of(first))
 
     def scale(self, host: Host) -> float:

@@ -5,8 +5,6 @@ Cells and devices are to be looked at: a plugin that pins or takes something doe
 alone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -27,7 +25,7 @@ class HostState(View):
     """A host. What a plugin writes into ``limits`` goes to nova-compute if it is chosen."""
 
     def __init__(
-        self, host: model.Host, view_of: Callable[[model.Aggregate], AggregateView]
+        self, host: model.Host, view_of: 'Callable[[model.Aggregate], AggregateView]'
     ) -> None:
         super().__init__(host)
         self._view_of = view_of
@@ -42,7 +40,7 @@ class HostState(View):
         return {}
 
     @cached_property
-    def aggregates(self) -> list[AggregateView]:
+    def aggregates(self) -> 'list[AggregateView]':
         """The host's aggregates; hosts share them as long as the request lasts."""
         return [self._view_of(each) for each in self._value.aggregates]
 
@@ -80,13 +78,13 @@ class HostState(View):
         return self._offered
 
     @cached_property
-    def numa_topology(self) -> NumaTopology | None:
+    def numa_topology(self) -> 'NumaTopology | None':
         """nova's NUMATopology; None where the host reports none that can be read."""
         topology = self._value.numa_topology
         return None if topology is None else NumaTopology(topology)
 
     @cached_property
-    def pci_stats(self) -> PciStats:
+    def pci_stats(self) -> 'PciStats':
         return PciStats(self._value)
 
     @cached_property
@@ -134,7 +132,7 @@ def _metric(metric: Mapping[str, Any]) -> Any:
 
 class NumaTopology(View):
     @cached_property
-    def cells(self) -> list[NumaCellView]:
+    def cells(self) -> 'list[NumaCellView]':
         """nova's NUMACell objects, in the order in which the host reports them."""
         return [NumaCellView(each) for each in self._value.cells]
 

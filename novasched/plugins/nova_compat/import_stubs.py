@@ -7,8 +7,6 @@ line, so that it is asked only for what nobody else has: a real nova, whole or i
 first.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import logging

@@ -6,8 +6,6 @@ asked, and keeps what it has read, so that whatever a plugin changes is seen by 
 plugins of that request, which share their views, and by nobody else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from functools import cached_property
@@ -55,7 +53,7 @@ class View:
                 del vars(self)[name]
         self._value = value
 
-    def override(self, **attributes: Any) -> View:
+    def override(self, **attributes: Any) -> 'View':
         """Set attributes in place of those of the value; answers the view itself."""
         vars(self).update(attributes)
         return self

@@ -7,8 +7,6 @@ aggregates that prefilters ask for and, at the end, the last of the instances, t
 group, and the cells and CPUs that this instance got. novasched adds them here, to a copy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The way of notifications to the message bus. No request waits for it."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Callable, Sequence

@@ -8,8 +8,6 @@ name and version replaces the one before it: an out-of-tree plugin may import no
 objects next to these, and neither side changes what the other decodes.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import reprlib
@@ -29,7 +27,7 @@ CHANGES = 'nova_object.changes'
 _LISTS = (fields.List, fields.Set)
 _STORED = '_obj_'  # oslo.versionedobjects' prefix of the attributes that hold values
 
-_classes: dict[str, type[NovaObject]] = {}
+_classes: 'dict[str, type[NovaObject]]' = {}
 _accepted: set[tuple[str, str]] = set()
 
 

@@ -7,8 +7,6 @@ exit status is 0 if nothing must be mended, 1 if something must, and 2 if the ch
 begin: a wrong argument, or a file that is not there.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from importlib import import_module

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings: the questions that they come from, which are put at once, and the report of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import json

@@ -2,8 +2,6 @@
 """All checks, in the order of the report. Each reads a ``NovaConf`` and yields findings; those
 that ask other services run at once, and are not waited for longer than the operator says."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import logging

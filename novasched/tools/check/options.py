@@ -2,8 +2,6 @@
 """nova.conf as it is written and as it is understood: names that are unknown, renamed or useless
 here, values that cannot be used, and what novasched does differently with the same file."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -2,8 +2,6 @@
 """The databases (our own, the API's, and each cell's), RabbitMQ and Placement: there, new enough,
 and willing to talk to us."""
 
-from __future__ import annotations
-
 import functools
 import ssl
 from collections.abc import Callable, Iterator, Sequence

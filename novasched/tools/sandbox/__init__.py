@@ -7,8 +7,6 @@ exit status is 0 if its books agree, whether servers were refused or not. Times 
 the up to 50 ms after which the in-memory transport looks for a message.
 """
 
-from __future__ import annotations
-
 import argparse
 
 # Before any module that imports oslo.messaging, which settles on eventlet otherwise.

@@ -11,8 +11,6 @@ plays conductor and nova-compute. There can be one at a time in a process, as th
 be of Placement.
 """
 
-from __future__ import annotations
-
 import logging
 import secrets
 import threading
@@ -106,7 +104,7 @@ class Sandbox:
         self._recording = threading.Lock()
         self._reported = 0.0
 
-    def __enter__(self) -> Sandbox:
+    def __enter__(self) -> 'Sandbox':
         with ExitStack() as stack:
             self._start(stack)
             self._stack = stack.pop_all()

@@ -2,8 +2,6 @@
 """The hosts of a sandbox, and the writes of nova-manage and their nova-computes to the databases
 and to Placement."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ Names, types and the columns of soft deletion are those of nova 34.0.0. The API 
 has no soft deletion; in the others, a row is there while ``deleted`` is 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ For the sandbox and for tests: no keystone, one accepted token, any database tha
 SQLAlchemy can name.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator

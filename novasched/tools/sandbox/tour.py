@@ -2,8 +2,6 @@
 """``novaschedctl sandbox`` at work: start a cloud, boot instances, check, and show the
 report, as JSON or as a table for a terminal."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

@@ -10,8 +10,6 @@ notification_format = versioned or both. The exit status is 0 if no decision dif
 does or could not be made, 2 for a wrong argument.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from importlib import import_module

@@ -2,8 +2,6 @@
 """Decide a request as the daemon would, claim nothing, compare the answer with that of another
 scheduler, and report, for people and for machines."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

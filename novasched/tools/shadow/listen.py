@@ -5,8 +5,6 @@ The listener has a queue of its own, so that no other listener misses anything. 
 would fill it for ever, so it is deleted in the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import functools

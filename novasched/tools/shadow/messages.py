@@ -7,8 +7,6 @@ a decision about half a request for a different opinion. What nova-api has saved
 (``request_specs`` in the API database) fills in some of it.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping

@@ -8,8 +8,6 @@ request only their computes tell. Without an end in time, and without a claim, a
 refused; nova-conductor tells so at once.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
@@ -45,7 +43,7 @@ class ObservedClaim:
     hosts: Mapping[str, str] = field(default_factory=dict)
     amounts: Mapping[str, int] = field(default_factory=dict)
 
-    def host(self, before: ObservedClaim) -> str | None:
+    def host(self, before: 'ObservedClaim') -> str | None:
         """The host that was chosen; None if that is not known.
 
         An instance that is evacuated keeps its allocations on its old host, so that a new one

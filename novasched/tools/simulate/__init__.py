@@ -9,8 +9,6 @@ other options beside it. The exit status is 0; 1 if it cannot be done, or a line
 be read; 2 for a wrong argument.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plots of the hosts' use: all of them side by side, from the fullest to the emptiest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts a simulation together from nova.conf and the arguments, and shows the results."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import functools

@@ -2,8 +2,6 @@
 """Runs of many requests: until no more fit, or all requests of a file; the use of the hosts
 afterwards; and the results, for people and for machines."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import statistics

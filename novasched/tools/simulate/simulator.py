@@ -3,8 +3,6 @@
 the hosts and Placement as those before it have left them. All is read once; from then on
 instances are claimed and placed in memory."""
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests from recorded messages, or from the records of decisions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
