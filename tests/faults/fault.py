@@ -30,7 +30,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 from tests.lab import broker
 from tests.lab.broker import TOPIC
@@ -59,10 +58,6 @@ KNOWN = ('NoValidHost', 'AllocationUpdateFailed')
 Happens = Callable[[Site], AbstractContextManager[None]]
 
 
-def _nothing(_site: Site) -> Mapping[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Fault:
     """Something that happens in data centres: it begins, lasts for some seconds, and ends."""
@@ -76,8 +71,8 @@ class Fault:
     varied: bool = False  # also with more workers, and with more schedulers
     forgets: bool = False  # messages that are in the broker
     patience: int = PATIENCE
-    config: Callable[[Site], Config] = _nothing
-    environment: Callable[[Site], Mapping[str, str]] = _nothing
+    config: Callable[[Site], Config] = lambda _site: {}
+    environment: Callable[[Site], Mapping[str, str]] = lambda _site: {}
 
 
 FAULTS: dict[str, Fault] = {}

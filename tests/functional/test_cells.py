@@ -124,7 +124,7 @@ def test_changes_are_known_after_sighup(cells: NovaCloud, client: NovaClient) ->
         reload(daemon)
         assert client.reached() == {'host-2'}
         cells.map_cell('cell1', database_connection=one)
-        cells.api.clear(['host_mappings'])
+        cells.api.delete('host_mappings')
         cells.api.delete('cell_mappings', uuid=row['uuid'])
         reload(daemon)
         assert client.reached() == {'host-1'}

@@ -92,7 +92,7 @@ def test_the_keys_are_novas(
         assert client.reached() == {'host-1', 'host-2'}
         assert up(client, daemon) == [True]
         two_hosts.cells['cell1'].update('compute_nodes', {'mapped': 0})
-        two_hosts.api.clear(['host_mappings'])
+        two_hosts.api.delete('host_mappings')
         wait_until(lambda: 'Discovered 1 new hosts' in daemon.text(), PATIENCE, 'discovery')
 
         memcached.stop()

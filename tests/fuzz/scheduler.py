@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import oslo_messaging
 import requests
@@ -29,7 +31,6 @@ from novasched.rpc.server import BaseEndpoint, Dispatcher, SchedulerEndpoint
 from novasched.scheduler import errors
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
-from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.prefilters import Port, Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
@@ -63,18 +64,12 @@ SETTINGS = Settings(
 """All that can be switched on, and that does not refuse every host by itself."""
 
 
-class PlainNetwork:
-    """Every port is there, and no network is routed."""
-
-    def ports(self, uuids: Collection[str]) -> dict[str, Port]:
-        return {uuid: Port(uuid) for uuid in uuids}
-
-    def network_aggregates(self, uuid: str) -> frozenset[str]:
-        return frozenset()
-
-    subnet_aggregates = network_aggregates
-
-
+NETWORK: Any = SimpleNamespace(
+    ports=lambda uuids: {uuid: Port(uuid) for uuid in uuids},
+    network_aggregates=lambda uuid: frozenset(),
+    subnet_aggregates=lambda uuid: frozenset(),
+)
+"""Every port is there, and no network is routed."""
 CLEAR = (
     errors.BadRequest,
     faults.AllocationUpdateFault,
@@ -130,39 +125,21 @@ class StillPlacement(requests.adapters.BaseAdapter):
         response.request, response.url = request, str(request.url)
         return response
 
-    @contextmanager
-    def answering(self, answers: Mapping[tuple[str, str], Answer]) -> Iterator[None]:
-        self.answers = answers
-        try:
-            yield
-        finally:
-            self.answers = {}
+    def answering(self, answers: Mapping[tuple[str, str], Answer]) -> AbstractContextManager[Any]:
+        return mock.patch.object(self, 'answers', answers)
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-class Bus:
-    """Takes notifications if they can be sent."""
-
-    def info(self, context: Any, event: str, payload: Any) -> None:
-        jsonutils.dumps(payload)
-
-
-class Notices:
-    """Tells at once, so that what fails is seen."""
-
-    def __init__(self) -> None:
-        self._send = NotificationSender(Bus(), Bus())
-
-    def started(self, request: Request) -> None:
-        self._send(Notification(START, request.origin, request))
-
-    def ended(self, request: Request, flights: Sequence[Any]) -> None:
-        self._send(Notification(END, request.origin, request, flights))
-
-    def close(self) -> None:
-        """Nobody waits."""
+def notices() -> Any:
+    """Tells at once what can be sent, so that what fails is seen."""
+    bus = SimpleNamespace(info=lambda context, event, payload: jsonutils.dumps(payload))
+    send = NotificationSender(bus, bus)
+    return SimpleNamespace(
+        started=lambda request: send(Notification(START, request.origin, request)),
+        ended=lambda request, flights: send(Notification(END, request.origin, request, flights)),
+    )
 
 
 @contextmanager
@@ -201,7 +178,7 @@ class Scheduler:
         )
         self.hosts = databases.reader(**{n: getattr(settings, n) for n in settings.__slots__})
         self.filters, self.weighers = loading.filters(settings), loading.weighers(settings)
-        sources = Sources(self.hosts.aggregates, self.hosts, PlainNetwork())
+        sources = Sources(self.hosts.aggregates, self.hosts, NETWORK)
         self.prefilters = enabled_prefilters(settings, sources)
 
     def close(self) -> None:
@@ -219,7 +196,7 @@ class Scheduler:
             self.filters,
             self.weighers,
             pending_claims=self.hosts.pending_claims,
-            notifier=Notices(),
+            notifier=notices(),
         )
         return FilterScheduler(parts)
 

@@ -41,14 +41,9 @@ class Keystone(HttpStub):
     def options(self) -> dict[str, object]:
         """What a group of nova.conf says to use it."""
         return {
-            'auth_type': 'v3password',
-            'auth_url': self.url,
-            'username': USER,
-            'password': PASSWORD,
-            'user_domain_name': 'Default',
-            'project_name': 'service',
-            'project_domain_name': 'Default',
-        }
+            'auth_type': 'v3password', 'auth_url': self.url, 'username': USER, 'password': PASSWORD,
+            'user_domain_name': 'Default', 'project_name': 'service', 'project_domain_name': 'Default',
+        }  # fmt: skip
 
 
 def _token() -> dict[str, Any]:

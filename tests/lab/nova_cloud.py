@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +72,6 @@ class Database:
         with self.engine.connect() as connection:
             found = connection.execute(sa.select(self.table(name)).filter_by(**where))
             return [dict(row) for row in found.mappings()]
-
-    def clear(self, tables: Iterable[str]) -> None:
-        with self.engine.begin() as connection:
-            for name in tables:
-                connection.execute(sa.delete(self.table(name)))
 
 
 class NovaCloud:
@@ -192,10 +187,11 @@ class NovaCloud:
 
     def reset(self) -> None:
         """Remove every host, service, aggregate, server and allocation; restore the cells."""
-        self.api.clear(API_TABLES)
         self.restore_cells()
-        for database in self._opened[1:]:
-            database.clear(CELL_TABLES)
+        emptied = [(self.api, API_TABLES), *((each, CELL_TABLES) for each in self._opened[1:])]
+        for database, tables in emptied:
+            for name in tables:
+                database.delete(name)
         self.placement.clear()
         self.computes.clear()
 

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -84,21 +85,11 @@ def test_who_wrote_it() -> None:
     ]
 
 
-class Placement:
-    """Allocations that are there, in memory."""
-
-    def __init__(self, held: Allocations) -> None:
-        self.held = held
-
-    def all_allocations(self) -> Allocations:
-        return self.held
-
-
 def books(held: Allocations, expected: Allocations) -> Books:
     """Those of a world without hosts and schedulers, where Placement has what is held."""
     world = World.__new__(World)
     vars(world).update(
-        placement=Placement(held), expected=expected, machines={}, counts=Counter(),
+        placement=SimpleNamespace(all_allocations=lambda: held), expected=expected, machines={}, counts=Counter(),
         _idle={}, _names={}, _lock=threading.Lock(),
     )  # fmt: skip
     return Books(world, Journal(str), [], undo_s=-1.0)

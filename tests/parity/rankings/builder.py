@@ -35,7 +35,7 @@ class Builder:
     def build(self, dice: Dice, world: World) -> None:
         """Make it all; what was there before is gone."""
         for database in self._texts.values():
-            database.clear([SYSTEM_METADATA])
+            database.delete(SYSTEM_METADATA)
         self.cloud.reset()
         for cell in CELLS:
             disabled = {'disabled': cell == world.disabled_cell}
