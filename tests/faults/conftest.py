@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One data centre for all faults, and the table of what became of requests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

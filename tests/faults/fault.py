@@ -22,8 +22,6 @@ request that is gone is the caller's to remove, as for any other RPC that timed 
 does so when the server, which is in error, is deleted.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens to Placement, and what it answers then."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager

@@ -2,8 +2,6 @@
 """What happens to RabbitMQ and to MariaDB, to the one with nearly everything and to a cell's own;
 and to the machine that a scheduler runs on."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """More requests than can be answered at once, and requests that nobody waits for any more."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress

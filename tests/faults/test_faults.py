@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens in data centres, one after the other, under a steady load of requests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

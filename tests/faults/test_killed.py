@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduler that is killed, in every step of a claim."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One query of Placement that takes a minute, beside many that are answered at once."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -6,8 +6,6 @@ what was changed and not for what was drawn. With it each property is tried with
 for its share of these seconds.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -2,8 +2,6 @@
 """Messages that services have sent, as bodies that name method, version and arguments; databases with
 hosts for most of them, and a scheduler that reads these."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long each property is tried, and the table at the end."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """JSON that is almost right: something in it is dropped, doubled, wrapped or replaced."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

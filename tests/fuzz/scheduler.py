@@ -2,8 +2,6 @@
 """A whole scheduler without a broker: databases in SQLite, a Placement that says what a test
 wants, and oslo.messaging's dispatcher in front."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 before, servers find them, and the log says no more than once what is wrong. Servers find the
 other hosts, too, whatever one of the aggregates says."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -5,8 +5,6 @@ Nothing is ever started here, since no database is configured: that is the line 
 configuration ends with.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -2,8 +2,6 @@
 """Messages: recorded ones, damaged, on their way through dispatcher, serializer and endpoint to
 a decision, and back."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

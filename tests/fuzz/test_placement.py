@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Placement's answers: whatever it says, a server gets a host or a clear refusal."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any

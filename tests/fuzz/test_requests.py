@@ -2,8 +2,6 @@
 """Requests: extra specs, image properties and hints of any content, before every filter, weigher
 and prefilter."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

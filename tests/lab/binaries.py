@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the system's server programs are, and Debian's packages when they are not."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import os

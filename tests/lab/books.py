@@ -2,8 +2,6 @@
 """A Placement that is as simple as can be, of which everything may fail: allocations of
 consumers with their generations, behind the interface of a keystoneauth1 adapter."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import deque

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests ask the broker directly, past oslo.messaging."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real browser without a window, and the page served to it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts, requests and candidates for tests: say what matters, the rest is ordinary."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterable, Mapping

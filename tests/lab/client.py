@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tests' side of nova's own client: a child process that is asked over a pipe."""
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A collector of traces: OTLP over HTTP, as far as a client needs it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field

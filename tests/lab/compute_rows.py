@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A compute host and a server, and the database rows that nova-compute writes for them."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import uuid

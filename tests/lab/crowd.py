@@ -2,8 +2,6 @@
 """Callers without number who all ask at once: what oslo.messaging's client sends and reads,
 without a thread for each."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

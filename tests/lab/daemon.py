@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduler in a process of its own: the daemon's console script, or nova's; and its check."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

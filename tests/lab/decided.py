@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests decided by the filter scheduler over hosts in memory, with the decisions kept."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress

@@ -14,8 +14,6 @@ Times are seconds from :data:`NOW`. A JSON column is a value, or the text itself
 NUMA cells is the fields of the object.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The passwords and tokens of this run, which no file may show but those that hold them."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Iterator

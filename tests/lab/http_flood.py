@@ -5,8 +5,6 @@
 says how often it sent something.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import socket

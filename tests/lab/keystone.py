@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A keystone that knows one password and gives one token, which expires on demand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

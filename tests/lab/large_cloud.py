@@ -2,8 +2,6 @@
 """A large cloud that is there soon: hosts go into the databases by the thousand, those of
 Placement included, since its API takes a request for each of a provider's matters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path

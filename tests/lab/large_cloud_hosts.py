@@ -5,8 +5,6 @@ view of them. Two sockets of 16 cores of 2 threads; half of the CPUs can be pinn
 No two hosts are equally full, so that no two rows, and no two NUMA topologies, are alike.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from random import Random

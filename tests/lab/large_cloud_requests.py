@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The requests that both schedulers are measured with, and the filters that judge them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a logger is told meanwhile."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

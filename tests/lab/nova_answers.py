@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova's own classes, asked what they make of many cases."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

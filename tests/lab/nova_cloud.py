@@ -4,8 +4,6 @@
 What computes, the API and the conductor would write is written here, in their place.
 """
 
-from __future__ import annotations
-
 import secrets
 import uuid
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova's databases with rows that a test writes: an API database and two cells."""
 
-from __future__ import annotations
-
 import json
 import math
 from contextlib import contextmanager

@@ -2,8 +2,6 @@
 """What a fit must hold to, said once more and without any cleverness; and the arguments of our
 fitter for a case that nova's takes, too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks the page as a server would, and looks at what comes back as a strict browser would."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cloud in memory that looks like one in use, and decisions that were taken in it."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace

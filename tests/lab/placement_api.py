@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Placement as a child process, and what the tests write to it and read from it."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys

@@ -4,8 +4,6 @@
 The URL of its database, which may hold a password, is in the environment.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports kept in memory: a Placement that counts, drivers over it, and what prefilters look up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A private PostgreSQL on a loopback port."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

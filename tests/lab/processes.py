@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child processes, free ports, and waiting with a deadline."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import importlib

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Prometheus that scrapes a daemon, and promtool."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping

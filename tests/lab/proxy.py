@@ -12,8 +12,6 @@ one more does. Within ``with proxy.down():`` connections are refused. With an id
 TLS, as a load balancer does before a server that speaks none.
 """
 
-from __future__ import annotations
-
 import http.client
 import math
 import threading

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What nova-compute writes of NUMA cells and PCI devices into compute_nodes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

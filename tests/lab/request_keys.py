@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that extra specs, image properties and scheduler hints can have."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 extra_spec = st.sampled_from(

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What operators do in a sandbox."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -4,8 +4,6 @@
 Each server can be stopped, killed and started again on the same port, with its data.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

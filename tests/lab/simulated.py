@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulations over hosts and providers in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

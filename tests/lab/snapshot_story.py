@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What may happen to nova's databases between two requests, and what a request must see."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

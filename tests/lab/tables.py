@@ -2,8 +2,6 @@
 """Tables of what was measured: for a terminal, and for the documentation; and the options of the
 commands that print them."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -2,8 +2,6 @@
 """Requests of which notifications are compared: those that nova's conductor was recorded to
 make, and variations of them."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a scheduler takes of the machine: its memory, and its queries to the databases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 

@@ -7,8 +7,6 @@ that the same release's classes made, for what no recorded message holds. Each l
 an object whose ``case`` names it.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@
 status is 1 if there is one. CONTRIBUTING.rst has the rules.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -10,8 +10,6 @@ Placement fail now and then, and instances are moved in every way that a conduct
 with 1 where Placement has anything else than what was answered, once what was in doubt is undone.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import re

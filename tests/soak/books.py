@@ -5,8 +5,6 @@ A scheduler that does not know what became of a claim may leave more than was an
 while, in which it undoes it; less than was answered is wrong at any moment.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ with the allocations of the source, and in the cell database with the state of t
 Whoever gets no destination asks again at once, so that it may be another scheduler's turn.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

@@ -2,8 +2,6 @@
 """What tenants ask for, and computes that are simulated: which servers each has, and what it
 reports of them."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Sequence

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Those who ask: API and conductor, for tenants who boot, rebuild and delete servers."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

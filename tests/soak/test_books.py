@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What counts as growth of a daemon that is watched for long, and as wrong of two schedulers."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter

@@ -3,8 +3,6 @@
 between itself and Placement, so that it is known which of them wrote what, and one of them can be
 failed while the other is not."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens to the cloud beside requests: operators, failures, and the passing of time."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import os

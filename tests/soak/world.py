@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulated cloud: who is there, what was answered, and what went wrong."""
 
-from __future__ import annotations
-
 import math
 import sys
 import threading
