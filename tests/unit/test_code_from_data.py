@@ -2,8 +2,6 @@
 """Nothing that comes from outside is a format, or the name of a module. That it is not run or
 unpickled either, ruff sees: ``select`` in pyproject.toml."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

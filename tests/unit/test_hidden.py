@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functional tests see a secret of theirs in a log."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.lab.hidden import a_secret, leaks, remembered, shown_as_such

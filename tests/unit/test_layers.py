@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The storeys of the house: who may import whom, and what the pure packages may not touch."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from graphlib import TopologicalSorter

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Neutron's client against an HTTP server that answers from a table."""
 
-from __future__ import annotations
-
 import json
 from urllib.parse import parse_qs, urlsplit
 

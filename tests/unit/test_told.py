@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors that broken configurations make: they name the option, and nothing of its value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

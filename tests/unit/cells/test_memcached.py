@@ -2,8 +2,6 @@
 """Keys in memcached are read; what somebody else has put there is not run. For the clients that
 nova's own services have see also ``functional/test_servicegroup.py``."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

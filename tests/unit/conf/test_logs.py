@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the log shows of lines that hold secrets."""
 
-from __future__ import annotations
-
 import io
 import logging
 import threading

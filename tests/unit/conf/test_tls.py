@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of TLS that cannot be used are told by the option that names them."""
 
-from __future__ import annotations
-
 import pytest
 import sqlalchemy as sa
 import trustme

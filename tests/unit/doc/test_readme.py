@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The README, beside the files that do what it says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -7,8 +7,6 @@ holds when it begins, and with ASIDE there is one more process, which is not vit
 The ends of the daemon, by signals and when its time is up, are in ``functional/test_process.py``.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
