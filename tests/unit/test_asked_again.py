@@ -68,36 +68,26 @@ def kind(request):
     return KINDS[request.param]
 
 
-def test_an_instance_does_not_stand_in_its_own_way(kind):
-    """Asked for again, it finds the only host as though it had not been sent there; another
-    one does not."""
+STORIES = {
+    'an instance does not stand in its own way, but in that of another one':
+        ('a', [('x', '', 'a'), ('x', '', 'a'), ('x', '', 'a'), ('y', '', None)]),
+    'an instance that is sent elsewhere counts there alone':
+        ('ab', [('x', '', 'a'), ('x', 'a', 'b'), ('y', '', 'a')]),
+    'an instance that is refused counts where it was sent before':
+        ('a', [('x', '', 'a'), ('x', 'a', None), ('y', '', None), ('x', '', 'a')]),
+}  # fmt: skip
+"""The hosts, and one request after the other: the instance, the hosts that it ignores, its host."""
+
+
+@pytest.mark.parametrize(('hosts', 'requests'), STORIES.values(), ids=STORIES)
+def test_one_request_after_the_other(kind, hosts, requests):
+    """What an instance was given is its own until it is sent elsewhere."""
     fields, options = kind
-    cloud = Cloud('a', **options)
-    for _ in range(3):
-        assert cloud.ask('x', **fields) == ['a']
-    assert cloud.ask('y', **fields) is None
-    assert cloud.pending_claims.count() == 1
-
-
-def test_the_host_that_it_leaves_is_free_for_others(kind):
-    """An instance that is sent elsewhere counts there alone."""
-    fields, options = kind
-    cloud = Cloud('ab', **options)
-    assert cloud.ask('x', **fields) == ['a']
-    assert cloud.ask('x', ignore_hosts=('a',), **fields) == ['b']
-    assert cloud.ask('y', **fields) == ['a']
-    assert cloud.pending_claims.count() == 2
-
-
-def test_a_refusal_changes_nothing(kind):
-    """Where an instance is refused, it counts where it was sent before: its row in the
-    database knows whether it still goes there."""
-    fields, options = kind
-    cloud = Cloud('a', **options)
-    assert cloud.ask('x', **fields) == ['a']
-    assert cloud.ask('x', ignore_hosts=('a',), **fields) is None
-    assert cloud.ask('y', **fields) is None
-    assert cloud.ask('x', **fields) == ['a']
+    cloud = Cloud(hosts, **options)
+    for name, ignored, host in requests:
+        answer = cloud.ask(name, ignore_hosts=tuple(ignored), **fields)
+        assert answer == (None if host is None else [host])
+    assert cloud.pending_claims.count() == len(hosts)
 
 
 @pytest.mark.parametrize('count', [1, 2, 3])
