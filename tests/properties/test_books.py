@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims in memory against a Placement that counts everything anew for each question."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

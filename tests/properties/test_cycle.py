@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever is asked, the books balance."""
 
-import itertools
 from collections import Counter
 
 from hypothesis import given
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 
 from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.weighers.ram import RAMWeigher
-from novasched.scheduler.weights import normalised
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
 from tests.lab.ports import CountingPlacement, a_driver
 
@@ -55,16 +53,3 @@ def test_allocations_equal_what_was_answered(slots, stale, counts, apart, subset
     assert placement.hosts == answered
     taken = Counter(answered.values())
     assert all(taken[host.uuid] <= fits for host, fits in zip(hosts, slots, strict=True))
-
-
-@given(
-    raw=st.lists(st.floats(-1e6, 1e6), min_size=1),
-    low=st.none() | st.just(-1e6),
-    high=st.none() | st.just(1e6),
-)
-def test_normalised_keeps_order_and_bounds(raw, low, high):
-    """Shares lie between 0 and 1 and are ordered as the raw weights are."""
-    shares = normalised(raw, low, high)
-    assert all(0 <= share <= 1 for share in shares)
-    pairs = sorted(zip(raw, shares, strict=True))
-    assert all(one[1] <= two[1] for one, two in itertools.pairwise(pairs))

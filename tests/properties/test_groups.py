@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests that name instances, decided on those alone and on all that there are."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import closing
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever is asked of the page, it answers as a page."""
 
-from __future__ import annotations
-
 import re
 from urllib.parse import quote, urlencode
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the pipeline shares among hosts and keeps between servers changes no answer."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import replace

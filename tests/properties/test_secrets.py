@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever a password is, no text shows it as one, and our own lines stay as they are."""
 
-from __future__ import annotations
-
 import ast
 import base64
 import io

@@ -9,9 +9,7 @@ from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.model.request import Destination
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.weighers import Weigher
-from novasched.scheduler.weighers.build_failure import BuildFailureWeigher
 from novasched.scheduler.weighers.cpu import CPUWeigher
-from novasched.scheduler.weighers.io_ops import IoOpsWeigher
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_host, a_request
 
@@ -103,21 +101,6 @@ def test_aggregates_override_a_multiplier(metadata, order, caplog):
 
 
 @pytest.mark.parametrize(
-    ('fields', 'order'),
-    [
-        ({'failed_builds': 1}, ['c', 'a']),
-        ({'failed_builds': 1, 'metadata': {'build_failure_weight_multiplier': '0'}}, ['a', 'c']),
-        ({'num_io_ops': 3}, ['c', 'a']),
-    ],
-)
-def test_what_counts_down(fields, order):
-    """Failed builds outweigh all else, unless an aggregate overrides that, and hosts with less I/O
-    in progress come first."""
-    line = pipeline(RAMWeigher, BuildFailureWeigher, IoOpsWeigher, ram_weight_multiplier=0.1)
-    assert rank(line, [a_host('a', ram=4096, **fields), C]) == order
-
-
-@pytest.mark.parametrize(
     ('fields', 'index', 'left'),
     [
         ({}, 0, ['b', 'c']),
@@ -125,6 +108,7 @@ def test_what_counts_down(fields, order):
         ({'hints': {'nobody': ['please']}}, 0, []),
         ({'hints': REBUILD}, 0, ['a', 'b', 'c']),
         ({'force_hosts': ('a',), 'hints': {'nobody': ['please']}}, 0, ['a']),
+        ({'force_nodes': ('a',), 'hints': {'nobody': ['please']}}, 0, ['a']),
         ({'force_hosts': ('a',), 'hints': {'nobody': ['x'], **EVACUATE}}, 0, []),
     ],
 )

@@ -43,17 +43,3 @@ def test_narrow(fields, left, line, caplog):
     *_, (_, hosts) = ('', HOSTS), *narrowed(HOSTS, a_request(**fields))
     assert [host.nodename for host in hosts] == left
     assert caplog.messages[-1:] == ([line] if line else [])
-
-
-@pytest.mark.parametrize(
-    ('fields', 'skips'),
-    [
-        ({}, False),
-        ({'force_hosts': ('a',)}, True),
-        ({'force_nodes': ('a',)}, True),
-        ({'force_hosts': ('a',), 'hints': {'_nova_check_type': ['rebuild']}}, False),
-    ],
-)
-def test_forced_hosts_are_not_filtered(fields, skips):
-    """A forced host is taken as it is, unless a check of it is what is asked for."""
-    assert a_request(**fields).skips_filters is skips

@@ -2,7 +2,6 @@
 import pytest
 
 from novasched.scheduler.drivers.caching_scheduler import CachingScheduler
-from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.request import Destination
@@ -62,14 +61,6 @@ def test_hosts_are_read_between_requests_not_for_them():
     assert len(cells.reads) == 2
 
 
-def test_a_request_before_the_first_refresh_has_the_hosts_read():
-    """Whoever comes early waits for the hosts; the next one does not."""
-    driver, cells = cloud(A, B)
-    assert ask(driver, 'one') == ['a']
-    assert ask(driver, 'two') == ['a']
-    assert len(cells.reads) == 1
-
-
 def test_placed_servers_count_until_the_next_refresh():
     """Each request finds the hosts as the ones before it have left them."""
     driver, _ = cloud(A, B)
@@ -107,12 +98,3 @@ def test_a_rebuild_takes_nothing():
     fields = {'hints': {'_nova_check_type': ['rebuild']}, 'force_hosts': ('a',)}
     assert ask(driver, **fields) == ['a']
     assert driver.host_cache.read(None, a_request(), False).hosts[A.uuid] == A
-
-
-def test_placement_has_the_last_word():
-    """What is claimed is Placement's to know; a host that is full there is passed over."""
-    driver, _ = cloud(A, B, slots=1)
-    assert [ask(driver, 'one'), ask(driver, 'two')] == [['a'], ['b']]
-    with pytest.raises(NoValidHost):
-        ask(driver, 'three')
-    assert len(driver.placement.allocations) == 2

@@ -8,12 +8,11 @@ from novasched.conf.settings import Settings
 from novasched.scheduler.drivers.chance_scheduler import ChanceScheduler, RandomPipeline
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.request import Destination
-from tests.lab.builders import a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, a_driver, ask
+from tests.lab.builders import a_host, a_request
+from tests.lab.ports import a_driver, ask
 
 A, B, C = a_host('a'), a_host('b'), a_host('c')
 DOWN, DISABLED = a_host('down', up=False), a_host('disabled', disabled=True)
-NOT_ENOUGH = 'There are not enough hosts available.'
 
 
 def scheduler(*hosts, **options):
@@ -62,51 +61,9 @@ def test_refusals(hosts, fields, reason):
     assert refusal.value.reason == reason
 
 
-def test_a_refused_claim_means_another_host():
-    """What is chosen is claimed; where somebody was faster, the next one drawn is tried."""
-    stale = frozenset({A.uuid, B.uuid})
-    placement = CountingPlacement({A.uuid: 0, B.uuid: 0, C.uuid: 1}, stale=stale)
-    assert ask(scheduler(A, B, C, placement=placement)) == [['c']]
-    assert placement.hosts == {a_uuid('server0'): C.uuid}
-
-
-def test_refused_everywhere():
-    """Nothing stays claimed if not every server finds a host."""
-    driver = scheduler(A, B, slots=1)
-    with pytest.raises(NoValidHost) as refusal:
-        ask(driver, count=3)
-    assert refusal.value.reason == NOT_ENOUGH
-    assert driver.placement.allocations == {}
-
-
 @pytest.mark.parametrize('count', [1, 2, 3, 5])
 def test_servers_spread_as_far_as_they_can(count):
     """Servers of one request share a host only when there are more of them than hosts."""
     for _ in range(20):
         chosen = [row[0] for row in ask(scheduler(A, B, C), count=count)]
         assert len(set(chosen)) == min(count, 3)
-
-
-def test_alternates():
-    """Behind the chosen host stand others of its cell, up to max_attempts in all."""
-    hosts = [a_host(f'h{i}', cell=f'cell{i % 2}') for i in range(10)]
-    for _ in range(20):
-        (row,) = ask(scheduler(*hosts), return_alternates=True)
-        assert len(set(row)) == 3
-        assert len({int(name[1:]) % 2 for name in row}) == 1
-
-
-def test_an_old_caller_claims_by_itself():
-    """Without instance UUIDs hosts are drawn, and nothing is claimed."""
-    driver = scheduler(A, B)
-    rows = ask(driver, count=2, instance_uuids=None, instance_uuid=None)
-    assert len(rows) == 2
-    assert driver.placement.allocations == {}
-
-
-def test_a_rebuild_stays():
-    """A rebuild in place asks Placement nothing; its own host has to be alive."""
-    fields = {'hints': {'_nova_check_type': ['rebuild']}, 'force_hosts': ('b',)}
-    assert ask(scheduler(A, B, slots=0), **fields) == [['b']]
-    with pytest.raises(NoValidHost):
-        ask(scheduler(A, a_host('b', up=False)), **fields)

@@ -98,15 +98,6 @@ class Failing(MemoryHosts):
         return request
 
 
-@pytest.mark.parametrize('error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')])
-def test_what_a_request_cannot_do_without(error):
-    """Its error is the request's, which is translated for the caller where it is sent."""
-    driver = a_driver(Failing(error), placement_patience=0, database_patience=0)
-    with pytest.raises(type(error)) as failure:
-        ask(driver)
-    assert failure.value is error
-
-
 class Claimless(CountingPlacement):
     """Fails for the first claim, which may have been made."""
 

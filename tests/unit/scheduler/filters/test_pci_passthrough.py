@@ -5,7 +5,7 @@ from novasched.conf.settings import Settings
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
 from novasched.scheduler.filters.shared import VerdictCache, judge
 from novasched.scheduler.model.pci import PciRequest, Pool
-from tests.lab.builders import a_candidate, a_host, a_mapped_candidate, a_request
+from tests.lab.builders import a_host, a_mapped_candidate, a_request
 
 POOLS = (Pool('p', 'v', 2, 0, {'rp_uuid': 'A'}), Pool('p', 'v', 1, 1, {'rp_uuid': 'B'}))
 HOST = a_host(pci=lambda: POOLS)
@@ -58,10 +58,3 @@ def test_candidates(offered, left, why):
     count = len(offered[0]) if offered else 1
     remaining = [a_mapped_candidate(HOST.uuid, 'id', each) for each in left]
     assert judged(a_request(pci_requests=(asks(count),)), offers) == (why, remaining)
-
-
-def test_devices_of_ports_have_no_provider():
-    """The mappings of a candidate say nothing of devices that Neutron ports ask for."""
-    offers = [a_candidate(HOST.uuid)]
-    request = a_request(pci_requests=(PciRequest(3, ({'product_id': 'p'},), request_id='id'),))
-    assert judged(request, offers) == (None, offers)

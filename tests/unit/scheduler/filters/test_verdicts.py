@@ -82,9 +82,11 @@ rows(
     ({'num_io_ops': 8}, {}, '8 I/O operations, limit 8'),
     ({'num_io_ops': 8, 'metadata': NINE}, {}, None),
     ({'num_io_ops': 9, 'metadata': NINE}, {}, '9 I/O operations, limit 9'),
+    ({'num_io_ops': 9, 'metadata': [NINE, {}, {'max_io_ops_per_host': '20'}]}, {}, '9 I/O operations, limit 9'),
     ({'num_io_ops': 7, 'metadata': {'max_io_ops_per_host': 'many'}}, {}, None),
+    ({'num_io_ops': 8, 'metadata': [NINE, {'max_io_ops_per_host': 'many'}]}, {}, '8 I/O operations, limit 8'),
     max_io_ops_per_host=8,
-)
+)  # fmt: skip
 SIXTY = {'max_instances_per_host': '60'}
 rows(
     'NumInstancesFilter',

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which host cells a guest goes to, and why it goes to none."""
 
-from __future__ import annotations
-
 import pytest
 
 from novasched.scheduler.model.numa import Fit, HostCell, HostTopology, TopologyLimits
@@ -35,13 +33,6 @@ def large(cell):
 
 
 LARGE = HostTopology((large(0), large(1)))
-
-
-@pytest.mark.parametrize('policy', ['prefer', 'require', None])
-def test_sixteen_vcpus_fill_eight_cores(policy):
-    """On 18 cores of 2 threads, prefer and require take both threads of 8 cores."""
-    found = fit(LARGE, a_guest(a_pinned(16, cpu_thread_policy=policy)))
-    assert found.cells[0].cpus == cpus((0, 7), (36, 43))
 
 
 @pytest.mark.parametrize(

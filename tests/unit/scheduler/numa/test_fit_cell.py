@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory pages and host CPUs for one guest cell on one host cell."""
 
-from __future__ import annotations
-
 import pytest
 
 from novasched.scheduler.model.numa import GuestCell
@@ -76,6 +74,7 @@ APART = a_cell(cores=4, threads=2, cpuset=frozenset({0, 1}))
         (ONE, 'isolate', 2, 1, [0, 1], [2]),
         (TWO, 'prefer', 4, 0, [0, 1, 2, 3], []),
         (TWO, 'prefer', 3, 1, [0, 1, 2], [3]),
+        (TWO, 'require', 4, 0, [0, 1, 2, 3], []),
         (TWO, 'isolate', 3, 1, [0, 2, 4], [6]),
         (FOUR, 'prefer', 5, 0, [0, 1, 2, 3, 4], []),
         (WITH_HALVES, 'prefer', 2, 0, [4, 5], []),

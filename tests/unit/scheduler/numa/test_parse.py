@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What compute hosts of all releases report."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

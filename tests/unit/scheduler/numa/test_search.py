@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distinct host cells for guest cells."""
 
-from __future__ import annotations
-
 import pytest
 
 from novasched.scheduler.numa.search import Search, bottleneck

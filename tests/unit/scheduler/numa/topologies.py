@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts and guests in few words."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

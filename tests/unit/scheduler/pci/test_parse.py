@@ -48,12 +48,6 @@ def test_every_stored_form(stored, pools):
     assert parse.pools(json.dumps(stored)) == pools
 
 
-@pytest.mark.parametrize('text', [None, ''])
-def test_nothing_stored(text):
-    """A host that never reported devices has none."""
-    assert parse.pools(text) == ()
-
-
 @pytest.mark.parametrize(
     ('text', 'why'),
     [

@@ -74,13 +74,6 @@ def test_numa_policy(policy, count, cells, found):
     assert found == (None if isinstance(usable_ones, str) else names(usable_ones))
 
 
-def test_sockets_not_known():
-    """Where one cell of the host does not say its socket, no device is on the right one."""
-    wanted = PciRequest(2, ({},), numa_policy='socket')
-    why = usable(SPREAD, wanted, DeviceSource(frozenset({0}), {**SOCKETS, 3: None}))
-    assert why == 'PCI request: 0 of 2 devices are where its NUMA policy wants them'
-
-
 PF, VF, VDPA = ({'dev_type': kind} for kind in ('type-PF', 'type-VF', 'vdpa'))
 MANAGED, LIVE = {'remote_managed': 'true'}, {'live_migratable': 'true'}
 
@@ -189,17 +182,23 @@ def test_what_is_left(there, requests, after):
 
 
 @pytest.mark.parametrize(
-    ('there', 'requests', 'why'),
+    ('there', 'requests', 'where', 'why'),
     [
-        ([], [asks(1)], 'PCI x: 0 of 1 devices are of that kind'),
-        ([('a', 2, {})], [asks(1), asks(2)], 'PCI x: 1 of 2 devices are of that kind'),
-        ([('pf', 1, PARENT), ('vf', 8, CHILDREN)], [asks(1, **PF), asks(1, **VF)], 'PCI x: 0 of 1 devices are of that kind'),
-        ([('pf', 1, PARENT), ('vf', 8, CHILDREN)], [PciRequest(2, (PF, VF))], 'PCI request: taking some excludes 1 more'),
+        ([], [asks(1)], {}, 'PCI x: 0 of 1 devices are of that kind'),
+        ([('a', 2, {})], [asks(1), asks(2)], {}, 'PCI x: 1 of 2 devices are of that kind'),
+        ([('pf', 1, PARENT), ('vf', 8, CHILDREN)], [asks(1, **PF), asks(1, **VF)], {}, 'PCI x: 0 of 1 devices are of that kind'),
+        ([('pf', 1, PARENT), ('vf', 8, CHILDREN)], [PciRequest(2, (PF, VF))], {}, 'PCI request: taking some excludes 1 more'),
+        ([('a', 1, {})], [PciRequest(1, ({},), numa_policy='socket')], {'cells': [1], 'sockets': {0: 0, 1: 0, 2: None}},
+         'PCI request: 0 of 1 devices are where its NUMA policy wants them'),
+        ([(name, 2, {'rp_uuid': rp}) for name, rp in ('aA', 'bB', 'cB')], [asks(1)], {'mappings': {'id-0': ['A']}},
+         'PCI provider B has devices in several pools'),
     ],
 )  # fmt: skip
-def test_refusal(there, requests, why):
-    """What cannot be had is named, with how much of it there is."""
-    assert consume(pools(*there), requests) == why
+def test_refusal(there, requests, where, why):
+    """What cannot be had is named, with how much of it there is. No device is on the right socket
+    where one cell of the host does not say its own, and nobody can say which of a provider's two
+    pools Placement meant."""
+    assert consume(pools(*there), requests, **where) == why
 
 
 @pytest.mark.parametrize(
@@ -245,12 +244,3 @@ THEIRS = pools(('a', 2, {'rp_uuid': 'A'}), ('b', 2, {'rp_uuid': 'B'}))
 def test_placement_picks_the_pool(mappings, after):
     """Devices come from the providers that the claimed candidate names."""
     assert left(consume(THEIRS, [asks(2)], mappings)) == after
-
-
-def test_a_provider_with_two_pools():
-    """Nobody can say which of the two Placement meant."""
-    there, why = (
-        (*THEIRS, Pool('c', '8086', 1, 0, {'rp_uuid': 'B'})),
-        'has devices in several pools',
-    )
-    assert consume(there, [asks(1)], {'id-0': ['A']}) == f'PCI provider B {why}'

@@ -10,7 +10,6 @@ from novasched.scheduler.model.request import Destination
 from novasched.scheduler.prefilters.request_filter import (
     PREFILTERS,
     AvailabilityZonePrefilter,
-    ComputeStatusPrefilter,
     IsolatedAggregatesPrefilter,
     OwnerNovaPrefilter,
     TenantAggregatePrefilter,
@@ -47,23 +46,17 @@ def test_a_zone_is_its_aggregates(zone, before, after):
     assert request.requested_destination == before
 
 
-def test_disabled_computes_are_left_out_by_placement():
-    """Every query forbids the trait of disabled compute services on the root."""
-    request = a_request(root_forbidden=frozenset({'X'}))
-    after = ComputeStatusPrefilter(Settings(), sources())(request)
-    assert after.root_forbidden == {'X', 'COMPUTE_STATUS_DISABLED'}
-
-
 def test_an_ordinary_request():
     """With nova's defaults, a request that asks for nothing special has disabled computes
     kept out and providers that are not nova's, no more; it is not itself changed."""
-    before = request = a_request(image={})
+    asked = {'image': {}, 'root_forbidden': frozenset({'X'})}
+    before = request = a_request(**asked)
     for prefilter in enabled_prefilters(Settings(), sources(version=74)):
         request = prefilter(request)
     assert request.root_required == {'OWNER_NOVA'}
-    assert request.root_forbidden == {'COMPUTE_STATUS_DISABLED'}
+    assert request.root_forbidden == {'X', 'COMPUTE_STATUS_DISABLED'}
     assert request.requested_destination is None
-    assert before == a_request(image={})
+    assert before == a_request(**asked)
 
 
 def test_an_option_switches_its_prefilter():
