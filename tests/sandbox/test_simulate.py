@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from contextlib import ExitStack, closing
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 import sqlalchemy as sa
@@ -198,43 +199,40 @@ def test_what_is_not_there(cloud, capsys, tmp_path):
     assert '127.0.0.1:1' in refusal_of(capsys, '--flavor', 'small', *away)
 
 
-def test_a_resource_class(cloud, capsys):
-    """Totals, reserves, ratios, steps and greatest amounts are Placement's."""
-    said = simulate(cloud, capsys, '--flavor', 'licensed', '--until-full')
-    assert said['placed'] == {'plain1': 4, 'plain3': 2}
-    assert said['stopped_by'] == f'Placement offers no host, but would without 2 {LICENSE}'
-    assert placed(cloud, LICENSED) == said['placed']
+CELL = wire.InstanceNUMACell(
+    id=0, cpuset=set(), pcpuset={0, 1, 2}, memory=512, cpu_policy='dedicated'
+)
+DEVICE = wire.InstancePCIRequest(
+    count=1, alias_name='gpu', request_id='a',
+    spec=[{name: ALIAS[name] for name in ('vendor_id', 'product_id')}],
+)  # fmt: skip
 
 
-def test_pinned_cpus(cloud, capsys):
-    """Three fit on a host of three cells, though Placement counts CPUs enough for four."""
-    said = simulate(cloud, capsys, '--flavor', 'p', '--until-full')
-    assert said['placed'] == dict.fromkeys(NUMA_HOSTS, 3)
-    assert said['stopped_by'].startswith('0 of 9 hosts: 7 do not fit the NUMA topology')
-    cell = wire.InstanceNUMACell(
-        id=0, cpuset=set(), pcpuset={0, 1, 2}, memory=512, cpu_policy='dedicated'
-    )
-    cells = wire.InstanceNUMATopology(cells=[cell])
-    assert placed_at_once(cloud, PINNED, numa_topology=cells) == said['placed']
-
-
-def test_pci_devices(cloud, capsys):
-    """As many as there are devices, which only the hosts know of."""
-    said = simulate(cloud, capsys, '--flavor', 'gpu', '--until-full')
-    assert said['placed'] == GPU_HOSTS
-    spec = [{name: ALIAS[name] for name in ('vendor_id', 'product_id')}]
-    wanted = wire.InstancePCIRequest(count=1, alias_name='gpu', request_id='a', spec=spec)
-    devices = wire.InstancePCIRequests(requests=[wanted])
-    assert placed_at_once(cloud, WITH_GPU, pci_requests=devices) == said['placed']
-
-
-def test_several_at_once(cloud, capsys):
-    """Requests for three in one zone: either all of them fit or none does."""
-    arguments = ('--flavor', 'large', '--count', '3', '--zone', 'az1', '--until-full')
-    said = simulate(cloud, capsys, *arguments)
-    assert said['fit'] % 3 == 0
-    assert set(said['placed']) == {'plain1', 'plain2'}
-    assert placed(cloud, LARGE, count=3, zone='az1') == said['placed']
+@pytest.mark.parametrize(
+    ('arguments', 'place', 'flavor', 'fields', 'hosts', 'why'),
+    [
+        # Totals, reserves, ratios, steps and greatest amounts are Placement's.
+        ('--flavor licensed', placed, LICENSED, {}, {'plain1': 4, 'plain3': 2},
+            f'Placement offers no host, but would without 2 {LICENSE}'),
+        # Three fit on a host of three cells, though Placement counts CPUs enough for four.
+        ('--flavor p', placed_at_once, PINNED,
+            {'numa_topology': wire.InstanceNUMATopology(cells=[CELL])},
+            dict.fromkeys(NUMA_HOSTS, 3), '0 of 9 hosts: 7 do not fit the NUMA topology'),
+        # As many as there are devices, which only the hosts know of.
+        ('--flavor gpu', placed_at_once, WITH_GPU,
+            {'pci_requests': wire.InstancePCIRequests(requests=[DEVICE])}, GPU_HOSTS, ''),
+        # Either all three of a request fit or none does.
+        ('--flavor large --count 3 --zone az1', placed, LARGE, {'count': 3, 'zone': 'az1'},
+            {'plain1': ANY, 'plain2': ANY}, ''),
+    ],
+)  # fmt: skip
+def test_as_many_fit_as_it_says(cloud, capsys, arguments, place, flavor, fields, hosts, why):
+    """On each host, and the reason against more is told."""
+    said = simulate(cloud, capsys, *arguments.split(), '--until-full')
+    assert said['placed'] == hosts
+    assert said['fit'] % fields.get('count', 1) == 0
+    assert said['stopped_by'].startswith(why)
+    assert place(cloud, flavor, **fields) == said['placed']
 
 
 @pytest.mark.parametrize('policy', ['anti-affinity', 'affinity'])

@@ -67,6 +67,8 @@ def test_arguments_that_do_not_go(capsys, command, why):
         ('--flavor f --config-file nowhere.conf', 'nowhere.conf: not found'),
         ('--flavor f --set a.b=1', '--set a.b = 1: no decision depends on'),
         ('--flavor f --until-full --plot a.gif', '--plot a.gif: the name must end in .png'),
+        ('--flavor f --until-full --plot a', '--plot a: the name must end in .png'),
+        ('--flavor f --until-full --plot nowhere/a.png', '--plot nowhere/a.png: there is no such'),
         ('--replay f --compare nowhere.conf', 'nowhere.conf: not found'),
     ],
 )
@@ -157,15 +159,8 @@ def test_a_picture(tmp_path, kind):
     assert pictures[0] == pictures[1]
 
 
-@pytest.mark.parametrize('name', ['picture', 'picture.gif', 'nowhere/picture.png'])
-def test_no_picture(tmp_path, name):
-    """Before anything is simulated it is said that it cannot be drawn."""
-    with pytest.raises(Unusable, match='--plot'):
-        plot.check(str(tmp_path / name))
-
-
 def test_no_room(tmp_path):
-    """Nor can it where a folder has that name."""
+    """It cannot be drawn where a folder has that name."""
     (tmp_path / 'a.svg').mkdir()
     with pytest.raises(Unusable, match='directory'):
         plot.draw(str(tmp_path / 'a.svg'), '', {'before': BEFORE})
