@@ -11,7 +11,7 @@ from novasched.tools.shadow.comparison import Shadow
 from novasched.tools.shadow.watch import Event, LiveComparison, ObservedClaim
 from tests.lab.builders import a_host
 from tests.lab.wire import FLAVOR, primitive
-from tests.unit.tools.shadow.test_shadow import a_shadow
+from tests.unit.tools.shadow.test_comparison import a_shadow
 
 A, B = a_host('a', ram=4096), a_host('b', ram=3072)
 FULL = a_host('full', ram=9000)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions without a claim, and why they are not those that were recorded."""
+"""Decisions without a claim, why they are not those that were recorded, and reports of it."""
+
+import json
 
 import pytest
 
@@ -7,7 +9,16 @@ from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.io_ops import IoOpsFilter
 from novasched.scheduler.weighers.io_ops import IoOpsWeigher
 from novasched.scheduler.weighers.ram import RAMWeigher
-from novasched.tools.shadow.comparison import Shadow, compare
+from novasched.tools.shadow.comparison import (
+    ComparedRequest,
+    Difference,
+    Shadow,
+    as_json,
+    as_table,
+    compare,
+    count_results,
+    is_same,
+)
 from tests.lab.builders import a_group, a_host, a_request
 from tests.lab.ports import CountingPlacement, a_driver
 
@@ -64,3 +75,48 @@ def test_no_candidate():
     assert decision.hosts == ()
     assert compare((), decision) is None
     assert compare(('a',), decision).why == 'Placement offers no candidate.'
+
+
+DIFFERENCE = Difference('s', 'a', 'b', 'RAMWeigher')
+SAME = ComparedRequest(1, ('a',), compared=True)
+DIFFERENT = ComparedRequest(2, ('b',), compared=True, difference=DIFFERENCE)
+HALF = ComparedRequest(
+    3, ('b',), False, DIFFERENCE, unknown='half', server='s', missing_fields=('retry.hosts',)
+)
+UNKNOWN = ComparedRequest(4, ('b',), unknown='no answer', server='t')
+FAILED = ComparedRequest(5, failure='away')
+
+
+def test_counts():
+    """Every request is compared, unknown or failed; what is compared is the same or different.
+    All is well without a difference and a failure."""
+    assert count_results([SAME, DIFFERENT, HALF, UNKNOWN, FAILED]) == {
+        'requests': 5, 'compared': 2, 'same': 1, 'different': 1, 'unknown': 2, 'failed': 1,
+    }  # fmt: skip
+    assert is_same([SAME, HALF, UNKNOWN])
+    assert not is_same([DIFFERENT])
+    assert not is_same([FAILED])
+
+
+def test_the_table():
+    """Each request that is not the same has a line with its reason; half requests are named."""
+    lines = as_table([SAME, DIFFERENT, HALF, UNKNOWN, FAILED]).splitlines()
+    cells = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines if '|' in line]
+    assert cells[1:] == [
+        ['2', 's', 'a', 'b', 'RAMWeigher'],
+        ['3', 's', 'a', 'b', 'half'],
+        ['4', 't', '', 'b', 'no answer'],
+        ['5', '', '', '', 'away'],
+    ]
+    assert lines[-1] == 'Not rebuilt fully, since not told: retry.hosts (requests: 3).'
+    assert as_table([SAME]) == ('1 requests, 1 compared, 1 same, 0 different, 0 unknown, 0 failed.')
+
+
+def test_json():
+    """The same for scripts."""
+    found = json.loads(as_json([HALF]))
+    assert found['counts']['unknown'] == 1
+    assert found['requests'][0]['difference']['why'] == 'RAMWeigher'
+    assert found['requests'][0]['untold'] == ['retry.hosts']
+    names = 'line hosts compared difference failure server unknown untold'
+    assert [*found['requests'][0]] == names.split()

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests rebuilt from notifications, beside the calls that these were about.
+"""Recorded messages, as they are read from a file; and requests rebuilt from notifications, beside
+the calls that these were about.
 
 The payloads are ours, which the functional tests compare with nova's field by field.
 """
 
+import json
 from dataclasses import replace
 from datetime import datetime
 
@@ -16,15 +18,19 @@ from novasched.scheduler.errors import BadRequest
 from novasched.tools.shadow.messages import (
     SAVED_FIELDS,
     UNSAVED_FIELDS,
+    Recorded,
+    Unread,
     instance_of,
+    read,
     rebuild_request,
 )
-from tests.lab.wire import CALLS, MADE, context_of, decoded, primitive
+from tests.lab.wire import CALLS, MADE, RECORDED, REPLIES, context_of, decoded, primitive
 
 DATA = 'nova_object.data'
-CALLER = context_of(CALLS['boot'])
+CALL = CALLS['boot']
+CALLER = context_of(CALL)
 NOW = datetime(2026, 11, 21, 12, 0, 0)
-BOOT = CALLS['boot']['args']['spec_obj'][DATA]
+BOOT = CALL['args']['spec_obj'][DATA]
 EVERYTHING = MADE['everything']['spec_obj'][DATA]
 SPECS = {name: call['args']['spec_obj'][DATA] for name, call in CALLS.items()}
 SPECS['everything'] = EVERYTHING
@@ -154,3 +160,70 @@ def test_what_is_no_payload(payload):
     """It is refused as a request that cannot be read."""
     with pytest.raises(BadRequest):
         rebuild_request(payload, CALLER)
+
+
+REFUSAL = {
+    'failure': json.dumps({'class': 'NoValidHost', 'module': 'nova.exception', 'message': 'no'}),
+    'result': None,
+}
+CRASH = {'failure': json.dumps({'class': 'KeyError', 'module': 'builtins'}), 'result': None}
+TOKEN = 'a-token-of-a-user'
+
+
+def envelope(body):
+    return {'oslo.version': '2.0', 'oslo.message': json.dumps(body)}
+
+
+def line(request, reply=None):
+    return json.dumps({'request': request, **({'reply': reply} if reply else {})})
+
+
+@pytest.mark.parametrize('case', CALLS)
+def test_every_recorded_call_is_read(case):
+    """With an envelope or without, the request is the same, and its user's token is not kept."""
+    call = {**CALLS[case], '_context_auth_token': TOKEN}
+    [plain], [wrapped] = read([line(call)]), read([line(envelope(call))])
+    assert isinstance(plain, Recorded)
+    assert plain == wrapped
+    assert plain.hosts is None
+    assert TOKEN not in repr(plain)
+
+
+@pytest.mark.parametrize('case', REPLIES)
+def test_every_recorded_reply_is_read(case):
+    """The first selection for each server counts."""
+    [found] = read([line(CALL, RECORDED[case])])
+    chosen = [each[0] for each in REPLIES[case]]
+    names = tuple(each['nova_object.data']['service_host'] for each in chosen)
+    assert found.hosts == names
+
+
+@pytest.mark.parametrize(
+    ('reply', 'hosts'),
+    [
+        (REFUSAL, ()),
+        (CRASH, None),
+        ({'result': [{'host': 'a', 'nodename': 'n', 'limits': {}}], 'failure': None}, ('a',)),
+    ],
+)
+def test_other_replies(reply, hosts):
+    """A refusal is an answer, a crash is none; releases before Queens send dicts."""
+    assert [each.hosts for each in read([line(CALL, reply)])] == [hosts]
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        'no json',
+        '[]',
+        '{}',
+        '7',
+        line({'method': 'select_destinations'}),
+        line(CALL, {'result': 3}),
+    ],
+)
+def test_what_is_no_recording(text):
+    """It is told by its line, and the others are read."""
+    first, second = read([text, '', line({'method': 'ping'}), line(CALL)])
+    assert isinstance(first, Unread)
+    assert (first.line, second.line) == (1, 4)
