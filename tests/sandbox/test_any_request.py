@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever a request says, it is answered, and Placement's books agree with the answer."""
 
-from datetime import datetime
 from importlib.metadata import entry_points
-from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
@@ -39,21 +37,14 @@ text = word | st.text(max_size=12)
 @pytest.fixture(scope='module')
 def everything():
     """A cloud in which every filter is enabled that does not want a host to itself, and
-    aggregates say strange things. Some of the requests find a host in it."""
+    the aggregate of a zone says strange things. Some of the requests find a host in it."""
     every = sorted(entry_points(group='novasched.filters').names)
     names = [name for name in every if not name.startswith('Exact')]
     options = {'enabled_filters': ','.join(names), 'max_instances_per_host': 10**6}
     with Sandbox(MACHINES, {'filter_scheduler': options}) as cloud:
-        now = {'created_at': datetime(2026, 1, 1)}
-        odd = {'id': 90, 'uuid': str(UUID(int=90)), 'name': 'odd', **now}
-        of_it = {'aggregate_id': 90, **now}
+        rows = [{'aggregate_id': 1, 'key': key, 'value': METADATA[key]} for key in METADATA]
         with cloud.databases.api.begin() as connection:
-            connection.execute(sa.insert(tables.aggregates), [odd])
-            for name in ('host1', 'host2'):
-                connection.execute(sa.insert(tables.aggregate_hosts), {**of_it, 'host': name})
-            for key, value in METADATA.items():
-                row = {**of_it, 'key': key, 'value': value}
-                connection.execute(sa.insert(tables.aggregate_metadata), row)
+            connection.execute(sa.insert(tables.aggregate_metadata), rows)
         placed, problems = [], []
         yield cloud, placed, problems
         assert placed
