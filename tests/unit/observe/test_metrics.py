@@ -9,20 +9,7 @@ import pytest
 from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
-from novasched.observe.metrics import (
-    BREAKER_OPEN,
-    CASTS,
-    FILTER_SECONDS,
-    HOSTS_IN,
-    HOSTS_OUT,
-    MESSAGE_WAIT,
-    PENDING_CLAIMS,
-    REQUESTS,
-    SNAPSHOT_AGE,
-    DecisionCounters,
-    Instruments,
-    Sampler,
-)
+from novasched.observe import metrics
 from novasched.observe.web.server import MetricsText
 from novasched.scheduler.decision import Decision, FilterResult, PlacementAttempt, Ranking
 from novasched.scheduler.model.host import Selection
@@ -49,63 +36,62 @@ def seen(directory, metric):
 def test_workers_are_one(directory):
     """Counters and what a gauge sums up are added; of another the greatest value counts. One
     that has ended leaves its counts, and the next of its number counts on."""
-    one, two = Instruments(0), Instruments(1)
+    one, two = metrics.Instruments(0), metrics.Instruments(1)
+    three = metrics.REQUESTS, metrics.PENDING_CLAIMS, metrics.SNAPSHOT_AGE
     for worker, amount in ((one, 1), (two, 2)):
-        worker.of(REQUESTS, 'placed').inc(amount)
-        worker.of(PENDING_CLAIMS).set(amount)
-        worker.of(SNAPSHOT_AGE).set(amount)
-    assert [seen(directory, each) for each in (REQUESTS, PENDING_CLAIMS, SNAPSHOT_AGE)] == [
-        {('placed',): 3}, {(): 3}, {(): 2},
-    ]  # fmt: skip
+        worker.of(metrics.REQUESTS, 'placed').inc(amount)
+        worker.of(metrics.PENDING_CLAIMS).set(amount)
+        worker.of(metrics.SNAPSHOT_AGE).set(amount)
+    assert [seen(directory, each) for each in three] == [{('placed',): 3}, {(): 3}, {(): 2}]
     mark_process_dead(1, directory)
-    assert [seen(directory, each) for each in (REQUESTS, PENDING_CLAIMS, SNAPSHOT_AGE)] == [
-        {('placed',): 3}, {(): 1}, {(): 1},
-    ]  # fmt: skip
-    Instruments(1).of(REQUESTS, 'placed').inc(5)
-    assert seen(directory, REQUESTS) == {('placed',): 8}
+    assert [seen(directory, each) for each in three] == [{('placed',): 3}, {(): 1}, {(): 1}]
+    metrics.Instruments(1).of(metrics.REQUESTS, 'placed').inc(5)
+    assert seen(directory, metrics.REQUESTS) == {('placed',): 8}
 
 
 def test_results_are_shown_before_there_are_any(directory):
     """A rate needs the 0 that a counter rises from."""
-    counters = DecisionCounters(Instruments(0))
-    assert seen(directory, REQUESTS) == {('placed',): 0, ('refused',): 0, ('failed',): 0}
+    counters = metrics.DecisionCounters(metrics.Instruments(0))
+    assert seen(directory, metrics.REQUESTS) == {('placed',): 0, ('refused',): 0, ('failed',): 0}
     chosen = Selection.of(a_host('a'), None, 'nova', {})
-    attempt = PlacementAttempt(
-        None, 0, 2, 0, Ranking([], (FilterResult('One', 2, [], ['no'], 3.0),))
-    )
+    ranking = Ranking([], (FilterResult('One', 2, [], ['no'], 3.0),))
+    attempt = PlacementAttempt(None, 0, 2, 0, ranking)
     counters(Decision(a_request(), 1, 0.0, 5.0, attempts=(attempt,), selections=[[chosen]]))
-    assert [seen(directory, each)['One',] for each in (HOSTS_IN, HOSTS_OUT)] == [2, 1]
-    assert seen(directory, FILTER_SECONDS) == {('One',): 3.0}
-    assert seen(directory, REQUESTS) == {('placed',): 1, ('refused',): 0, ('failed',): 0}
+    assert seen(directory, metrics.HOSTS_IN) == {('One',): 2}
+    assert seen(directory, metrics.HOSTS_OUT) == {('One',): 1}
+    assert seen(directory, metrics.FILTER_SECONDS) == {('One',): 3.0}
+    assert seen(directory, metrics.REQUESTS) == {('placed',): 1, ('refused',): 0, ('failed',): 0}
 
 
 def test_a_look(directory):
     """Counters grow by what is new, and never by less than nothing; a gauge whose labels are
     gone is 0; what was measured meanwhile is in its bucket."""
     casts, breakers, waits = {('handled',): 3}, {('cell', 'c1'): True}, deque([0.1, 0.2])
-    look = Sampler(
-        Instruments(0), {CASTS: lambda: dict(casts), BREAKER_OPEN: lambda: dict(breakers)}, waits
+    look = metrics.Sampler(
+        metrics.Instruments(0),
+        {metrics.CASTS: lambda: dict(casts), metrics.BREAKER_OPEN: lambda: dict(breakers)},
+        waits,
     )
     look()
-    assert seen(directory, CASTS) == {('handled',): 3}
-    assert seen(directory, BREAKER_OPEN) == {('cell', 'c1'): 1}
-    assert seen(directory, MESSAGE_WAIT) == {(): 2}
+    assert seen(directory, metrics.CASTS) == {('handled',): 3}
+    assert seen(directory, metrics.BREAKER_OPEN) == {('cell', 'c1'): 1}
+    assert seen(directory, metrics.MESSAGE_WAIT) == {(): 2}
     casts['handled',] = 5
     del breakers['cell', 'c1']
     look()
     casts['handled',] = 4
     look()
-    assert seen(directory, CASTS) == {('handled',): 5}
-    assert seen(directory, BREAKER_OPEN) == {('cell', 'c1'): 0}
-    assert seen(directory, MESSAGE_WAIT) == {(): 2}
+    assert seen(directory, metrics.CASTS) == {('handled',): 5}
+    assert seen(directory, metrics.BREAKER_OPEN) == {('cell', 'c1'): 0}
+    assert seen(directory, metrics.MESSAGE_WAIT) == {(): 2}
 
 
 def test_many_share_a_text(directory):
     """It is made anew when it is old, however often it is asked for."""
-    worker, now = Instruments(0), [0.0]
+    worker, now = metrics.Instruments(0), [0.0]
     exposed = MetricsText(directory, clock=lambda: now[0])
     before = exposed.read()
-    worker.of(REQUESTS, 'placed').inc()
+    worker.of(metrics.REQUESTS, 'placed').inc()
     assert exposed.read() == before
     now[0] = 1.0
     assert b'result="placed"} 1.0' in exposed.read()

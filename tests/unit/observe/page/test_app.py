@@ -6,10 +6,13 @@ from urllib.parse import quote
 
 import pytest
 
+from novasched.conf.settings import Settings
 from novasched.observe.page.app import NO_FILE, NO_RECORD, UNREADABLE
+from novasched.observe.records.store import RecordWriter
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.host import Aggregate
-from tests.lab.builders import a_host
+from tests.lab.builders import a_flavor, a_host, a_request
+from tests.lab.decided import Decided, record_of
 from tests.lab.page_client import ask, ask_raw, seen
 from tests.lab.page_sample import Cells, a_page, a_site, cloud, decided
 
@@ -103,29 +106,22 @@ def test_a_host(page):
     assert f'{chosen}:' in found.text
 
 
-@pytest.mark.parametrize(
-    ('path', 'query', 'status'),
-    [
-        ('/nothing', '', 404),
-        ('/hosts/', '', 404),
-        ('/hosts/compute-61', '', 404),
-        ('/hosts/compute-01', 'a=b', 400),
-        ('/decisions/nothing', '', 404),
-        ('/decisions', 'page=9', 404),
-        ('/', 'page=2', 404),
-        ('/', 'show=<evil>', 400),
-        ('/', 'a' * 5000, 400),
-        ('/../novasched/page/app.py', '', 404),
-        ('/%00', '', 404),
-        ('/%ff', '', 404),
-        ('/hosts/' + 'a' * 2000, '', 404),
-        ('/hosts/%0d%0aevil', '', 404),
-        ('/<evil>', '', 404),
+BAD = {
+    404: [
+        '/nothing', '/hosts/', '/hosts/compute-61', '/decisions/nothing', '/decisions?page=9',
+        '/?page=2', '/../novasched/page/app.py', '/%00', '/%ff', '/hosts/' + 'a' * 2000,
+        '/hosts/%0d%0aevil', '/<evil>',
     ],
+    400: ['/hosts/compute-01?a=b', '/?show=<evil>', '/?' + 'a' * 5000],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ('status', 'path'), [(status, path) for status, paths in BAD.items() for path in paths]
 )
-def test_bad_input(page, path, query, status):
+def test_bad_input(page, status, path):
     """One line that has nothing of what was asked."""
-    answer = ask_raw(page, path, query)
+    answer = ask_raw(page, *path.partition('?')[::2])
     assert answer.status == status
     assert 'evil' not in answer.text
     assert len(answer.text) < 500
@@ -215,11 +211,11 @@ def test_no_databases(decisions):
 def test_no_decisions(path, notice, status):
     """It is said why there are none, and what would change that."""
     page = a_page(Cells(cloud(5)), Path(path) if path else None, timeout=60.0)
-    for where, expected in {
-        '/decisions': 200,
-        '/hosts/compute-1': 200,
-        '/decisions/x': status,
-    }.items():
+    for where, expected in (
+        ('/decisions', 200),
+        ('/hosts/compute-1', 200),
+        ('/decisions/x', status),
+    ):
         answer = ask(page, where)
         assert (answer.status, notice in seen(answer).text) == (expected, True)
         assert '/nowhere' not in answer.text
@@ -243,3 +239,57 @@ def test_ten_thousand_hosts(decisions):
     links = re.findall('<a [^>]*>', map.text)
     assert len([link for link in links if 'href="./hosts/' in link]) == 10_000
     assert len([link for link in links if 'tabindex="-1"' not in link]) < 250
+
+
+FEW = [
+    a_host('small', ram=600),
+    a_host('off', disabled=True, why='rack 4'),
+    a_host('large', ram=9000),
+]
+SETTINGS = Settings(enabled_filters=('ComputeFilter', 'RamFilter', 'DiskFilter'))
+
+
+@pytest.fixture
+def text_of(tmp_path):
+    def words(**request):
+        record = record_of(Decided(FEW, settings=SETTINGS).ask(a_request(**request)))
+        writer = RecordWriter(str(tmp_path / 'decisions'), 10)
+        writer.write(record)
+        writer.close()
+        return seen(ask(a_page(Cells({}), tmp_path / 'decisions'), f'/decisions/{record.id}')).text
+
+    return words
+
+
+def test_a_placement(text_of):
+    """The first line, each host counted once, the facts that the command tells, the filters that
+    dropped hosts with their reasons, the others by name, and the chosen host."""
+    text = text_of(flavor=a_flavor(name='m1', memory_mb=700), availability_zone='south')
+    for words in (
+        'large: 1 of 3 hosts fit, 1 disabled, 1 lack free memory placed large',
+        'also zone south', '1 disabled', '1 lack free memory', '1 fit',
+        'For the server: 1 of 3 hosts passed',
+        'ComputeFilter 3 2 1: disabled, reason: rack 4',
+        'RamFilter 2 1 1: 600 MiB of memory before overcommit, 700 wanted',
+        'None dropped by DiskFilter.',
+        'large chosen',
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_several_servers(text_of):
+    """Each server has its own search, and its own host; what decided it comes first. Of
+    many some are told, and how many are not."""
+    text = text_of(count=2, flavor=a_flavor(memory_mb=550))
+    first, second = (
+        text.index(f'For server {words} hosts passed')
+        for words in ('1 of 2: 2 of 3', '2 of 2: 2 of 2')
+    )
+    assert first < text.index('large chosen') < second < text.index('small chosen')
+    text = text_of(count=20, flavor=a_flavor(memory_mb=4000))
+    assert text.index('For server 3 of 20: 0 of 1 hosts passed') < text.index('For server 1 of 20')
+    assert 'and 17 others' in text
+    assert 'more servers of this request' not in text
+    text = text_of(count=15, flavor=a_flavor(memory_mb=1, root_gb=0))
+    assert text.count('For server ') == 11
+    assert '4 more servers of this request are in novaschedctl explain' in text

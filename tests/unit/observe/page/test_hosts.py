@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 
+from novasched.observe.page import hosts
 from novasched.observe.page.app import MAX_NODES
 from novasched.observe.page.hosts import (
     RESOURCES,
@@ -8,11 +11,14 @@ from novasched.observe.page.hosts import (
     CellView,
     HostsView,
     ago,
+    bars,
     describe_size,
+    heatmap,
     name_of,
-    state,
-    total,
-)
+    natural,
+)  # fmt: skip
+from novasched.observe.page.query import HostsQuery
+from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
 from tests.lab.builders import a_host, a_uuid
 from tests.lab.page_client import ask, seen
@@ -38,35 +44,16 @@ def test_warnings(hosts_view, known, warnings):
     assert list(hosts_view.warnings()) == warnings
 
 
-@pytest.mark.parametrize(
-    ('seconds', 'text'),
-    [
-        (-1, '0 s ago'),
-        (0.4, '0 s ago'),
-        (119, '119 s ago'),
-        (120, '2 min ago'),
-        (7200, '2 h ago'),
-        (200000, '2 d ago'),
-    ],
-)
-def test_ages(seconds, text):
+def test_ages():
     """Two whole units at the least, or seconds."""
-    assert ago(seconds) == text
+    spans = [ago(seconds) for seconds in (-1, 0.4, 119, 120, 7200, 200000)]
+    assert spans == ['0 s ago', '0 s ago', '119 s ago', '2 min ago', '2 h ago', '2 d ago']
 
 
-@pytest.mark.parametrize(
-    ('up', 'disabled', 'expected'),
-    [(True, False, 'up'), (True, True, 'disabled'), (False, False, 'down'), (False, True, 'down')],
-)
-def test_states(up, disabled, expected):
-    """Of one that is down nothing else counts."""
-    assert state(a_host(up=up, disabled=disabled)) == expected
-
-
-@pytest.mark.parametrize(('node', 'text'), [('a', 'a'), ('a.example.org', 'a'), ('b', 'a (b)')])
-def test_names(node, text):
+def test_names():
     """A node is named where it is not plain which it is."""
-    assert name_of(a_host('a', nodename=node)) == text
+    names = [name_of(a_host('a', nodename=node)) for node in ('a', 'a.example.org', 'b')]
+    assert names == ['a', 'a', 'a (b)']
 
 
 GIB = 1024
@@ -84,47 +71,30 @@ HOST = a_host(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ('name', 'amount', 'told'),
-    [
-        ('ram', Amount(24 * GIB, 48 * GIB), '24.0 of 48.0 GiB free'),
-        ('vcpus', Amount(20, 32), '12 of 32 free'),
-        ('disk', Amount(150 * GIB, 200 * GIB), '50 of 200 GiB free'),
-        ('pinned', Amount(3, 8), '5 of 8 free'),
-    ],
-)
-def test_what_a_host_has(name, amount, told):
-    """Overcommitment counts, as for the filters."""
-    assert RESOURCES[name].of(HOST) == amount
-    assert RESOURCES[name].describe(amount) == told
-
-
-def test_numa_cells():
-    """Pinned CPUs are counted cell by cell; who reports no cells has none."""
+def test_what_a_host_has():
+    """Overcommitment counts, as for the filters. Pinned CPUs are counted cell by cell; who
+    reports no cells has none."""
+    amounts = {
+        name: (each.of(HOST), each.describe(each.of(HOST))) for name, each in RESOURCES.items()
+    }
+    assert amounts == {
+        'ram': (Amount(24 * GIB, 48 * GIB), '24.0 of 48.0 GiB free'),
+        'vcpus': (Amount(20, 32), '12 of 32 free'),
+        'disk': (Amount(150 * GIB, 200 * GIB), '50 of 200 GiB free'),
+        'pinned': (Amount(3, 8), '5 of 8 free'),
+    }
     assert RESOURCES['pinned'].parts(HOST) == (Amount(3, 4), Amount(0, 4))
     assert RESOURCES['pinned'].parts(a_host()) == ()
     assert RESOURCES['pinned'].of(a_host()) == Amount()
 
 
-@pytest.mark.parametrize(
-    ('used', 'limit', 'level', 'percent'),
-    [
-        (0, 10, 0, 0),
-        (0.99, 10, 0, 9),
-        (1, 10, 1, 10),
-        (9.99, 10, 9, 99),
-        (10, 10, 9, 100),
-        (25, 10, 9, 100),
-        (-5, 10, 0, 0),
-        (0, 0, None, 0),
-        (5, 0, None, 0),
-        (5, -10, None, 0),
-    ],
-)
-def test_levels(used, limit, level, percent):
+def test_levels():
     """Tenths from 0 to 9, whatever hosts report; nothing has none."""
-    amount = Amount(used, limit)
-    assert (amount.level, amount.percent) == (level, percent)
+    amounts = [Amount(used, 10) for used in (0, 0.99, 1, 9.99, 10, 25, -5)]
+    assert [each.level for each in amounts] == [0, 0, 1, 9, 9, 9, 0]
+    assert [each.percent for each in amounts] == [0, 9, 10, 99, 100, 100, 0]
+    for nothing in (Amount(0, 0), Amount(5, 0), Amount(5, -10)):
+        assert (nothing.level, nothing.percent) == (None, 0)
 
 
 @pytest.mark.parametrize(
@@ -141,11 +111,6 @@ def test_levels(used, limit, level, percent):
 def test_sizes(amount, text):
     """What is free, in the unit of what there is."""
     assert describe_size(amount) == text
-
-
-def test_totals():
-    assert total([Amount(1, 2), Amount(3, 4)]) == Amount(4, 6)
-    assert total([]) == Amount()
 
 
 NUMA = HostTopology(
@@ -194,3 +159,138 @@ def test_many_nodes():
     assert 'Node node-1 ' in text
     assert 'zone (no zone)' in text
     assert 'There are 10 more nodes.' in text
+
+
+SOUTH = [{'availability_zone': 'south'}]
+RACK = Aggregate(7, None, 'rack-7', {})
+
+
+def used(name, tenths, **fields):
+    """A host of 1000 MiB, so many tenths of which are used."""
+    return a_host(name, ram=1000 - 100 * tenths, total_usable_ram_mb=1000, **fields)
+
+
+TENTHS = [
+    used('h10', 1, num_instances=1),
+    used('h9', 9, metadata=SOUTH),
+    replace(used('h2', 5), aggregates=(RACK,)),
+]
+OTHERS = [used('down', 9, up=False, disabled=True), used('off', 9, disabled=True, why='new disks')]
+VIEW = HostsView((CellView('cell2', OTHERS, 1.0), CellView('cell1', TENTHS, 1.0)))
+
+
+def shown(**wanted):
+    found = heatmap(VIEW, HostsQuery(**wanted), 'nova')
+    return {group.name: [each.host for each in group.tiles] for group in found.groups}
+
+
+@pytest.mark.parametrize(
+    ('wanted', 'groups'),
+    [
+        ({}, {'cell1': ['h2', 'h9', 'h10'], 'cell2': ['down', 'off']}),
+        ({'order': 'fullest'}, {'cell1': ['h9', 'h2', 'h10'], 'cell2': ['down', 'off']}),
+        ({'by': 'zone'}, {'nova': ['down', 'h2', 'h10', 'off'], 'south': ['h9']}),
+        (
+            {'by': 'aggregate'},
+            {'(no aggregate)': ['down', 'h10', 'off'], 'aggregate1': ['h9'], 'rack-7': ['h2']},
+        ),
+        ({'within': 'cell2'}, {'cell2': ['down', 'off']}),
+        ({'within': 'cell3'}, {}),
+        ({'state': 'down'}, {'cell2': ['down']}),
+        ({'state': 'disabled'}, {'cell2': ['off']}),
+        ({'state': 'up'}, {'cell1': ['h2', 'h9', 'h10']}),
+        ({'name': 'H1'}, {'cell1': ['h10']}),
+    ],
+)
+def test_groups(wanted, groups):
+    """Hosts stand by what is asked for, numbers in names by their size; one that is down is
+    not also disabled."""
+    assert shown(**wanted) == groups
+    assert list(shown(**wanted)) == list(groups)
+
+
+def test_totals():
+    """What servers may use counts: not what is on hosts that are down or disabled."""
+    found = heatmap(VIEW, HostsQuery(), 'nova')
+    assert (found.hosts, found.servers) == (5, 1)
+    assert dict(found.states) == {'up': 3, 'down': 1, 'disabled': 1}
+    assert found.totals[0][1] == Amount(1500, 3000)
+    first, second = found.groups
+    assert [each[:2] for each in first.bars] == [(1, 1), (5, 1), (9, 1)]
+    assert (second.amount, second.bars) == (Amount(), [])
+
+
+def test_hosts_in_many_aggregates_count_once():
+    """They are in each group, and once in the totals and in the table."""
+    twice = replace(TENTHS[0], aggregates=(RACK, replace(RACK, id=8, name='rack-8')))
+    hosts_view = HostsView((CellView('cell1', [twice], 1.0),))
+    found = heatmap(hosts_view, HostsQuery(by='aggregate'), None)
+    assert [group.name for group in found.groups] == ['rack-7', 'rack-8']
+    assert found.hosts == 1
+    rows = heatmap(hosts_view, HostsQuery(by='aggregate', form='table'), None).rows
+    assert rows == [('cell1', twice)]
+
+
+def test_squares():
+    """A square says in words what its colour and shape do."""
+    texts = {
+        each.host: each
+        for group in heatmap(VIEW, HostsQuery(), None).groups
+        for each in group.tiles
+    }
+    assert texts['h2'].text == 'h2: 500 of 1,000 MiB free'
+    assert texts['h2'].levels == (5,)
+    assert texts['down'].text == 'down, down: 100 of 1,000 MiB free'
+    assert texts['off'].state == 'disabled'
+    nothing = heatmap(VIEW, HostsQuery(show='pinned'), None).groups[0].tiles[0]
+    assert (nothing.levels, nothing.text) == ((None,), 'h2: none')
+
+
+def test_the_table():
+    """A row has a host, where it is, and why it is disabled."""
+    page = a_page(Cells({'cell2': OTHERS, 'cell1': TENTHS}), timeout=60.0)
+    text = seen(ask(page, '/', 'form=table&order=fullest')).text
+    places = [text.index(words) for words in (
+        'down down cell2 nova', 'h9 up cell1 south aggregate1 0',
+        'off disabled new disks cell2 nova', 'h2 up cell1 nova rack-7', 'h10 up cell1 nova 1',
+    )]  # fmt: skip
+    assert places == sorted(places)
+    assert '3 hosts · 1.46 of 2.93 GiB free (50 % used)' in seen(ask(page, '/')).text
+
+
+@pytest.mark.parametrize(
+    ('page', 'names'),
+    [(1, [('a', ['a0', 'a1']), ('b', ['b0'])]), (2, [('b', ['b1', 'b2'])]), (3, [])],
+)
+def test_pages(monkeypatch, page, names):
+    """A page has so many tiles and no more; a group may begin on one and end on the next."""
+    monkeypatch.setattr(hosts, 'TILES_PER_PAGE', 3)
+    hosts_view = HostsView(
+        tuple(
+            CellView(x, [a_host(f'{x}{i}') for i in range(n)], 1.0) for x, n in (('a', 2), ('b', 3))
+        )
+    )
+    found = heatmap(hosts_view, HostsQuery(page=page), None)
+    assert [(g.name, [each.host for each in g.tiles]) for g in found.groups] == names
+    assert found.pages == 2
+    assert found.hosts == 5
+
+
+def test_pages_of_the_table(monkeypatch):
+    monkeypatch.setattr(hosts, 'ROWS_PER_PAGE', 2)
+    found = [heatmap(VIEW, HostsQuery(form='table', page=page), None) for page in (1, 2, 3)]
+    rows = [[host.host for _, host in each.rows] for each in found]
+    assert rows == [['down', 'h2'], ['h9', 'h10'], ['off']]
+    assert found[0].pages == 3
+
+
+def test_bars():
+    """The parts stand beside each other; what has nothing leaves the end empty."""
+    assert bars({}) == bars({None: 3}) == []
+    assert bars({0: 1, 9: 3}) == [(0, 1, 0.0, 25.0), (9, 3, 25.0, 75.0)]
+    assert bars({5: 1, None: 1}) == [(5, 1, 0.0, 50.0)]
+
+
+def test_natural_order():
+    for names in (['a2', 'a10', 'b1'], ['2', '10', 'a'], ['', 'a', 'a1b', 'a1c']):
+        assert sorted(names, key=natural) == names
