@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -27,8 +26,7 @@ def fail(environ, start):
 
 
 def hello(environ, start):
-    start('200 OK', [('Content-Type', 'text/plain'), ('Content-Length', '6')])
-    return [b'hello\n']
+    return echo({'PATH_INFO': 'hello\n'}, start)
 
 
 def echo(environ, start):
@@ -38,14 +36,26 @@ def echo(environ, start):
 
 
 class Served:
-    def __init__(self, longest: float = WAIT, rate: int = MAX_CONNECTIONS_PER_S) -> None:
-        self.address = Address('127.0.0.1', free_port())
-        routes = {'/text': hello, '/fail': fail}
-        listener = listen(self.address, 'option')
-        self.server = HttpServer(listener, routed(routes, echo), longest, rate)
+    """A server at work."""
+
+    def __init__(self, longest: float = 1.0, rate: int = MAX_CONNECTIONS_PER_S) -> None:
+        address = Address('127.0.0.1', free_port())
+        self.where = address.host, address.port
+        app = routed({'/text': hello, '/fail': fail}, echo)
+        self.server = HttpServer(listen(address, 'option'), app, longest, rate)
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+
+    def close(self) -> None:
+        """Stop. Its sockets are its loop's, whose thread alone may close them."""
+        self.server.stop()
+        with contextlib.suppress(OSError):  # the loop may have ended just now
+            loop, map = self.server.asyncore, self.server._map
+            self.server.trigger.pull_trigger(lambda: loop.close_all(map))
+        self.thread.join(WAIT)
 
     def ask(self, method: str, path: str) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection(self.address.host, self.address.port, timeout=WAIT)
+        connection = http.client.HTTPConnection(*self.where, timeout=WAIT)
         connection.request(method, path)
         return connection.getresponse()
 
@@ -53,7 +63,7 @@ class Served:
         """What comes back until the connection is closed. Of an answer to somebody who still
         talks, the system may lose a part."""
         found = b''
-        with socket.create_connection((self.address.host, self.address.port), WAIT) as made:
+        with socket.create_connection(self.where, WAIT) as made:
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
                 made.sendall(sent)
             with contextlib.suppress(ConnectionResetError):
@@ -62,22 +72,9 @@ class Served:
         return found
 
 
-@contextmanager
-def serving(made: Served) -> Iterator[Served]:
-    """A server at work. Its sockets are its loop's, whose thread alone may close them."""
-    server = made.server
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    yield made
-    server.stop()
-    with contextlib.suppress(OSError):  # the loop may have ended just now
-        server.trigger.pull_trigger(lambda: server.asyncore.close_all(server._map))
-    thread.join(WAIT)
-
-
 @pytest.fixture
 def served() -> Iterator[Served]:
-    with serving(Served(longest=1.0)) as made:
+    with contextlib.closing(Served()) as made:
         yield made
 
 
@@ -143,10 +140,7 @@ def test_garbage(served: Served, sent: bytes, caplog: pytest.LogCaptureFixture) 
 def test_who_trickles_is_not_waited_for(served: Served) -> None:
     """However many requests never come to an end, who asks at once is answered, and each of
     them is closed when its time is over."""
-    several = [
-        socket.create_connection((served.address.host, served.address.port), WAIT)
-        for _ in range(2 * MAX_CONNECTIONS)
-    ]
+    several = [socket.create_connection(served.where, WAIT) for _ in range(2 * MAX_CONNECTIONS)]
     gone = contextlib.suppress(ConnectionResetError, BrokenPipeError)  # as good as closed
     for each in several:
         with gone:
@@ -159,7 +153,7 @@ def test_who_trickles_is_not_waited_for(served: Served) -> None:
 
 def test_no_more_in_a_second() -> None:
     """Who is one too many waits, and is answered in the next."""
-    with serving(Served(rate=3)) as served:
+    with contextlib.closing(Served(WAIT, rate=3)) as served:
         began = time.monotonic()
         assert [served.ask('GET', '/text').status for _ in range(7)] == [200] * 7
         assert time.monotonic() - began >= 2.0

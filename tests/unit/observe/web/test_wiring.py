@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from novasched.conf import loading
 from novasched.conf.errors import ConfigError
 from novasched.conf.settings import Address
 from novasched.observe.web import wiring
-from novasched.observe.web.wiring import EXTRAS, metrics_files
+from novasched.observe.web.wiring import metrics_files
 from tests.lab.processes import free_port
 
 BIND = 'metrics_bind = 127.0.0.1:9105\n'
@@ -24,26 +24,12 @@ def loaded(tmp_path, lines):
     return conf, loading.settings(conf), loading.service_settings(conf)
 
 
-@pytest.mark.parametrize(
-    ('lines', 'wanted'), [('', False), (BIND, False), (f'{BIND}page = false', False), (f'{BIND}page = true', True)]
-)  # fmt: skip
-def test_who_has_the_page(tmp_path, lines, wanted):
-    assert (wiring.page_factory(*loaded(tmp_path, lines)) is not None) is wanted
-
-
-def test_a_page_with_nowhere_to_be(tmp_path):
+def test_who_has_the_page(tmp_path):
+    for lines in ('', BIND, f'{BIND}page = false'):
+        assert wiring.page_factory(*loaded(tmp_path, lines)) is None
+    assert wiring.page_factory(*loaded(tmp_path, f'{BIND}page = true')) is not None
     with pytest.raises(ConfigError, match=r'^\[novasched\] page = True: .*metrics_bind'):
         wiring.page_factory(*loaded(tmp_path, 'page = true'))
-
-
-def test_a_package_that_is_missing(tmp_path, monkeypatch):
-    """One line says how to install it; who does without the page does without it."""
-    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-    with pytest.raises(
-        ConfigError, match=r'jinja2 is not installed: pip install novasched\[page\]'
-    ):
-        wiring.page_factory(*loaded(tmp_path, f'{BIND}page = true'))
-    assert wiring.page_factory(*loaded(tmp_path, BIND)) is None
 
 
 OFF = """
@@ -64,25 +50,33 @@ def test_nothing_is_imported_unless_it_is_wanted():
     assert done.stdout.strip() == ''
 
 
-ADDRESS = Address('127.0.0.1', 9101)
-
-
-def test_no_metrics():
-    with metrics_files(None) as files:
-        assert files is None
-
-
-@pytest.mark.parametrize('missing', EXTRAS['metrics'])
-def test_a_missing_library(missing, monkeypatch):
+@pytest.mark.parametrize(
+    ('missing', 'option', 'extra'),
+    [
+        ('jinja2', 'page = True', 'page'),
+        ('prometheus_client', 'metrics_bind = 127.0.0.1:9105', 'metrics'),
+        ('waitress', 'metrics_bind = 127.0.0.1:9105', 'metrics'),
+    ],
+)
+def test_a_missing_library(tmp_path, monkeypatch, missing, option, extra):
     """It stops the start with one line that says how to get it."""
+    conf, settings, service = loaded(tmp_path, f'{BIND}page = true')
     monkeypatch.setitem(sys.modules, missing, None)
-    why = rf'\[novasched\] metrics_bind = {ADDRESS}: {missing} is not installed: pip install novasched\[metrics\]'
-    with pytest.raises(ConfigError, match=why), metrics_files(ADDRESS):
-        pass
+    why = f'[novasched] {option}: {missing} is not installed: pip install novasched[{extra}]'
+
+    def begin():
+        wiring.page_factory(conf, settings, service)
+        with metrics_files(service.metrics_bind):
+            pass
+
+    with pytest.raises(ConfigError, match=f'^{re.escape(why)}$'):
+        begin()
 
 
 def test_the_directory(monkeypatch):
-    """It is there for us alone, as long as the master is."""
+    """It is there for us alone, as long as the master is; without an address there is none."""
+    with metrics_files(None) as files:
+        assert files is None
     monkeypatch.setenv('PROMETHEUS_MULTIPROC_DIR', '')
     with metrics_files(Address('127.0.0.1', free_port())) as files:
         directory = Path(files.directory)
