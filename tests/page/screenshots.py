@@ -6,11 +6,7 @@ from __future__ import annotations
 import base64
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-
-from selenium import webdriver
 
 from novasched.observe.records import render
 from novasched.observe.records.store import RecordReader
@@ -21,22 +17,12 @@ HOSTS, REQUESTS = 5000, 40
 FOLDER = Path(__file__).parents[2] / 'doc' / 'source' / 'images'
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A picture of a path, as somebody sees it."""
-
-    name: str
-    path: str
-    scheme: str = 'light'
-    width: int = 1280
-    height: int = 900
-
-
-def pictures(decision: str) -> Iterator[Picture]:
-    """Those of the documentation."""
-    yield Picture('page-hosts', '/')
-    yield Picture('page-pinned-dark', '/?show=pinned&by=zone', 'dark')
-    yield Picture('page-decision', f'/decisions/{decision}?host=compute-0007', height=1000)
+PICTURES = {
+    'page-hosts': ('/', 'light', 900),
+    'page-pinned-dark': ('/?show=pinned&by=zone', 'dark', 900),
+    'page-decision': ('/decisions/{placed}?host=compute-0007', 'light', 1000),
+}
+"""Path, colour scheme and height of each."""
 
 
 def placed(path: Path) -> str:
@@ -47,24 +33,18 @@ def placed(path: Path) -> str:
     )
 
 
-def take(driver: webdriver.Chrome, url: str, picture: Picture, folder: Path) -> Path:
-    """Take one."""
-    appear(driver, picture.scheme, picture.width, picture.height)
-    driver.get(url + picture.path)
-    shot = driver.execute_cdp_cmd('Page.captureScreenshot', {'format': 'png'})
-    path = folder / f'{picture.name}.png'
-    path.write_bytes(base64.b64decode(shot['data']))
-    return path
-
-
 def main(folder: Path) -> None:
     """Take all of them."""
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         page, path = a_site(Path(work), HOSTS, REQUESTS)
         with served(page) as url, browser() as driver:
-            for picture in pictures(placed(path)):
-                print(take(driver, url, picture, folder))
+            for name, (place, scheme, height) in PICTURES.items():
+                appear(driver, scheme, 1280, height)
+                driver.get(url + place.format(placed=placed(path)))
+                shot = driver.execute_cdp_cmd('Page.captureScreenshot', {'format': 'png'})
+                (folder / f'{name}.png').write_bytes(base64.b64decode(shot['data']))
+                print(folder / f'{name}.png')
 
 
 if __name__ == '__main__':
