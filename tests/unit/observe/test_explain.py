@@ -66,15 +66,6 @@ def test_a_refusal(capsys, path):
         assert explain(capsys, path, *same) == (0, text)
 
 
-def test_a_placement(capsys, path):
-    """The best hosts stand with the weighers that tell them apart."""
-    status, text = explain(capsys, path, 'placed')
-    assert (status, text.splitlines()[0]) == (0, 'metal: 32 of 35 hosts fit, 3 disabled')
-    assert '| metal ' in text
-    assert 'RAMWeigher' in text
-    assert len(text.splitlines()) <= 24
-
-
 @pytest.mark.parametrize(
     ('server', 'host', 'why'),
     [

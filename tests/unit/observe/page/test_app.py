@@ -98,14 +98,6 @@ def test_a_decision(page):
     assert re.search(r'compute-04\s*: ', text)
 
 
-def test_a_host(page):
-    answer = ask(page, '/decisions')
-    chosen = next(text.partition(':')[0] for text in seen(answer).texts if 'hosts fit' in text)
-    found = seen(ask(page, f'/hosts/{chosen}'))
-    assert 'Newest decisions that chose it' in found.text
-    assert f'{chosen}:' in found.text
-
-
 BAD = {
     404: [
         '/nothing', '/hosts/', '/hosts/compute-61', '/decisions/nothing', '/decisions?page=9',

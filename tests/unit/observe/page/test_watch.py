@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -37,11 +38,8 @@ def ages(view):
 
 def test_hosts_are_read_rarely(watch, cells, clock):
     """However many look, they are read once until what is known is not fresh any more."""
-    threads = [threading.Thread(target=watch.hosts) for _ in range(20)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    with ThreadPoolExecutor(20) as pool:
+        assert len([*pool.map(lambda _: watch.hosts(), range(20))]) == 20
     assert cells.readings == 1
     clock.now += 2.5
     assert ages(watch.hosts()) == {'north': (2.5, True, ['n']), 'south': (2.5, True, ['s'])}
