@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of releases that are gone, as they were sent; see tests/releases/record.py."""
+"""Calls of releases that are gone, as Ocata, Pike and Queens sent them. Those of Kilo to Mitaka are
+Ocata's, which could still talk to them."""
 
 from __future__ import annotations
 

@@ -6,15 +6,22 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from tests.lab.descriptions import Case, complete
 from tests.lab.nova_answers import Nova
-from tests.parity.known import Known, explanation
+from tests.parity.known import explanation, too_frequent
 
+SEED = int(os.environ.get('NOVASCHED_PARITY_SEED', '1'))
+"""The same cases for the same seed."""
+TIMES = int(os.environ.get('NOVASCHED_PARITY_TIMES', '1'))
+"""How many times as many cases as usual; for a search that may take its time."""
 BATCH = 100
 PRECISION = 1e-9
 KEPT = {
@@ -26,23 +33,16 @@ KEPT = {
 PASSES, REJECTS, FAILS, ANSWERS = 'passes', 'rejects', 'fails', 'answers'
 
 
-@dataclass
-class Figures:
-    name: str
-    cases: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    known: Counter[str] = field(default_factory=Counter)
-
-
 @dataclass(frozen=True)
 class Difference:
-    """A case that the two sides answer differently: what each does, and says."""
+    """A case and what each side does, and says; they may agree."""
 
     case: Case
     nova: str
     ours: str
     nova_says: Any
     ours_says: Any
+    agree: bool = False
 
     @property
     def kind(self) -> tuple[str, ...]:
@@ -51,6 +51,10 @@ class Difference:
         errors = [each['error'] for each in says if isinstance(each, dict) and 'error' in each]
         return self.nova, self.ours, *errors
 
+    def reason(self, name: str) -> str | None:
+        """The id of the intended difference that this one is."""
+        return explanation(name, self.case, self.nova, self.ours)
+
     def __str__(self) -> str:
         return (
             f'nova {self.nova}, ours {self.ours}:\n{json.dumps(self.case)}\n'
@@ -58,7 +62,29 @@ class Difference:
         )
 
 
-Differences = Callable[[Case, Any, Any, Figures], Iterator[Difference]]
+@dataclass
+class Figures:
+    """How many cases a run has, with which outcomes, and how often the sides differ as known."""
+
+    name: str
+    cases: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    known: Counter[str] = field(default_factory=Counter)
+
+    def differs(self, each: Difference) -> bool:
+        """Count a case; true if its sides differ, and not as intended."""
+        self.cases += 1
+        self.outcomes[each.nova] += 1
+        reason = None if each.agree else each.reason(self.name)
+        if reason:
+            self.known[reason] += 1
+        return not (each.agree or reason)
+
+
+FIGURES: list[Figures] = []
+"""Of all runs, to be told at the end."""
+
+Differences = Callable[[Case, Any, Any], Iterable[Difference]]
 
 
 @dataclass(frozen=True)
@@ -69,31 +95,25 @@ class Comparison:
     command: str
     ours: Callable[[Case], Any]
     differences: Differences
-    known: Sequence[Known] = ()
     described: bool = True
     """Cases are descriptions, which are completed, and of which parts can be dropped."""
 
-    def run(self, name: str, cases: Iterable[Case]) -> tuple[Figures, list[Difference]]:
-        """Both sides on all cases; the differences that are not known, one of a kind, small."""
+    def run(self, name: str, cases: Iterable[Case], count: int) -> Figures:
+        """So many cases through both sides; fails with the differences that are not known, one
+        of a kind, small."""
         figures, found = Figures(name), dict[tuple[str, ...], Difference]()
-        for batch in _batches(cases):
+        left = itertools.islice(cases, count * TIMES)
+        while batch := list(itertools.islice(left, BATCH)):
             full = [self._complete(name, case) for case in batch]
             self.nova.put(self.command, full)
             mine = [self.ours(case) for case in full]
             theirs = self.nova.answers()
-            for each in itertools.chain.from_iterable(
-                self.differences(*answers, figures)
-                for answers in zip(batch, theirs, mine, strict=True)
-            ):
-                reason = self._reason(name, each)
-                if reason:
-                    figures.known[reason] += 1
-                elif each.kind not in found:
+            answers = zip(batch, theirs, mine, strict=True)
+            for each in itertools.chain.from_iterable(itertools.starmap(self.differences, answers)):
+                if figures.differs(each) and each.kind not in found:
                     found[each.kind] = self._smaller(name, each) if self.described else each
-        return figures, list(found.values())
-
-    def _reason(self, name: str, found: Difference) -> str | None:
-        return explanation(self.known, name, found.case, found.nova, found.ours)
+        check(figures, list(found.values()))
+        return figures
 
     def _smaller(self, name: str, found: Difference) -> Difference:
         """Drop parts of the case one by one while an unknown difference of the kind stays."""
@@ -106,28 +126,33 @@ class Comparison:
         for part_less in _one_part_less(found.case):
             for each in self._again(name, part_less):
                 alike = each.kind == found.kind and _size(each.case) < size
-                if alike and not self._reason(name, each):
+                if alike and not each.reason(name):
                     yield each
 
     def _again(self, name: str, case: Case) -> list[Difference]:
         full = self._complete(name, case)
         theirs = self.nova.ask(self.command, [full])[0]
-        return list(self.differences(case, theirs, self.ours(full), Figures('')))
+        return [each for each in self.differences(case, theirs, self.ours(full)) if not each.agree]
 
     def _complete(self, name: str, case: Case) -> Case:
         return {**complete(case), 'plugins': [name]} if self.described else case
 
 
-def verdicts(case: Case, theirs: Any, mine: Any, figures: Figures) -> Iterator[Difference]:
+def check(figures: Figures, differences: Sequence[Difference]) -> None:
+    """Notes the figures of a run, and fails with the differences that are not meant."""
+    FIGURES.append(figures)
+    hiding = too_frequent(figures.known, figures.cases)
+    assert not hiding, 'too frequent to be nothing but what known.yaml says'
+    if differences:
+        pytest.fail('\n\n'.join(map(str, differences)), pytrace=False)
+
+
+def verdicts(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
     """Each host passes on both sides, with the same limits, or on neither."""
     for i, host in enumerate(case.get('hosts', ())):
-        nova = theirs[i] if isinstance(theirs, list) else theirs
-        ours = mine[i] if isinstance(mine, list) else mine
-        figures.cases += 1
-        figures.outcomes[_verdict(nova)] += 1
-        if not _agree(nova, ours):
-            alone = {**case, 'hosts': [{'name': f'host{i + 1}', **host}]}
-            yield Difference(alone, _verdict(nova), _verdict(ours), nova, ours)
+        nova, ours = (each[i] if isinstance(each, list) else each for each in (theirs, mine))
+        alone = {**case, 'hosts': [{'name': f'host{i + 1}', **host}]}
+        yield Difference(alone, _verdict(nova), _verdict(ours), nova, ours, _agree(nova, ours))
 
 
 def _agree(nova: Any, ours: Any) -> bool:
@@ -145,15 +170,12 @@ def _verdict(answer: Any) -> str:
     return PASSES if answer['passes'] else REJECTS
 
 
-def weights(case: Case, theirs: Any, mine: Any, figures: Figures) -> Iterator[Difference]:
+def weights(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
     """The same hosts with equal weights, in the same order where these differ."""
-    figures.cases += 1
-    figures.outcomes[_weighed(theirs)] += 1
-    if not _equal(theirs, mine):
-        yield Difference(case, _weighed(theirs), _weighed(mine), theirs, mine)
+    yield Difference(case, _done(theirs), _done(mine), theirs, mine, _equal(theirs, mine))
 
 
-def _weighed(answer: Any) -> str:
+def _done(answer: Any) -> str:
     return ANSWERS if isinstance(answer, list) else FAILS
 
 
@@ -162,34 +184,27 @@ def _equal(theirs: Any, mine: Any) -> bool:
         return isinstance(theirs, dict) and isinstance(mine, dict)
     by_host = {(host, node): weight for host, node, weight in mine}
     same = len(theirs) == len(mine) and all(
-        _close(weight, by_host.get((host, node), math.nan)) for host, node, weight in theirs
+        close(weight, by_host.get((host, node), math.nan)) for host, node, weight in theirs
     )
     return same and all(
-        a[:2] == b[:2] or _close(a[2], b[2]) for a, b in zip(theirs, mine, strict=True)
+        a[:2] == b[:2] or close(a[2], b[2]) for a, b in zip(theirs, mine, strict=True)
     )
 
 
-def queries(case: Case, theirs: Any, mine: Any, figures: Figures) -> Iterator[Difference]:
+def queries(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
     """The same queries, text by text; a request that one side refuses the other does too."""
-    figures.cases += 1
-    figures.outcomes[_weighed(theirs)] += 1
     refused = 'error' in theirs and 'error' in mine and mine['at'] == 'request'
-    if theirs != mine and not refused:
-        yield Difference(case, _weighed(theirs), _weighed(mine), theirs, mine)
+    agree = theirs == mine or refused
+    yield Difference(case, _done(theirs), _done(mine), theirs, mine, agree)
 
 
-def _close(a: float, b: float) -> bool:
+def close(a: float, b: float) -> bool:
+    """Whether two weights are the same; one that is no number is as another."""
     return math.isclose(a, b, rel_tol=PRECISION, abs_tol=PRECISION) or (a != a and b != b)
 
 
 def _size(case: Case) -> int:
     return len(json.dumps(case))
-
-
-def _batches(cases: Iterable[Case]) -> Iterator[list[Case]]:
-    left = iter(cases)
-    while batch := list(itertools.islice(left, BATCH)):
-        yield batch
 
 
 def _one_part_less(part: Any) -> Iterator[Any]:

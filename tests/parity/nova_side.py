@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import inspect
 import logging
 import os
 import sys
@@ -22,6 +23,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from nova import context, objects
 from nova.conf import CONF
@@ -229,43 +231,25 @@ def stage(name: str) -> Iterator[None]:
 def _older_filters(site_packages: Path) -> list[type]:
     """The filters that an older release has and the running one has not."""
     current = {each.__name__ for each in filters.all_filters()}
-    found = []
-    with _companions(site_packages):
-        for path in sorted((site_packages / 'nova/scheduler/filters').glob('*_filter.py')):
-            try:
-                module = _load(path, f'{site_packages.parent.parent.parent.name}_{path.stem}')
-            except ImportError:
-                continue
-            found += [
-                each
-                for name, each in vars(module).items()
-                if isinstance(each, type)
-                and issubclass(each, filters.BaseHostFilter)
-                and each.__module__ == module.__name__
-                and name not in current
-                and not name.startswith(('_', 'Base'))
-            ]
-    return found
-
-
-@contextlib.contextmanager
-def _companions(site_packages: Path) -> Iterator[None]:
-    """Within, an import of a companion finds that of the older release."""
-    kept = {name: sys.modules[name] for name in COMPANIONS}
-    try:
+    found: list[type] = []
+    with contextlib.ExitStack() as stack:
         for name in COMPANIONS:
             path = (site_packages / name.replace('.', '/')).with_suffix('.py')
-            _bind(name, _load(path, f'older_{path.stem}'))
-        yield
-    finally:
-        for name, module in kept.items():
-            _bind(name, module)
-
-
-def _bind(name: str, module: Any) -> None:
-    package, _, attribute = name.rpartition('.')
-    sys.modules[name] = module
-    setattr(sys.modules[package], attribute, module)
+            module = _load(path, f'older_{path.stem}')
+            stack.enter_context(mock.patch.dict(sys.modules, {name: module}))
+            stack.enter_context(mock.patch(name, module))
+        for path in sorted((site_packages / 'nova/scheduler/filters').glob('*_filter.py')):
+            with contextlib.suppress(ImportError):
+                module = _load(path, f'{site_packages.parent.parent.parent.name}_{path.stem}')
+                found += [
+                    each
+                    for name, each in inspect.getmembers(module, inspect.isclass)
+                    if issubclass(each, filters.BaseHostFilter)
+                    and each.__module__ == module.__name__
+                    and name not in current
+                    and not name.startswith(('_', 'Base'))
+                ]
+    return found
 
 
 def _load(path: Path, name: str) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tests.parity.generator import Theme
+from tests.parity.dice import Theme
 from tests.parity.themes import (
     abilities,
     aggregates,

@@ -13,10 +13,9 @@ from novasched.scheduler.model.numa import CellFit, Fit
 from novasched.scheduler.numa.fit import fit
 from tests.lab.nova_answers import Nova
 from tests.lab.numa_checker import numa_arguments, violations
-from tests.parity.comparison import FAILS, Comparison, Difference, Figures
-from tests.parity.conftest import Compare
+from tests.parity.comparison import FAILS, SEED, TIMES, Comparison, Difference
 from tests.parity.dice import Dice
-from tests.parity.known import Known, explanation, load
+from tests.parity.known import KNOWN, Known, explanation
 from tests.parity.numa_cases import Case, as_text, cases
 from tests.parity.ours import guest_of
 
@@ -60,34 +59,26 @@ FITS, DOES_NOT_FIT, BREAKS_RULES = 'fits', 'does not fit', 'breaks rules'
     ('name', 'count', 'options'),
     [
         ('equal cells', CASES, {}),
-        ('networks', CONSTRAINED, {'networks': 1.0}),
+        ('networks', CONSTRAINED, {'networks': True}),
         ('PCI devices', CONSTRAINED, {'pci': True}),
         ('unequal cells', CONSTRAINED, {'equal': False}),
     ],
 )
 def test_the_fit_is_that_of_nova(
-    name: str,
-    count: int,
-    options: dict[str, Any],
-    hardware: Nova,
-    seed: int,
-    times: int,
-    compare: Compare,
+    name: str, count: int, options: dict[str, Any], hardware: Nova
 ) -> None:
     """Guests go to the same host cells, CPUs and pages, or nowhere; what differs is listed in
     known.yaml."""
     comparison = Comparison(hardware, 'fit', ours, fits, described=False)
-    compare(comparison, f'numa: {name}', cases(seed, count * times, **options))
+    comparison.run(f'numa: {name}', cases(SEED, **options), count)
 
 
-def fits(case: Case, theirs: Any, our: Fit | str, figures: Figures) -> Iterator[Difference]:
+def fits(case: Case, theirs: Any, our: Fit | str) -> Iterator[Difference]:
     """The same host cells, CPUs and pages, or none on both sides."""
     nova = theirs if theirs is None or 'error' in theirs else _fit(theirs)
     says, says_ours = outcome(case, nova), outcome(case, our)
-    figures.cases += 1
-    figures.outcomes[says] += 1
-    if nova != our and not says == says_ours == DOES_NOT_FIT:
-        yield Difference(case, says, says_ours, theirs, our)
+    agree = nova == our or says == says_ours == DOES_NOT_FIT
+    yield Difference(case, says, says_ours, theirs, our, agree)
 
 
 def outcome(case: Case, answer: Fit | str | dict[str, str] | None) -> str:
@@ -97,16 +88,16 @@ def outcome(case: Case, answer: Fit | str | dict[str, str] | None) -> str:
 
 
 @pytest.mark.parametrize(
-    'known', [each for each in load() if each.of == ('numa',)], ids=lambda each: each.id
+    'known', [each for each in KNOWN if each.of == ('numa',)], ids=lambda each: each.id
 )
-def test_the_smallest_example(known: Known, hardware: Nova, intended: Sequence[Known]) -> None:
+def test_the_smallest_example(known: Known, hardware: Nova) -> None:
     """An intended difference can be seen on a handful of CPUs; it is known by no other name."""
     assert known.smallest
     case = small_case(known.smallest)
     [theirs], our = hardware.ask('fit', [case]), ours(case)
     says = outcome(case, theirs and _fit(theirs)), outcome(case, our)
     assert says == (known.smallest['nova'], known.smallest['ours'])
-    assert explanation(intended, 'numa', case, *says) == known.id
+    assert explanation('numa', case, *says) == known.id
 
 
 def small_case(example: Mapping[str, Any]) -> Case:
@@ -160,11 +151,11 @@ def _fit(answer: list[Any]) -> Fit:
     )
 
 
-def test_the_guest_cells_are_those_of_nova(hardware: Nova, seed: int, times: int) -> None:
+def test_the_guest_cells_are_those_of_nova(hardware: Nova) -> None:
     """Of every flavor and image that nova-api takes; what it refuses never comes."""
-    dice = Dice(seed)
+    dice = Dice(SEED)
     taken = with_cells = 0
-    for _ in range(times * GUESTS // BATCH):
+    for _ in range(TIMES * GUESTS // BATCH):
         batch = [a_flavor(dice) for _ in range(BATCH)]
         for case, theirs in zip(batch, hardware.ask('cells', batch), strict=True):
             if theirs and 'error' in theirs:

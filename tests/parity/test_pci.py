@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from itertools import count as numbers
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -20,8 +19,7 @@ from novasched.scheduler.pci.pools import consume
 from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.descriptions import Case, wire
 from tests.lab.nova_answers import Nova
-from tests.parity.comparison import Comparison, Difference, Figures
-from tests.parity.conftest import Compare
+from tests.parity.comparison import SEED, Comparison, Difference
 from tests.parity.dice import Dice
 from tests.parity.themes.topology import NUMA_POLICIES
 
@@ -150,30 +148,19 @@ def says(answer: list[Any] | None) -> str:
     return NO if answer is None or answer[-1] is None else YES
 
 
-def devices(case: Case, theirs: Any, mine: Any, figures: Figures) -> Iterator[Difference]:
+def devices(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
     """The same pools, or the same host cells."""
-    figures.cases += 1
-    figures.outcomes[says(theirs)] += 1
-    if mine != theirs:
-        yield Difference(case, says(theirs), says(mine), theirs, mine)
+    yield Difference(case, says(theirs), says(mine), theirs, mine, mine == theirs)
 
 
 @pytest.mark.parametrize(
     ('command', 'ask', 'count'),
     [('take_devices', ours, TAKEN), ('fit_devices', cells_of_ours, FITTED)],
 )
-def test_same_devices(
-    command: str,
-    ask: Callable[[Case], Any],
-    count: int,
-    hardware: Nova,
-    seed: int,
-    times: int,
-    compare: Compare,
-) -> None:
+def test_same_devices(command: str, ask: Callable[[Case], Any], count: int, hardware: Nova) -> None:
     """Random requests are supported by the same pools, leave the same of them, and let the
     guest have the same host cells; what differs is listed in known.yaml."""
     comparison = Comparison(hardware, command, ask, devices, described=False)
     name = f'pci: {command.removesuffix("_devices")}'
-    figures = compare(comparison, name, islice(cases(seed), count * times))
+    figures = comparison.run(name, cases(SEED), count)
     assert min(figures.outcomes[YES], figures.outcomes[NO]) > count // 10

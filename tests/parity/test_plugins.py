@@ -4,15 +4,12 @@ weigher gives hosts the weights that nova's gives them, multiplier included."""
 
 from __future__ import annotations
 
-from itertools import islice
-
 import pytest
 
 from tests.lab.nova_answers import Nova
 from tests.parity import ours
-from tests.parity.comparison import Comparison, verdicts, weights
-from tests.parity.conftest import Compare
-from tests.parity.generator import cases
+from tests.parity.comparison import SEED, Comparison, verdicts, weights
+from tests.parity.dice import cases
 from tests.parity.plans import FILTERS, NOISE, NOT_COMPARED, WEIGHERS
 from tests.parity.themes.aggregates import multipliers
 
@@ -26,20 +23,20 @@ def test_everything_has_a_plan(nova: Nova) -> None:
 
 
 @pytest.mark.parametrize('name', sorted(FILTERS))
-def test_filter(name: str, nova: Nova, seed: int, times: int, compare: Compare) -> None:
+def test_filter(name: str, nova: Nova) -> None:
     """Random requests and hosts, the configuration included, give equal verdicts."""
     theirs = nova.ask('about', [{}])[0]
     if name not in theirs['filters'] and not theirs['older']:
         pytest.skip('no release of nova that is at hand has it')
     assert name in theirs['filters']
-    made = cases(seed, FILTERS[name], 2, NOISE)
+    made = cases(SEED, FILTERS[name], 2, NOISE)
     comparison = Comparison(nova, 'judge', ours.judge, verdicts)
-    compare(comparison, name, islice(made, 1200 * times))
+    comparison.run(name, made, 1200)
 
 
 @pytest.mark.parametrize('name', sorted(WEIGHERS))
-def test_weigher(name: str, nova: Nova, seed: int, times: int, compare: Compare) -> None:
+def test_weigher(name: str, nova: Nova) -> None:
     """Random requests and hosts, the configuration included, give equal weights."""
-    made = cases(seed, [*WEIGHERS[name], multipliers], 3, NOISE)
+    made = cases(SEED, [*WEIGHERS[name], multipliers], 3, NOISE)
     comparison = Comparison(nova, 'weigh', ours.weigh, weights)
-    compare(comparison, name, islice(made, 2000 * times))
+    comparison.run(name, made, 2000)

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from tests.lab.nova_answers import Nova
 from tests.lab.nova_release import NovaRelease
-from tests.parity.comparison import Comparison, queries
-from tests.parity.conftest import Compare
-from tests.parity.generator import cases
+from tests.parity.comparison import SEED, Comparison, queries
+from tests.parity.dice import cases
 from tests.parity.plans import QUERIES
 from tests.parity.themes.placement import an_image
 from tests.parity.world import World
@@ -42,10 +40,8 @@ def nova_asks(release: NovaRelease, directory: Path, world: World) -> Iterator[N
 
 
 @pytest.mark.parametrize('theme', QUERIES)
-def test_query(
-    theme: str, world: World, nova_asks: Nova, seed: int, times: int, compare: Compare
-) -> None:
+def test_query(theme: str, world: World, nova_asks: Nova) -> None:
     """Random requests come out of all prefilters as the same text, pinned CPUs and fallback."""
-    made = cases(seed, [an_image, *QUERIES[theme]], hosts=0)
+    made = cases(SEED, [an_image, *QUERIES[theme]], hosts=0)
     comparison = Comparison(nova_asks, 'query', world.ask, queries)
-    compare(comparison, f'query: {theme}', islice(made, REQUESTS * times))
+    comparison.run(f'query: {theme}', made, REQUESTS)

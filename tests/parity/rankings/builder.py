@@ -11,8 +11,7 @@ from tests.lab.nova_cloud import COMPUTE_TRAITS, Database, NovaCloud
 from tests.parity.dice import Dice
 from tests.parity.rankings.pair import Seen
 from tests.parity.rankings.requests import Call
-from tests.parity.rankings.words import CELLS
-from tests.parity.rankings.world import Machine, Server, World
+from tests.parity.rankings.world import CELLS, Machine, Server, World
 
 SMALL = Flavor(vcpus=1, ram_mb=512, disk_gb=5)
 SHARING = 'MISC_SHARES_VIA_AGGREGATE'

@@ -5,51 +5,18 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.lab.descriptions import Case
-from tests.parity.comparison import Difference, Figures
-from tests.parity.known import Known, explanation
+from tests.parity.comparison import Difference, close
 from tests.parity.rankings.pair import Ranked, Seen
 
-PRECISION = 1e-9
-DIFFERENCES, PARTS = 5, 20
-"""So many differences are told, and so many parts of each; more follow from the same mistakes."""
+PARTS = 20
+"""So many parts of a difference are told; more follow from the same mistakes."""
 
 
-class Comparison:
-    """What a run of calls came to."""
-
-    def __init__(self, name: str, intended: Sequence[Known]) -> None:
-        self.figures = Figures(f'rankings: {name}')
-        self.different: list[Difference] = []
-        self._intended = intended
-
-    def add(self, case: Case, nova: Seen, ours: Seen) -> None:
-        """Note what both sides did with a call."""
-        self.figures.cases += 1
-        self.figures.outcomes[nova.outcome] += 1
-        each = difference(case, nova, ours)
-        if each and (reason := self._reason(each)):
-            self.figures.known[reason] += 1
-        elif each:
-            self.different.append(each)
-
-    def _reason(self, each: Difference) -> str | None:
-        """The intended difference that this one is; queries to Placement never differ."""
-        if any(part.startswith('[queries]') for part in each.nova_says):
-            return None
-        return explanation(self._intended, self.figures.name, each.case, each.nova, each.ours)
-
-    @property
-    def result(self) -> tuple[Figures, Sequence[Difference]]:
-        """Figures, and some of the differences that are not meant."""
-        return self.figures, self.different[:DIFFERENCES]
-
-
-def difference(case: Case, nova: Seen, ours: Seen) -> Difference | None:
+def difference(case: Case, nova: Seen, ours: Seen) -> Difference:
     """What the two sides do differently with a call; the earliest matter in a decision comes
     first, since the others may follow from it."""
     theirs, mine = _matters(nova), _matters(ours)
@@ -58,18 +25,16 @@ def difference(case: Case, nova: Seen, ours: Seen) -> Difference | None:
         for matter in ('left by filters', 'rankings'):
             mine[matter] = mine[matter][len(mine[matter]) - len(theirs[matter]) :]
     parts = list(itertools.islice(_parts(theirs, mine), PARTS))
-    if not parts:
-        return None
     theirs = {part: value for part, value, _ in parts}
     mine = {part: value for part, _, value in parts}
-    return Difference(case, nova.outcome, ours.outcome, theirs, mine)
+    return Difference(case, nova.outcome, ours.outcome, theirs, mine, agree=not parts)
 
 
 def _matters(seen: Seen) -> dict[str, Any]:
     return {
         'queries': seen.queries,
         'left by filters': seen.left,
-        'rankings': [[vars(host) for host in ranking] for ranking in seen.rankings],
+        'rankings': seen.rankings,
         'fault': seen.fault,
         'claims': seen.claims,
         'written claims': seen.written,
@@ -84,7 +49,7 @@ def _parts(nova: Any, ours: Any, where: str = '') -> Iterator[tuple[str, Any, An
     if isinstance(nova, dict) and isinstance(ours, dict) and nova.keys() == ours.keys():
         for key in nova:
             yield from _parts(nova[key], ours[key], f'{where}[{key}]')
-    elif isinstance(nova, float) and isinstance(ours, float) and _close(nova, ours):
+    elif isinstance(nova, float) and isinstance(ours, float) and close(nova, ours):
         return
     elif nova != ours:
         yield where, nova, ours
@@ -112,9 +77,7 @@ def readable(answer: Any) -> Any:
 def ties(rankings: Sequence[Sequence[Ranked]]) -> int:
     """How many hosts weigh the same as the one in front of them."""
     return sum(
-        _close(a.weight, b.weight) for ranking in rankings for a, b in itertools.pairwise(ranking)
+        close(a['weight'], b['weight'])
+        for ranking in rankings
+        for a, b in itertools.pairwise(ranking)
     )
-
-
-def _close(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=PRECISION, abs_tol=PRECISION)

@@ -26,6 +26,8 @@ LOGGING = {
 }
 """What is read from the log; the rest of it would cost more than the decisions."""
 
+NAMES = ('host', 'node')
+
 _RANKED = re.compile(
     r'host: \((?P<host>\S+), (?P<node>\S+)\) ram: (?P<ram>-?\d+)MB disk: (?P<disk>-?\d+)MB '
     r'io_ops: (?P<io_ops>-?\d+) instances: (?P<instances>-?\d+)[^]]*?, weight: (?P<weight>[^]]+)\]'
@@ -34,17 +36,8 @@ _FILTERED = re.compile(r'(?:Starting with|Filter (?P<name>\w+) returned) (?P<lef
 _RAW = re.compile(r'nova\.weights .* (?P<name>\w+): raw weights (?P<weights>\{.*\})')
 
 
-@dataclass(frozen=True)
-class Ranked:
-    """A host in a ranking: what it has left (MiB), what it does, what it weighs."""
-
-    host: str
-    node: str
-    ram: int
-    disk: int
-    io_ops: int
-    instances: int
-    weight: float
+Ranked = dict[str, Any]
+"""A host in a ranking: what it has left (MiB), what it does, what it weighs."""
 
 
 @dataclass
@@ -157,11 +150,9 @@ class Scheduler:
         return seen
 
     def _log(self) -> str:
-        with self.daemon.log.open(errors='replace') as log:
-            log.seek(self._read)
-            text = log.read()
-            self._read = log.tell()
-        return text
+        text = self.daemon.text()
+        new, self._read = text[self._read :], len(text)
+        return new
 
 
 def _written(exchanges: list[Exchange]) -> Iterator[tuple[str, Any]]:
@@ -182,21 +173,15 @@ def _gives_back(exchange: Exchange) -> bool:
 
 
 def _ranked(match: re.Match[str]) -> Ranked:
-    host, node, *numbers = match.group('host', 'node', 'ram', 'disk', 'io_ops', 'instances')
-    return Ranked(host, node, *map(int, numbers), weight=float(match['weight']))  # type: ignore[misc]
-
-
-@dataclass(frozen=True)
-class Pair:
-    nova: Scheduler
-    ours: Scheduler
+    numbers = {name: float(text) for name, text in match.groupdict().items() if name not in NAMES}
+    return {**numbers, **{name: match[name] for name in NAMES}}
 
 
 @contextmanager
 def running(
     cloud: NovaCloud, client: NovaClient, config: Mapping[str, Mapping[str, Any]]
-) -> Iterator[Pair]:
-    """Both of them on the same cloud with the same configuration, ready for calls."""
+) -> Iterator[tuple[Scheduler, Scheduler]]:
+    """nova-scheduler and novasched on the same cloud with the same configuration, ready for calls."""
     reference = cloud.nova.script('nova-scheduler')
     with ExitStack() as stack:
         # A process is told to end when the thread that started it ends.
@@ -213,4 +198,4 @@ def running(
             stack.callback(daemon.close)
             found.append(Scheduler(daemon, between, cloud, client))
         list(pool.map(lambda each: each.daemon.start(), found))
-        yield Pair(*found)
+        yield found[0], found[1]

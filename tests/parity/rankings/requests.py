@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.lab.descriptions import Case, wire
-from tests.parity.dice import Dice
-from tests.parity.generator import Draft, Theme
+from tests.parity.dice import Dice, Draft, Theme
 from tests.parity.numa_cases import near_networks
 from tests.parity.ours import guest_of
-from tests.parity.rankings.words import (
+from tests.parity.rankings.world import (
     BANDWIDTH,
     DEVICE,
     FLAVORS,
@@ -26,8 +25,9 @@ from tests.parity.rankings.words import (
     PROPERTIES,
     TRAITS,
     ZONES,
+    Server,
+    World,
 )
-from tests.parity.rankings.world import Server, World
 from tests.parity.themes.neighbours import POLICIES
 from tests.parity.themes.placement import a_group
 from tests.parity.themes.topology import NUMA_POLICIES

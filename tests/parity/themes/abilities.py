@@ -6,8 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.parity.dice import Dice
-from tests.parity.generator import Draft
+from tests.parity.dice import Dice, Draft
 
 PATHS = (
     'free_ram_mb', 'vcpus_total', 'hypervisor_type', 'hypervisor_version', 'host', 'nodename',

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tests.lab.builders import a_uuid
-from tests.parity.dice import Dice
-from tests.parity.generator import Draft
+from tests.parity.dice import Dice, Draft
 from tests.parity.themes.abilities import requirement
 from tests.parity.themes.neighbours import TENANTS
 

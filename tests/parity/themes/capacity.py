@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from tests.parity.dice import Dice
-from tests.parity.generator import Draft
+from tests.parity.dice import Dice, Draft
 from tests.parity.themes.abilities import a_metric
 
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.parity.dice import Dice
-from tests.parity.generator import Draft
+from tests.parity.dice import Dice, Draft
 from tests.parity.themes.capacity import sizes, workload
 from tests.parity.themes.neighbours import SERVERS
 

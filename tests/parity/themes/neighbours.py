@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from tests.lab.builders import a_uuid
 from tests.lab.descriptions import Case
-from tests.parity.dice import Dice
-from tests.parity.generator import Draft
+from tests.parity.dice import Dice, Draft
 
 SERVERS = [a_uuid(f'server{i}') for i in range(6)]
 TENANTS = ['project', 'other', 'third']

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tests.lab.builders import a_uuid
-from tests.parity.dice import Dice
-from tests.parity.generator import Draft
+from tests.parity.dice import Dice, Draft
 from tests.parity.world import AGGREGATES, HOSTS, NETWORKS, PORTS
 
 CLASSES = (

@@ -7,8 +7,7 @@ from typing import Any
 
 from tests.lab.builders import a_uuid
 from tests.lab.descriptions import Case
-from tests.parity.dice import Dice
-from tests.parity.generator import Draft
+from tests.parity.dice import Dice, Draft
 from tests.parity.numa_cases import PHYSNETS, guest_topology, host_topology, near_networks
 
 DEVICES = [a_uuid(f'device provider{i}') for i in range(3)]
