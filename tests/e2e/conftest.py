@@ -46,19 +46,14 @@ def whole_cloud(
     placement: PlacementProcess,
     directory: Path,
 ) -> Iterator[SmallCloud]:
-    with ExitStack() as stack:
-        databases = NovaCloud(
-            nova,
-            directory,
-            amqp_url=rabbitmq.url,
-            database_url=mariadb.url,
-            placement_url=placement.url,
-            cells=('cell1',),
-        )
-        stack.callback(databases.close)
-        images = stack.enter_context(closing(ImageService(directory)))
+    urls = {'amqp_url': rabbitmq.url, 'database_url': mariadb.url, 'placement_url': placement.url}
+    with (
+        closing(NovaCloud(nova, directory, **urls, cells=['cell1'])) as databases,
+        closing(ImageService(directory)) as images,
+        NetworkService() as network,
+        ExitStack() as stack,
+    ):
         images.start()
-        network = stack.enter_context(NetworkService())
         cloud = SmallCloud(databases, images, network)
         cloud.start(stack)
         yield cloud

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from tests.lab.client import NovaClient
@@ -18,15 +18,6 @@ SCRIPT = Path(__file__).with_name('nova_side.py')
 DEVICE = {'vendor_id': '8086', 'product_id': '10fb', 'device_type': 'type-PCI', 'name': 'nic'}
 
 
-@dataclass(frozen=True)
-class Machine:
-    """A compute of this cloud: its size, its NUMA cells as (CPUs, MiB), its PCI devices."""
-
-    compute: Compute
-    cells: tuple[tuple[int, int], ...] = ()
-    devices: int = 0
-
-
 class Nova(NovaClient):
     """The computes, the API and the conductor of a cloud; commands are those of nova_side.py."""
 
@@ -37,18 +28,15 @@ class Nova(NovaClient):
         self.zone = ''
         self.newest: str = self('newest')
 
-    def add_machines(self, machines: Sequence[Machine]) -> None:
-        reported = [
-            {**asdict(machine.compute), 'cells': machine.cells, 'devices': machine.devices}
-            for machine in machines
-        ]
-        self('add_hosts', cell=CELL, hosts=reported)
-        for machine in machines:
-            compute = machine.compute
-            self.cloud.computes[compute.name] = compute
-            self.cloud.placement.add_provider(
-                compute.uuid, compute.name, compute.inventories(), list(COMPUTE_TRAITS)
-            )
+    def add_host(
+        self, compute: Compute, cells: Sequence[tuple[int, int]] = (), devices: int = 0
+    ) -> None:
+        """A host with so many CPUs and MiB in each of its NUMA cells, and so many PCI devices."""
+        self('add_host', cell=CELL, host={**asdict(compute), 'cells': cells, 'devices': devices})
+        self.cloud.computes[compute.name] = compute
+        self.cloud.placement.add_provider(
+            compute.uuid, compute.name, compute.inventories(), list(COMPUTE_TRAITS)
+        )
 
     def add_zone(self, name: str, hosts: Sequence[str]) -> str:
         """An availability zone, in nova and in Placement; its aggregate's UUID."""

@@ -18,7 +18,7 @@ from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import NovaRelease
 from tests.lab.placement_api import PlacementProcess
 
-from .cloud import CELL, Machine, Nova
+from .cloud import CELL, Nova
 
 __all__ = ['directory', 'mariadb', 'nova', 'placement', 'rabbitmq']
 
@@ -32,7 +32,6 @@ FILTERS = (
     'NUMATopologyFilter',
     'PciPassthroughFilter',
 )
-CELLS = ((8, 16384), (8, 16384))
 PINNABLE_SINCE = 20
 """Computes before Train tell Placement of CPUs that can be pinned as of any others."""
 
@@ -63,15 +62,8 @@ def cloud(
     directory: Path,
 ) -> Iterator[NovaCloud]:
     """The databases of that release, as its own nova-manage makes them, with one cell."""
-    made = NovaCloud(
-        installed,
-        directory,
-        amqp_url=rabbitmq.url,
-        database_url=mariadb.url,
-        placement_url=placement.url,
-        cells=[CELL],
-    )
-    with closing(made):
+    urls = {'amqp_url': rabbitmq.url, 'database_url': mariadb.url, 'placement_url': placement.url}
+    with closing(NovaCloud(installed, directory, **urls, cells=[CELL])) as made:
         made.placement.clear()
         yield made
 
@@ -81,14 +73,12 @@ def conductor(installed: NovaRelease, cloud: NovaCloud) -> Iterator[Nova]:
     """That release at work: 'north-1' and 'north-2' have NUMA cells, the second one has PCI
     devices too; 'south-1' and 'south-2' are in the zone 'south'."""
     pcpus = 16 if int(installed.version.split('.')[0]) >= PINNABLE_SINCE else 0
-    machines = [
-        Machine(Compute('north-1', CELL, pcpus=pcpus), CELLS),
-        Machine(Compute('north-2', CELL, pcpus=pcpus), CELLS, devices=2),
-        Machine(Compute('south-1', CELL)),
-        Machine(Compute('south-2', CELL)),
-    ]
+    north = {'cells': ((8, 16384), (8, 16384))}
     with closing(Nova(installed, cloud)) as made:
-        made.add_machines(machines)
+        made.add_host(Compute('north-1', CELL, pcpus=pcpus), **north)
+        made.add_host(Compute('north-2', CELL, pcpus=pcpus), **north, devices=2)
+        made.add_host(Compute('south-1', CELL))
+        made.add_host(Compute('south-2', CELL))
         made.zone = made.add_zone('south', ['south-1', 'south-2'])
         yield made
 

@@ -37,12 +37,14 @@ class Nova:
         takes = inspect.signature(query.SchedulerQueryClient.select_destinations).parameters
         return next((version for name, version in BROUGHT.items() if name in takes), '4.3')
 
-    def add_hosts(self, cell, hosts):
-        """Computes that start, report what they have, and are discovered."""
+    def add_host(self, cell, host):
+        """A compute that starts, reports what it has, and is discovered."""
         with context.target_cell(self.context, self.mapping(cell)) as there:
-            for host in hosts:
-                add_service(there, host['name'])
-                add_compute_node(there, host)
+            objects.Service(
+                there, host=host['name'], binary='nova-compute', topic='compute', report_count=1,
+                last_seen_up=timeutils.utcnow(), disabled=False, forced_down=False,
+            ).create()  # fmt: skip
+            add_compute_node(there, host)
         return len(host_mapping.discover_hosts(self.context))
 
     def add_aggregate(self, name, hosts, metadata):
@@ -168,18 +170,13 @@ class Nova:
 
     def new_spec(self, server, flavor, zone=None):
         image = image_meta()
+        cells = hardware.numa_get_constraints(flavor, image)
+        devices = pci_request.get_pci_requests_from_flavor(flavor)
+        groups = objects.SecurityGroupList(objects=[])
         return objects.RequestSpec.from_components(
-            self.context,
-            server,
-            image,
-            flavor,
-            hardware.numa_get_constraints(flavor, image),
-            pci_request.get_pci_requests_from_flavor(flavor),
-            {},
-            None,
-            zone,
-            security_groups=objects.SecurityGroupList(objects=[]),
-        )
+            self.context, server, image, flavor, cells, devices, {}, None, zone,
+            security_groups=groups,
+        )  # fmt: skip
 
     def kept_spec(self, server):
         """The request as it is read back, which leaves out what is not kept."""
@@ -215,16 +212,10 @@ def a_flavor(extra_specs=None, vcpus=2):
     )  # fmt: skip
 
 
-def add_service(there, host):
-    objects.Service(
-        there, host=host, binary='nova-compute', topic='compute', report_count=1,
-        last_seen_up=timeutils.utcnow(), disabled=False, forced_down=False,
-    ).create()  # fmt: skip
-
-
 def add_compute_node(there, host):
     name, ram_mb, disk_gb = host['name'], host['ram_mb'], host['disk_gb']
     pools = [device_pool(host['devices'])] if host['devices'] else []
+    cells = [numa_cell(number, *each) for number, each in enumerate(host['cells'])]
     node = objects.ComputeNode(
         there, host=name, uuid=host['uuid'], free_ram_mb=ram_mb, free_disk_gb=disk_gb,
         current_workload=0, running_vms=0, stats={'failed_builds': '0'}, metrics='[]',
@@ -238,21 +229,14 @@ def add_compute_node(there, host):
             'hypervisor_type': 'QEMU', 'hypervisor_version': 8002000, 'hypervisor_hostname': name,
             'host_ip': '127.0.0.1', 'supported_instances': [ARCHITECTURE],
             'cpu_info': json.dumps({'arch': 'x86_64', 'features': ['avx']}),
-            'numa_topology': numa_topology(host['cells'])._to_json() if host['cells'] else None,
+            'numa_topology': objects.NUMATopology(cells=cells)._to_json() if cells else None,
         }
     )  # fmt: skip
     node.create()
 
 
-def numa_topology(cells):
-    """A host's cells of so many CPUs and so much memory (MiB), none of it taken."""
-    return objects.NUMATopology(
-        cells=[numa_cell(number, cpus, memory) for number, (cpus, memory) in enumerate(cells)]
-    )
-
-
 def numa_cell(number, count, memory):
-    """A cell of cores with one thread; its CPUs can be pinned."""
+    """A cell of so many cores with one thread, which can be pinned, and so much memory (MiB)."""
     cpus = set(range(number * count, (number + 1) * count))
     values = {
         'id': number, 'cpuset': cpus, 'pcpuset': cpus, 'memory': memory, 'cpu_usage': 0,
