@@ -17,7 +17,7 @@ import yaml
 from novasched.scheduler.pci.parse import pools
 from tests.lab.descriptions import JSON_COLUMNS, Case
 
-NUMERIC = ('=', '==', '!=', '>=', '<=')
+NUMERIC = {'=', '==', '!=', '>=', '<='}
 STRUCTURES = {'aggregates', 'instances', 'metrics', 'service', 'supported_instances'}
 NOT_OURS = {
     'allocation_candidates', 'consume_from_request', 'limits', 'numa_topology', 'pci_stats',
@@ -27,11 +27,6 @@ NOT_OURS = {
 ENDLESS = ('inf', '-inf', '1e400')
 OF_SERVICES = {'service.binary', 'service.forced_down', 'service.id', 'service.up'}
 CONDITION = re.compile(r'\s*([<>=!]=|[<>])\s*\d[\d.]*\s*')
-
-
-def _compares_numbers(case: Case) -> bool:
-    operators = [value.split()[:1] for value in _extra_specs(case).values()]
-    return any(each and each[0] in NUMERIC for each in operators)
 
 
 def _lists_several_values(case: Case) -> bool:
@@ -61,12 +56,6 @@ def _names_an_internal_in_the_query(case: Case) -> bool:
     )
 
 
-def _names_nothing(case: Case) -> bool:
-    """A requested network has neither a network nor a port."""
-    wanted = _request(case).get('requested_networks', {}).get('objects', ())
-    return any(not each.get('network_id') and not each.get('port_id') for each in wanted)
-
-
 def _has_several_in_a_group(case: Case) -> bool:
     """The call is for more than one instance of a server group."""
     uuids = case.get('instance_uuids')
@@ -81,14 +70,6 @@ def _has_unequal_cells(case: Case) -> bool:
         for each in _guest_cells(case)
     }
     return len(wants) > 1
-
-
-def _isolates_emulator_threads(case: Case) -> bool:
-    return bool(_guest(case).get('emulator_threads_policy') == 'isolate')
-
-
-def _isolates_vcpus(case: Case) -> bool:
-    return any(each.get('cpu_thread_policy') == 'isolate' for each in _guest_cells(case))
 
 
 def _has_a_physical_function_beside_its_virtual_ones(case: Case) -> bool:
@@ -120,26 +101,16 @@ def _has_devices_of_different_providers(case: Case) -> bool:
     return len(named | known) > 1
 
 
-def _has_a_candidate_of_several_providers(case: Case) -> bool:
-    """A candidate takes devices of one request from different providers."""
-    mappings = [each['mappings'] for host in case['hosts'] for each in host.get('candidates', ())]
-    return any(len({name for name in each if name}) > 1 for each in mappings)
-
-
-def _lists_no_siblings(case: Case) -> bool:
-    """A host cell has CPUs and says of none which are on one core."""
-    topologies = [row.get('numa_topology') or {} for row in _rows(case)]
-    return any(not cell['siblings'] for each in topologies for cell in each.get('cells', ()))
-
-
 def _guest_cells(case: Case) -> list[Case]:
-    found: list[Case] = _guest(case).get('cells', [])
-    return found
+    return _guest(case).get('cells', [])
+
+
+def _emulator_threads(case: Case) -> str | None:
+    return _guest(case).get('emulator_threads_policy')
 
 
 def _guest(case: Case) -> Case:
-    found: Case = case.get('guest') or _request(case).get('numa_topology') or {}
-    return found
+    return case.get('guest') or _request(case).get('numa_topology') or {}
 
 
 def _rows(case: Case) -> list[Case]:
@@ -159,13 +130,11 @@ def _option(case: Case, group: str, name: str) -> Any:
 
 
 def _request(case: Case) -> Case:
-    found: Case = case.get('request', {})
-    return found
+    return case.get('request', {})
 
 
 def _extra_specs(case: Case) -> dict[str, str]:
-    found: dict[str, str] = _request(case).get('flavor', {}).get('extra_specs', {})
-    return found
+    return _request(case).get('flavor', {}).get('extra_specs', {})
 
 
 def _paths(case: Case) -> list[str]:
@@ -178,8 +147,7 @@ def _image_properties(case: Case) -> Case:
 
 
 def _hints(case: Case) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = _request(case).get('scheduler_hints') or {}
-    return found
+    return _request(case).get('scheduler_hints') or {}
 
 
 def _query(case: Case) -> str:
@@ -191,7 +159,9 @@ REASONS: dict[str, Callable[[Case], bool]] = {
         path.split(':')[0] in NOT_OURS or path.startswith('_') for path in _paths(case)
     ),
     'an_extra_spec_names_a_structure': lambda case: not STRUCTURES.isdisjoint(_paths(case)),
-    'an_extra_spec_compares_numbers': _compares_numbers,
+    'an_extra_spec_compares_numbers': lambda case: any(
+        not NUMERIC.isdisjoint(value.split()[:1]) for value in _extra_specs(case).values()
+    ),
     'an_aggregate_lists_several_values': _lists_several_values,
     'one_of_several_values_is_nan': _one_of_several_is_nan,
     'an_aggregate_says_infinite': lambda case: not _metadata_values(case).isdisjoint(ENDLESS),
@@ -234,7 +204,10 @@ REASONS: dict[str, Callable[[Case], bool]] = {
     'the_image_has_no_format': lambda case: (
         not (_request(case).get('image') or {}).get('disk_format')
     ),
-    'a_network_request_names_nothing': _names_nothing,
+    'a_network_request_names_nothing': lambda case: any(
+        not each.get('network_id') and not each.get('port_id')
+        for each in _request(case).get('requested_networks', {}).get('objects', ())
+    ),
     'a_group_asks_for_zero': lambda case: any(
         0 in each.get('resources', {}).values()
         for each in _request(case).get('requested_resources') or ()
@@ -260,14 +233,24 @@ REASONS: dict[str, Callable[[Case], bool]] = {
     'the_guest_has_unequal_cells': _has_unequal_cells,
     'guest_cells_want_different_things': lambda case: (
         _has_unequal_cells(case)
-        or (len(_guest_cells(case)) > 1 and _isolates_emulator_threads(case))
+        or (len(_guest_cells(case)) > 1 and _emulator_threads(case) == 'isolate')
     ),
-    'emulator_threads_are_isolated': _isolates_emulator_threads,
-    'vcpus_are_isolated': _isolates_vcpus,
+    'emulator_threads_are_isolated': lambda case: _emulator_threads(case) == 'isolate',
+    'vcpus_are_isolated': lambda case: any(
+        each.get('cpu_thread_policy') == 'isolate' for each in _guest_cells(case)
+    ),
     'a_physical_function_has_its_virtual_ones_beside_it': _has_a_physical_function_beside_its_virtual_ones,
     'devices_come_from_different_providers': _has_devices_of_different_providers,
-    'devices_come_from_several_providers': _has_a_candidate_of_several_providers,
-    'the_host_lists_no_siblings': _lists_no_siblings,
+    'devices_come_from_several_providers': lambda case: any(
+        len({name for name in each['mappings'] if name}) > 1
+        for host in case['hosts']
+        for each in host.get('candidates', ())
+    ),
+    'the_host_lists_no_siblings': lambda case: any(
+        not cell['siblings']
+        for row in _rows(case)
+        for cell in (row.get('numa_topology') or {}).get('cells', ())
+    ),
 }
 
 LISTS = ('of', 'when', 'nova', 'ours')

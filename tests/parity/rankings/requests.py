@@ -143,19 +143,16 @@ def query(dice: Dice, call: Call) -> None:
 
 def aggregate(dice: Dice, call: Call) -> None:
     """Extra specs about aggregates, whose hosts alone can have them."""
-    name, value = dice.one(
-        ('ssd', 'true'), ('rack', dice.one('>= 3', '<= 4', '<or> 1 <or> 7')), ('cpu', '<in> avx')
-    )
-    call.extra_specs({f'aggregate_instance_extra_specs:{name}': value})
+    specs = {'ssd': ('true',), 'rack': ('>= 3', '<= 4', '<or> 1 <or> 7'), 'cpu': ('<in> avx',)}
+    for name, value in dice.few(specs, 1, 1).items():
+        call.extra_specs({f'aggregate_instance_extra_specs:{name}': value})
 
 
 def forced(dice: Dice, call: Call) -> None:
     """One host, whatever filters say."""
     host = dice.one(call.world.hosts[0], *call.world.hosts, NOBODY)
-    name, value = dice.one(
-        ('force_hosts', host), ('force_nodes', host), ('force_hosts', host.upper())
-    )
-    call.ask(**{name: [value]})
+    fields = {'force_hosts': [host]}, {'force_nodes': [host]}, {'force_hosts': [host.upper()]}
+    call.ask(**dice.choice(fields))
     if dice.maybe(0.2):
         call.hint(_nova_check_type=['something else'])
 
@@ -181,35 +178,33 @@ def destination(dice: Dice, call: Call) -> None:
 
 
 def capability(dice: Dice, call: Call) -> None:
-    specs = {
-        'capabilities:cpu_info:vendor': dice.one('Intel', 's== Intel', '<or> Intel <or> AMD'),
-        'capabilities:cpu_info:features': dice.one('<in> avx', '<all-in> aes sse'),
-        'capabilities:hypervisor_version': dice.one('>= 8002000', '<= 8002000', '!= 6002000'),
-        'capabilities:free_ram_mb': '>= 16384', 'hypervisor_type': dice.one('QEMU', 's!= VMware'),
-        'capabilities:num_instances': '<= 8', 'capabilities:cpu_info:topology:cores': '= 8',
-        'capabilities:arch': 'x86_64', 'capabilities:stats:arch': 'x86_64', 'capabilities:unknown': '1',
-        'hw:maxphysaddr_bits': dice.one('39', '42'),
-    }  # fmt: skip
-    call.extra_specs({name: specs[name] for name in dice.some(list(specs), 2, 1)})
+    call.extra_specs(dice.few({
+        'capabilities:cpu_info:vendor': ('Intel', 's== Intel', '<or> Intel <or> AMD'),
+        'capabilities:cpu_info:features': ('<in> avx', '<all-in> aes sse'),
+        'capabilities:hypervisor_version': ('>= 8002000', '<= 8002000', '!= 6002000'),
+        'capabilities:free_ram_mb': ('>= 16384',), 'hypervisor_type': ('QEMU', 's!= VMware'),
+        'capabilities:num_instances': ('<= 8',), 'capabilities:cpu_info:topology:cores': ('= 8',),
+        'capabilities:arch': ('x86_64',), 'capabilities:stats:arch': ('x86_64',),
+        'capabilities:unknown': ('1',), 'hw:maxphysaddr_bits': ('39', '42'),
+    }, 2, 1))  # fmt: skip
 
 
 def image(dice: Dice, call: Call) -> None:
     """An image that wants a kind of hypervisor."""
-    wanted = {
-        'img_hv_type': dice.one('kvm', 'kvm', 'xen'), 'hw_vm_mode': 'hvm',
-        'hw_architecture': dice.one('x86_64', 'x86_64', 'i686'),
-        'img_hv_requested_version': dice.one('>=8.2', '<9', '>=6.2,<8'),
-    }  # fmt: skip
-    call.image(**{name: wanted[name] for name in dice.some(list(wanted), 3, 1)})
+    call.image(**dice.few({
+        'img_hv_type': ('kvm', 'kvm', 'xen'), 'hw_vm_mode': ('hvm',),
+        'hw_architecture': ('x86_64', 'x86_64', 'i686'),
+        'img_hv_requested_version': ('>=8.2', '<9', '>=6.2,<8'),
+    }, 3, 1))  # fmt: skip
 
 
 def devices_of_image(dice: Dice, call: Call) -> None:
     """What the image's properties need as traits."""
-    properties = {
-        'hw_disk_bus': 'virtio', 'hw_video_model': 'virtio', 'hw_vif_model': 'virtio', 'hw_architecture': 'x86_64',
-        'hw_viommu_model': 'virtio', 'traits_required': dice.some(TRAITS, 2, 1),
-    }  # fmt: skip
-    call.image(**{name: properties[name] for name in dice.some(list(properties), 2, 1)})
+    models = ('hw_disk_bus', 'hw_video_model', 'hw_vif_model', 'hw_viommu_model')
+    call.image(**dice.few({
+        **dict.fromkeys(models, ('virtio',)), 'hw_architecture': ('x86_64',),
+        'traits_required': (dice.some(TRAITS, 2, 1),),
+    }, 2, 1))  # fmt: skip
 
 
 def traits(dice: Dice, call: Call) -> None:
@@ -352,12 +347,8 @@ def evacuation(dice: Dice, call: Call) -> None:
     servers = [each for each in call.world.servers if len(each.held) == 1]
     server = call.moved = dice.choice(servers)
     call.instance_uuids, call.return_alternates = [server.uuid], dice.maybe()
-    call.ask(
-        instance_uuid=server.uuid,
-        project_id=server.project,
-        num_instances=dice.one(1, 4),
-        ignore_hosts=[server.host],
-    )
+    call.ask(instance_uuid=server.uuid, project_id=server.project, num_instances=dice.one(1, 4))
+    call.ask(ignore_hosts=[server.host])
 
 
 THEMES: list[Theme] = [

@@ -15,8 +15,7 @@ from tests.parity.comparison import FIGURES, SEED, TIMES, Difference, Figures, c
 from tests.parity.dice import Dice
 from tests.parity.plans import CURRENT_FILTERS, WEIGHERS
 from tests.parity.rankings.builder import Builder
-from tests.parity.rankings.comparison import difference, ties
-from tests.parity.rankings.pair import Seen, running
+from tests.parity.rankings.pair import Seen, difference, running, ties
 from tests.parity.rankings.requests import Call, a_call
 from tests.parity.rankings.world import a_config, a_world
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from tests.lab.builders import a_uuid
 from tests.parity.dice import Dice, Draft
@@ -62,21 +63,16 @@ def image_properties_of_aggregates(dice: Dice, draft: Draft) -> None:
         'unknown_property': ('1', '2'), 'trait:HW_CPU_X86_AVX': ('required',),
         'ns.os_distro': ('ubuntu', 'rhel'),
     }  # fmt: skip
-    for host in draft.hosts:
-        for _ in range(dice.one(0, 1, 1, 2, 3)):
-            chosen = {
-                key: dice.joined(options, 2) for key, options in values.items() if dice.maybe(0.3)
-            }
-            host['aggregates'].append(chosen)
-    properties = {
-        'os_distro': dice.one('ubuntu', 'rhel', ''), 'hw_architecture': dice.one('x86_64', 'aarch64'),
-        'hw_qemu_guest_agent': dice.maybe(), 'hw_cpu_cores': dice.one(1, 2, 0),
-        'os_type': dice.one('linux', 'windows'), 'hw_video_ram': dice.one(0, 16),
-        'img_owner_id': dice.one('a', 'b', 'a,b'), 'traits_required': ['HW_CPU_X86_AVX'],
-    }  # fmt: skip
-    chosen = {name: value for name, value in properties.items() if dice.maybe(0.4)}
+    texts = {key: partial(dice.joined, options, 2) for key, options in values.items()}
+    metadata(dice, draft, texts, 0.3)
+    properties = dice.each({
+        'os_distro': ('ubuntu', 'rhel', ''), 'hw_architecture': ('x86_64', 'aarch64'),
+        'hw_qemu_guest_agent': (True, False), 'hw_cpu_cores': (1, 2, 0),
+        'os_type': ('linux', 'windows'), 'hw_video_ram': (0, 16),
+        'img_owner_id': ('a', 'b', 'a,b'), 'traits_required': (['HW_CPU_X86_AVX'],),
+    }, 0.4)  # fmt: skip
     if dice.maybe(0.95):
-        draft.ask(image={'properties': chosen})
+        draft.ask(image={'properties': properties})
     if prefix or dice.maybe(0.1):
         draft.set(
             'filter_scheduler',

@@ -14,17 +14,11 @@ def sizes(dice: Dice, draft: Draft) -> None:
         'ephemeral_gb': (0, 0, 5), 'swap': (0, 0, 1, 1024),
     })  # fmt: skip
     draft.flavor(**flavor)
-    vcpus, ram, disk = (
-        flavor['vcpus'],
-        flavor['memory_mb'],
-        flavor['root_gb'] + flavor['ephemeral_gb'],
-    )
+    vcpus, ram = flavor['vcpus'], flavor['memory_mb']
+    disk = flavor['root_gb'] + flavor['ephemeral_gb']
     for host in draft.hosts:
-        cpus, memory, local = (
-            dice.one(0, 2, 4, 8, 64),
-            dice.one(512, 8192, 65536),
-            dice.one(1, 20, 100),
-        )
+        cpus, memory = dice.one(0, 2, 4, 8, 64), dice.one(512, 8192, 65536)
+        local = dice.one(1, 20, 100)
         host['row'] |= {'vcpus': cpus, 'memory_mb': memory, 'local_gb': local, **dice.each({
             'vcpus_used': (0, cpus, max(0, cpus - vcpus), 2 * cpus, 5),
             'free_ram_mb': (memory, ram, ram - 1, -512, 0),
@@ -35,10 +29,8 @@ def sizes(dice: Dice, draft: Draft) -> None:
             'disk_allocation_ratio': (None, 0.0, 1.0, 2.0),
         })}  # fmt: skip
     for name in ('cpu', 'ram', 'disk'):
-        ratios = {
-            f'{name}_allocation_ratio': (1.0, 2.5, 8.0),
-            f'initial_{name}_allocation_ratio': (1.0, 3.0),
-        }
+        ratio = f'{name}_allocation_ratio'
+        ratios = {ratio: (1.0, 2.5, 8.0), f'initial_{ratio}': (1.0, 3.0)}
         draft.set('DEFAULT', **dice.each(ratios, 0.2))
 
 
@@ -48,9 +40,8 @@ def services(dice: Dice, draft: Draft) -> None:
     if down_time != 60:
         draft.set('DEFAULT', service_down_time=down_time)
     for host in draft.hosts:
-        seen = dice.one(
-            -5, -down_time, -down_time - 1, down_time, down_time + 1, 1 - down_time, -86400
-        )
+        edges = (-down_time, -down_time - 1, down_time, down_time + 1, 1 - down_time)
+        seen = dice.one(-5, *edges, -86400)
         host['service'] |= {
             'disabled': dice.maybe(0.2), 'forced_down': dice.maybe(0.2),
             'last_seen_up': None if dice.maybe(0.15) else seen,
@@ -62,18 +53,16 @@ def services(dice: Dice, draft: Draft) -> None:
 def workload(dice: Dice, draft: Draft) -> None:
     """What the host's statistics count, with limits near it."""
     io_ops, instances = dice.one(0, 1, 8, 3), dice.one(1, 50, 3)
-    limits = {'max_io_ops_per_host': io_ops, 'max_instances_per_host': instances}
-    chosen = {name: limit for name, limit in limits.items() if dice.maybe()}
-    draft.set('filter_scheduler', **chosen)
+    limits = {'max_io_ops_per_host': [io_ops], 'max_instances_per_host': [instances]}
+    draft.set('filter_scheduler', **dice.each(limits, 0.5))
     for host in draft.hosts:
-        stats = {
-            'io_workload': dice.around(io_ops),
-            'num_instances': dice.around(instances),
-            'failed_builds': dice.one(0, 0, 1, 7),
-        }
-        as_text = dice.maybe(0.3)
-        kept = {name: str(n) if as_text else n for name, n in stats.items() if dice.maybe(0.9)}
-        host['row']['stats'] = kept if dice.maybe(0.95) else {}
+        stats = dice.each({
+            'io_workload': [dice.around(io_ops)], 'num_instances': [dice.around(instances)],
+            'failed_builds': (0, 0, 1, 7),
+        }, 0.9)  # fmt: skip
+        if dice.maybe(0.3):
+            stats = {name: str(number) for name, number in stats.items()}
+        host['row']['stats'] = stats if dice.maybe(0.95) else {}
 
 
 def versions(dice: Dice, draft: Draft) -> None:

@@ -17,13 +17,8 @@ def servers(dice: Dice, draft: Draft) -> None:
     dice.shuffle(left)
     for host in draft.hosts:
         here = [left.pop() for _ in range(min(len(left), dice.one(0, 1, 2, 3)))]
-        host['instances'] = [
-            {
-                'uuid': uuid,
-                **dice.each({'instance_type_id': (1, 1, 2, None), 'project_id': TENANTS}),
-            }
-            for uuid in here
-        ]
+        columns = {'instance_type_id': (1, 1, 2, None), 'project_id': TENANTS}
+        host['instances'] = [{'uuid': uuid, **dice.each(columns)} for uuid in here]
 
 
 def group(dice: Dice, draft: Draft) -> None:
@@ -57,22 +52,17 @@ def images_of_servers(dice: Dice, draft: Draft) -> None:
         for server in host.get('instances', ()):
             server['image'] = dice.few(IMAGES_OF_SERVERS, 4)
     like = {
-        'os_distro': dice.one('ubuntu', 'rhel'), 'hw_architecture': dice.one('x86_64', 'aarch64'),
-        'hw_qemu_guest_agent': dice.maybe(), 'hw_cpu_cores': dice.one(1, 2), 'hw_vif_model': 'virtio',
-        'traits_required': ['HW_CPU_X86_AVX'], 'hw_vm_mode': 'hvm', 'hw_numa_cpus': [[0, 1]],
-        'os_type': 'linux', 'img_owner_id': 'a',
+        'os_distro': ('ubuntu', 'rhel'), 'hw_architecture': ('x86_64', 'aarch64'),
+        'hw_qemu_guest_agent': (True, False), 'hw_cpu_cores': (1, 2), 'hw_vif_model': ('virtio',),
+        'traits_required': (['HW_CPU_X86_AVX'],), 'hw_vm_mode': ('hvm',),
+        'hw_numa_cpus': ([[0, 1]],), 'os_type': ('linux',), 'img_owner_id': ('a',),
     }  # fmt: skip
-    properties = {name: like[name] for name in dice.some(list(like), 5)}
     if dice.maybe(0.95):
-        draft.ask(image={'properties': properties})
+        draft.ask(image={'properties': dice.few(like, 5)})
     ratios = ('1.0', '-1.0', '0', '2.5', 'x', '')
     setting = [f'{dice.one(*like)}={dice.one(*ratios)}' for _ in range(dice.one(0, 0, 2, 4))]
-    multiplier = dice.one(0.0, 1.0, 1.0, -1.0, 2.5)
-    draft.set(
-        'filter_scheduler',
-        image_props_weight_setting=setting,
-        image_props_weight_multiplier=multiplier,
-    )
+    multiplier = {'image_props_weight_multiplier': dice.one(0.0, 1.0, 1.0, -1.0, 2.5)}
+    draft.set('filter_scheduler', image_props_weight_setting=setting, **multiplier)
 
 
 def hints_of_servers(dice: Dice, draft: Draft) -> None:
