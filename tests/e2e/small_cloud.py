@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+from novasched.conf.settings import DEFAULT_FILTERS
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import Config
 from tests.lab.placement_api import TOKEN
@@ -30,11 +31,7 @@ FICKLENESS: Config = {
     'compute': {'consecutive_build_service_disable_threshold': 0},
 }
 FILTERS = (
-    'ComputeFilter',
-    'ComputeCapabilitiesFilter',
-    'ImagePropertiesFilter',
-    'ServerGroupAntiAffinityFilter',
-    'ServerGroupAffinityFilter',
+    *DEFAULT_FILTERS,
     'SameHostFilter',
     'DifferentHostFilter',
     'JsonFilter',

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers are built where their request wants them."""
+"""Servers are built where their request wants them, together with those of their group or apart from
+them, and where operators let them."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import json
 from typing import Any
 
 import pytest
+
+from tests.lab.daemon import Daemon
 
 from .small_cloud import COMPUTES, FICKLE, SmallCloud
 
@@ -92,3 +95,94 @@ def test_flavor_of_an_aggregate(cloud: SmallCloud) -> None:
     with cloud.aggregate('compute-2', 'compute-3', fast='true'):
         servers = cloud.boot_many(4, flavorRef='fast')
         assert {server.host for server in servers} == {'compute-2', 'compute-3'}
+
+
+def test_affinity(cloud: SmallCloud) -> None:
+    """Servers of an affinity group share a host, one by one and several at once."""
+    with cloud.group('affinity') as hint:
+        servers = [cloud.boot(hint), cloud.boot(hint), *cloud.boot_many(2, hint)]
+        assert len({server.host for server in servers}) == 1
+
+
+def test_affinity_without_room(cloud: SmallCloud) -> None:
+    """A group whose host takes no more servers gets none elsewhere."""
+    with cloud.group('affinity') as hint:
+        first = cloud.boot(hint)
+        with cloud.disabled(str(first.host)):
+            assert cloud.fault(hint).startswith('No valid host was found.')
+
+
+def test_anti_affinity(cloud: SmallCloud) -> None:
+    """Servers of an anti-affinity group have a host each; one more than there are hosts
+    ends in an error."""
+    with cloud.group('anti-affinity') as hint:
+        servers = [cloud.boot(hint), *cloud.boot_many(2, hint), cloud.boot(hint)]
+        assert {server.host for server in servers} == set(COMPUTES)
+        assert cloud.fault(hint) == NOT_ENOUGH
+
+
+def test_anti_affinity_of_too_many_at_once(cloud: SmallCloud) -> None:
+    """More servers than hosts in one request get none at all."""
+    with cloud.group('anti-affinity') as hint:
+        cloud.ask(hint, min_count=5, max_count=5)
+        servers = [cloud.api.settled(server.uuid, 'ERROR') for server in cloud.api.servers()]
+        assert [(server.host, server.fault) for server in servers] == [(None, NOT_ENOUGH)] * 5
+
+
+def test_soft_affinity(cloud: SmallCloud) -> None:
+    """Servers of a soft-affinity group share a host while they can."""
+    with cloud.group('soft-affinity') as hint:
+        servers = [cloud.boot(hint), cloud.boot(hint), *cloud.boot_many(2, hint)]
+        assert len({server.host for server in servers}) == 1
+        with cloud.disabled(str(servers[0].host)):
+            assert cloud.boot(hint).host != servers[0].host
+
+
+def test_soft_anti_affinity(cloud: SmallCloud) -> None:
+    """Servers of a soft-anti-affinity group have a host each while they can."""
+    with cloud.group('soft-anti-affinity') as hint:
+        servers = [cloud.boot(hint), *cloud.boot_many(2, hint), cloud.boot(hint)]
+        assert {server.host for server in servers} == set(COMPUTES)
+        assert cloud.boot(hint).host in COMPUTES
+
+
+def test_the_scheduler_is_up(cloud: SmallCloud, scheduler: Daemon) -> None:
+    """The list of services shows the scheduler of this cloud up and enabled."""
+    shown = cloud.api.services('nova-scheduler')[scheduler.host]
+    assert (shown['state'], shown['status']) == ('up', 'enabled')
+
+
+def test_both_schedulers_at_once(cloud: SmallCloud, other_scheduler: Daemon) -> None:
+    """Servers run while both schedulers share the queue, and when one of them has stopped."""
+    assert cloud.api.services('nova-scheduler')[other_scheduler.host]['state'] == 'up'
+    assert {cloud.boot().host for _ in range(4)} <= set(COMPUTES)
+    assert other_scheduler.stop() == 0
+    assert {cloud.boot().host for _ in range(4)} <= set(COMPUTES)
+
+
+def test_disabled_computes(cloud: SmallCloud) -> None:
+    """Computes that are disabled get no new servers, and get them again when enabled."""
+    with cloud.disabled('compute-1', 'compute-2', 'compute-3'):
+        assert {server.host for server in cloud.boot_many(3)} == {'compute-4'}
+    assert cloud.boot_many(1)[0].host in COMPUTES[:3]
+
+
+def test_dead_compute(cloud: SmallCloud) -> None:
+    """A compute that is forced down gets no new servers."""
+    with cloud.dead('compute-2'):
+        hosts = {server.host for server in cloud.boot_many(6)}
+    assert hosts == set(COMPUTES) - {'compute-2'}
+
+
+def test_no_compute_left(cloud: SmallCloud) -> None:
+    """Without a compute that takes servers a server ends in an error."""
+    with cloud.disabled(*COMPUTES):
+        assert cloud.fault().startswith('No valid host was found.')
+
+
+def test_delete(cloud: SmallCloud) -> None:
+    """A server that is deleted holds nothing any more, and its neighbour what it held."""
+    gone, stays = cloud.boot_many(2)
+    cloud.api.delete(gone.uuid)
+    cloud.check_allocations()
+    assert set(cloud.allocations()) == {stays.uuid}

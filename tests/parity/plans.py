@@ -11,7 +11,6 @@ from tests.parity.themes import (
     abilities,
     aggregates,
     capacity,
-    hints,
     neighbours,
     placement,
     topology,
@@ -32,19 +31,19 @@ CURRENT_FILTERS: Mapping[str, Sequence[Theme]] = {
     'AllHostsFilter': [capacity.odd_columns, neighbours.narrowed],
     'ComputeCapabilitiesFilter': [abilities.capabilities],
     'ComputeFilter': [capacity.services],
-    'DifferentHostFilter': [neighbours.servers, neighbours.hints_of_servers, hints.odd_hints],
+    'DifferentHostFilter': [neighbours.servers, neighbours.hints_of_servers, neighbours.odd_hints],
     'ImagePropertiesFilter': [abilities.image_kind, abilities.odd_versions],
     'IoOpsFilter': [capacity.workload, aggregates.limits_of_aggregates, neighbours.narrowed],
     'IsolatedHostsFilter': [aggregates.isolation],
-    'JsonFilter': [hints.query, hints.odd_hints],
+    'JsonFilter': [neighbours.query, neighbours.odd_hints],
     'MetricsFilter': [abilities.metrics],
     'NUMATopologyFilter': [topology.devices, topology.cells, topology.hard_guests],
     'NumInstancesFilter': [capacity.workload, aggregates.limits_of_aggregates],
     'PciPassthroughFilter': [topology.devices],
-    'SameHostFilter': [neighbours.servers, neighbours.hints_of_servers, hints.odd_hints],
+    'SameHostFilter': [neighbours.servers, neighbours.hints_of_servers, neighbours.odd_hints],
     'ServerGroupAffinityFilter': [neighbours.servers, neighbours.group],
     'ServerGroupAntiAffinityFilter': [neighbours.servers, neighbours.group],
-    'SimpleCIDRAffinityFilter': [hints.addresses, hints.odd_hints],
+    'SimpleCIDRAffinityFilter': [neighbours.addresses, neighbours.odd_hints],
 }
 """What nova 34 has, too."""
 
@@ -103,5 +102,5 @@ QUERIES: Mapping[str, Sequence[Theme]] = {
 NOISE: Sequence[Theme] = [
     capacity.services, capacity.sizes, capacity.workload, neighbours.servers, neighbours.group,
     aggregates.tenants, aggregates.zones, abilities.image_kind, abilities.capabilities,
-    abilities.metrics, neighbours.cells, hints.addresses, hints.query, neighbours.retries,
+    abilities.metrics, neighbours.cells, neighbours.addresses, neighbours.query, neighbours.retries,
 ]  # fmt: skip

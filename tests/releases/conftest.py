@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from novasched.conf.settings import DEFAULT_FILTERS
 from tests.lab import servers
 from tests.lab.compute_rows import Compute
 from tests.lab.daemon import Daemon
@@ -23,15 +24,7 @@ from .cloud import CELL, Nova
 __all__ = ['directory', 'mariadb', 'nova', 'placement', 'rabbitmq']
 
 VARIABLE = 'NOVASCHED_NOVA_RELEASES'
-FILTERS = (
-    'ComputeFilter',
-    'ComputeCapabilitiesFilter',
-    'ImagePropertiesFilter',
-    'ServerGroupAntiAffinityFilter',
-    'ServerGroupAffinityFilter',
-    'NUMATopologyFilter',
-    'PciPassthroughFilter',
-)
+FILTERS = (*DEFAULT_FILTERS, 'NUMATopologyFilter', 'PciPassthroughFilter')
 PINNABLE_SINCE = 20
 """Computes before Train tell Placement of CPUs that can be pinned as of any others."""
 

@@ -44,11 +44,7 @@ class Builder:
         self.cloud.add_hosts(world.machines)
         for each in world.nodes:
             self._add_node(world.machines[0], each)
-        for aggregate in world.aggregates:
-            uuid = self.cloud.add_aggregate(
-                aggregate.name, aggregate.hosts, aggregate.zone, aggregate.metadata
-            )
-            world.aggregate_uuids.append(uuid)
+        world.aggregate_uuids += [self.cloud.add_aggregate(*each) for each in world.aggregates]
         for machine in (*world.machines, *world.nodes):
             for child in machine.children:
                 self.cloud.placement.add_provider(

@@ -100,12 +100,8 @@ class Server:
     held: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Aggregate:
-    name: str
-    hosts: list[str]
-    metadata: dict[str, str]
-    zone: str | None = None
+Aggregate = tuple[str, list[str], str | None, dict[str, str]]
+"""Its name, hosts, zone and metadata."""
 
 
 @dataclass
@@ -154,21 +150,18 @@ def _server(dice: Dice, machine: Machine) -> Server:
 def _aggregates(dice: Dice, hosts: list[str]) -> list[Aggregate]:
     in_zones = dice.sample(hosts, len(hosts) * 2 // 3)
     half = len(in_zones) // 2
-    found = [
-        Aggregate('zone1', in_zones[:half], {}, ZONES[0]),
-        Aggregate('zone2', in_zones[half:], {}, ZONES[1]),
-        Aggregate('more of zone1', dice.some(in_zones[:half], 3, 1), {'rack': '2'}, ZONES[0]),
-        *(
-            Aggregate(f'of {each}', dice.some(hosts, 9, 5), {'filter_tenant_id': each})
-            for each in PROJECTS[:2]
-        ),
-        Aggregate(
-            'racks', dice.some(hosts, 16, 8), {'ssd': 'true', 'rack': dice.one('1', '4', '9')}
-        ),
+    found: list[Aggregate] = [
+        ('zone1', in_zones[:half], ZONES[0], {}),
+        ('zone2', in_zones[half:], ZONES[1], {}),
+        ('more of zone1', dice.some(in_zones[:half], 3, 1), ZONES[0], {'rack': '2'}),
     ]
+    for each in PROJECTS[:2]:
+        found.append((f'of {each}', dice.some(hosts, 9, 5), None, {'filter_tenant_id': each}))
+    racks = {'ssd': 'true', 'rack': dice.one('1', '4', '9')}
+    found.append(('racks', dice.some(hosts, 16, 8), None, racks))
     for number in range(dice.randint(4, 8)):
         metadata = dice.choice(METADATA)(dice)
-        found.append(Aggregate(f'aggregate{number}', dice.some(hosts, 8, 2), metadata))
+        found.append((f'aggregate{number}', dice.some(hosts, 8, 2), None, metadata))
     return found
 
 
