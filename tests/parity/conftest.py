@@ -16,21 +16,24 @@ from tests.lab.nova_release import NovaRelease
 from tests.parity import known
 from tests.parity.comparison import FIGURES
 
-directory, release = fixtures.directory, fixtures.nova
+directory, nova, mariadb = fixtures.directory, fixtures.nova, fixtures.mariadb
+rabbitmq, placement = fixtures.rabbitmq, fixtures.placement
+cloud, client = fixtures.cloud, fixtures.client
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope='session')
-def nova(release: NovaRelease, directory: Path) -> Iterator[Nova]:
-    with closing(Nova(release, directory, HERE / 'nova_side.py')) as side:
+def plugins(nova: NovaRelease, directory: Path) -> Iterator[Nova]:
+    """nova's filters and weighers, in a child process."""
+    with closing(Nova(nova, directory, HERE / 'nova_side.py')) as side:
         yield side
 
 
 @pytest.fixture(scope='session')
-def hardware(release: NovaRelease, directory: Path) -> Iterator[Nova]:
+def hardware(nova: NovaRelease, directory: Path) -> Iterator[Nova]:
     """nova's NUMA fitter and statistics of PCI devices, in a child process."""
-    with closing(Nova(release, directory, HERE / 'nova_hardware.py')) as side:
+    with closing(Nova(nova, directory, HERE / 'nova_hardware.py')) as side:
         yield side
 
 

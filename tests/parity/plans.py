@@ -16,11 +16,6 @@ from tests.parity.themes import (
     topology,
 )
 
-NOT_COMPARED = {
-    'TrustedFilter': 'its attestation server no longer exists',
-}
-"""What nova has and no plan below, and why."""
-
 CURRENT_FILTERS: Mapping[str, Sequence[Theme]] = {
     'AggregateImagePropertiesIsolation': [aggregates.image_properties_of_aggregates],
     'AggregateInstanceExtraSpecsFilter': [aggregates.extra_specs_of_aggregates],

@@ -32,8 +32,8 @@ def world(
 
 
 @pytest.fixture(scope='module')
-def nova_asks(release: NovaRelease, directory: Path, world: World) -> Iterator[Nova]:
-    with closing(Nova(release, directory, Path(__file__).with_name('nova_queries.py'))) as side:
+def nova_asks(nova: NovaRelease, directory: Path, world: World) -> Iterator[Nova]:
+    with closing(Nova(nova, directory, Path(__file__).with_name('nova_queries.py'))) as side:
         side.ask('world', [world.description()])
         world.open()
         yield side

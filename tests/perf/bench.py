@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 import time
+from argparse import Namespace as Plan
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -47,8 +48,7 @@ ONCE = ('ten', 'burst', 'reload', 'metrics')
 # How often. Ours and Placement's turns come thrice as often as nova's, which takes seconds.
 ROUNDS, OURS = 3, 3
 STARTS = 2
-GROUP_ROUNDS, GROUP_REQUESTS = 15, 200
-INSTANCES = 20  # on each host
+GROUP_ROUNDS = 15
 BURSTS, OUR_BURSTS = 16, 13
 """So many requests of nova's bursts, in one burst at least, and bursts of ours."""
 HANGUPS, HANGUP_PERIOD = 30, 1.0  # seconds
@@ -68,25 +68,6 @@ FIFTH = 0.2
 Tell = Callable[[str], None]
 
 
-@dataclass
-class Plan:
-    """What to measure, in the words of the command's options."""
-
-    hosts: Sequence[int] = SIZES
-    only: Sequence[str] = PARTS
-    kinds: Sequence[str] = SINGLE
-    at_once: Sequence[int] = AT_ONCE
-    instances: int = INSTANCES
-    group_requests: int = GROUP_REQUESTS
-    traits: bool = False
-    fallback: bool = False
-    statements: bool = False
-
-    @property
-    def config(self) -> Config:
-        return config(self.fallback)
-
-
 class Bench:
     def __init__(self, cloud: LargeCloud, caller: Caller, tell: Tell) -> None:
         self.cloud = cloud
@@ -104,13 +85,13 @@ class Bench:
         self.cloud.grow(computes, plan.instances)
         with ExitStack() as stack:
             starts = STARTS if 'start' in plan.only else 1
-            ours, start = self._started([], plan.config, starts, stack)
+            ours, start = self._started([], config(plan.fallback), starts, stack)
             if ALONE.issuperset(plan.only):
                 for part in plan.only:
                     yield from getattr(self, f'_{part}')(hosts, ours, ours, plan)
                 return
             nova, late = self._started(
-                [self.cloud.nova.script('nova-scheduler')], plan.config, starts, stack
+                [self.cloud.nova.script('nova-scheduler')], config(plan.fallback), starts, stack
             )
             if 'start' in plan.only:
                 row = Row(hosts, 'start to first answer', 's', start, late)
@@ -288,8 +269,8 @@ class Bench:
         yield row.bounded(Bound(after / before, '≤', TO_BEFORE, 'x before'))
         with ExitStack() as stack:
             filters = {'enabled_filters': ','.join((*FILTERS, 'TypeAffinityFilter'))}
-            config = {**plan.config, 'filter_scheduler': filters}
-            whole, _ = self._started([], config, 1, stack)
+            options = {**config(plan.fallback), 'filter_scheduler': filters}
+            whole, _ = self._started([], options, 1, stack)
             before = resident(whole.daemon.pid)
             times = [whole.place('plain') for _ in range(OURS)]
             yield Row.of_times(hosts, 'all instances (TypeAffinityFilter)', times, ())
@@ -320,8 +301,8 @@ class Bench:
         self.tell('requests with metrics, and while a flood comes to their port')
         bind, nobody = (f'127.0.0.1:{free_port()}' for _ in range(2))
         with ExitStack() as stack:
-            config = {**plan.config, 'novasched': {'metrics_bind': bind}}
-            loud, _ = self._started([], config, 1, stack)
+            options = {**config(plan.fallback), 'novasched': {'metrics_bind': bind}}
+            loud, _ = self._started([], options, 1, stack)
             ways = {
                 'metrics off': (ours, None),
                 'metrics on': (loud, None),

@@ -20,7 +20,7 @@ from tests.lab.processes import Failed
 from tests.lab.results import Row, missed, sheet
 from tests.lab.steady import Caller
 from tests.lab.tables import add_outputs, among, numbers, publish, teller
-from tests.perf.bench import PARTS, SINGLE, Bench, Plan
+from tests.perf.bench import AT_ONCE, PARTS, SINGLE, SIZES, Bench
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,19 +45,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(missed(rows) > 0)
 
 
-def _arguments(arguments: Sequence[str] | None) -> Plan:
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser('python -m tests.perf.daemon', description=__doc__)
-    parser.add_argument('--hosts', type=numbers, help='sizes, with commas')
-    parser.add_argument('--only', type=among(PARTS), help=', '.join(PARTS))
-    parser.add_argument('--kinds', type=among(SINGLE), help=', '.join(SINGLE))
-    parser.add_argument('--at-once', type=numbers, help='requests of a burst, with commas')
-    parser.add_argument('--instances', type=int, help='on each host')
-    parser.add_argument('--group-requests', type=int, help='that must not cost memory')
+    parser.add_argument('--hosts', type=numbers, default=SIZES, help='sizes, with commas')
+    parser.add_argument('--only', type=among(PARTS), default=PARTS, help=', '.join(PARTS))
+    parser.add_argument('--kinds', type=among(SINGLE), default=SINGLE, help=', '.join(SINGLE))
+    parser.add_argument('--at-once', type=numbers, default=AT_ONCE, help='requests of a burst')
+    parser.add_argument('--instances', type=int, default=20, help='on each host')
+    parser.add_argument('--group-requests', type=int, default=200, help='that must not cost memory')
     parser.add_argument('--traits', action='store_true', help="hosts have all of libvirt's traits")
     parser.add_argument('--fallback', action='store_true', help='pinned CPUs may be VCPU, too')
     parser.add_argument('--statements', action='store_true', help='show the database queries')
     add_outputs(parser)
-    return parser.parse_args(arguments, Plan())
+    return parser.parse_args(arguments)
 
 
 if __name__ == '__main__':

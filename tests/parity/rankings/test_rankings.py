@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -29,43 +28,36 @@ OFTEN = 3
 """So many times at least each filter rejects a host, and each weigher tells hosts apart."""
 
 
-@dataclass
 class Tally:
     """What the requests to all worlds met."""
 
-    worlds: int = 0
-    requests: Counter[str] = field(default_factory=Counter)
-    """How many were treated the same, differently as known, and differently."""
-    queries: int = 0
-    ties: int = 0
-    claims: int = 0
-    themes: Counter[str] = field(default_factory=Counter)
-    filters: Counter[str] = field(default_factory=Counter)
-    weighers: Counter[str] = field(default_factory=Counter)
-    ranked: Counter[str] = field(default_factory=Counter)
-    refusals: Counter[str] = field(default_factory=Counter)
+    def __init__(self) -> None:
+        self.totals = Counter[str]()
+        self.counters = defaultdict[str, Counter[str]](Counter)
 
     def add(self, call: Call, seen: Seen) -> None:
-        self.themes.update(call.themes)
-        self.queries += bool(seen.queries)
-        self.ties += ties(seen.rankings)
-        self.claims += len(seen.tried)
-        self.weighers.update(seen.weighed)
+        self.totals.update(
+            queries=bool(seen.queries), ties=ties(seen.rankings), claims=len(seen.tried)
+        )
+        self.counters['themes'].update(call.themes)
+        self.counters['weighers'].update(seen.weighed)
         if seen.fault:
             name, left = seen.filtered[-1] if seen.filtered else ('none', 0)
-            self.refusals[seen.fault.rpartition(': ')[2] if left or not name else name] += 1
-        self.filters.update(
+            by = seen.fault.rpartition(': ')[2] if left or not name else name
+            self.counters['refusals'][by] += 1
+        self.counters['filters'].update(
             name
             for (_, before), (name, after) in itertools.pairwise(seen.filtered)
             if name and after < before
         )
-        self.ranked.update('one' if len(each) == 1 else 'several' for each in seen.rankings)
+        ranked = ('one' if len(each) == 1 else 'several' for each in seen.rankings)
+        self.counters['ranked'].update(ranked)
 
     def close(self, figures: Figures, different: int) -> None:
         known = figures.known.total()
         same = figures.cases - known - different
-        self.worlds += 1
-        self.requests.update(same=same, known=known, different=different)
+        self.totals['worlds'] += 1
+        self.counters['requests'].update(same=same, known=known, different=different)
 
 
 @pytest.fixture(scope='module')
@@ -107,15 +99,16 @@ def test_world(builder: Builder, client: NovaClient, tally: Tally, number: int) 
 
 def test_they_tell(tally: Tally) -> None:
     """The requests reached every filter and weigher, and no two hosts weighed the same."""
-    if tally.worlds < WORLDS:
+    totals, counters = tally.totals, tally.counters
+    if totals['worlds'] < WORLDS:
         pytest.skip('not all worlds ran, or not to their end')
-    for name in ('requests', 'filters', 'weighers', 'ranked', 'refusals', 'themes'):
-        counter: Counter[str] = getattr(tally, name)
+    for name, counter in counters.items():
         FIGURES.append(Figures(f'rankings: {name}', counter.total(), counter))
-    assert tally.requests.total() >= CASES
-    assert tally.queries >= QUERIES
-    assert tally.ranked['several'] >= RANKED
-    assert tally.ties == 0
-    assert tally.claims >= CLAIMS
-    assert {name for name in CURRENT_FILTERS if tally.filters[name] < OFTEN} == {'AllHostsFilter'}
-    assert {name for name in WEIGHERS if tally.weighers[name] < OFTEN} == set()
+    assert counters['requests'].total() >= CASES
+    assert totals['queries'] >= QUERIES
+    assert counters['ranked']['several'] >= RANKED
+    assert totals['ties'] == 0
+    assert totals['claims'] >= CLAIMS
+    rare = {name for name in CURRENT_FILTERS if counters['filters'][name] < OFTEN}
+    assert rare == {'AllHostsFilter'}
+    assert {name for name in WEIGHERS if counters['weighers'][name] < OFTEN} == set()
