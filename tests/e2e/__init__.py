@@ -8,5 +8,5 @@ nova-scheduler first, then with novasched in its place and nothing else changed;
 expect is nova's behaviour with either.
 
     pytest -v tests/e2e                         both, one after the other
-    pytest -v tests/e2e --scheduler=novasched   one of them
+    pytest -v tests/e2e -k novasched            one of them
 """

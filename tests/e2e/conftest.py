@@ -25,19 +25,6 @@ rabbitmq, placement = fixtures.rabbitmq, fixtures.placement
 REFERENCE, OURS = 'nova-scheduler', 'novasched'
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--scheduler`` names the one to run with; both, in turn, unless it is given."""
-    parser.addoption('--scheduler', choices=[REFERENCE, OURS], help='only with this scheduler')
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """All scenarios with one scheduler, then all with the other."""
-    if 'scheduler' in metafunc.fixturenames:
-        named = metafunc.config.getoption('--scheduler', None)
-        schedulers = [named] if named else [REFERENCE, OURS]
-        metafunc.parametrize('scheduler', schedulers, indirect=True, scope='session')
-
-
 @pytest.fixture(scope='session')
 def whole_cloud(
     nova: NovaRelease,
@@ -59,7 +46,7 @@ def whole_cloud(
         yield cloud
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='session', params=[REFERENCE, OURS])
 def scheduler(
     request: pytest.FixtureRequest, whole_cloud: SmallCloud, nova: NovaRelease
 ) -> Iterator[Daemon]:

@@ -72,9 +72,9 @@ def missed(rows: Sequence[Row]) -> int:
     return sum(not bound.met for row in rows for bound in row.bounds)
 
 
-def sheet(rows: Sequence[Row]) -> Sheet:
+def sheet(rows: Sequence[Row], hosts: str = 'hosts') -> Sheet:
     columns = (
-        *('hosts', 'what', 'unit', 'novasched', 'p95', 'nova-scheduler', 'p95', 'Placement'),
+        *(hosts, 'what', 'unit', 'novasched', 'p95', 'nova-scheduler', 'p95', 'Placement'),
         'bound',
     )
     texts = [row.texts() for row in rows]

@@ -23,6 +23,8 @@ from tests.lab.nova_release import NovaRelease
 from tests.lab.numa_checker import numa_arguments
 from tests.lab.processes import Failed
 from tests.lab.reports import a_numa_cell, a_numa_topology
+from tests.lab.results import Bound, Row, missed, sheet
+from tests.lab.tables import show
 
 SCRIPT = Path(__file__).parents[1] / 'parity' / 'nova_hardware.py'
 LONGEST = 10.0  # seconds for nova
@@ -31,23 +33,21 @@ CORES, THREADS, VCPUS = 8, 2, 4
 
 
 @dataclass(frozen=True)
-class Row:
-    """A line of the table. ``full`` host cells have all CPUs pinned; ``times`` is how much
-    faster we must be, ``within`` how many milliseconds a call may take."""
+class Guest:
+    """Guest cells on host cells, so many of which are full: all of their CPUs are pinned."""
 
     host: int
-    guest: int
+    cells: int
     full: int
-    times: float | None = None
-    within: float | None = None
     unequal: bool = False
 
     @property
-    def title(self) -> str:
-        free = self.host - self.full
-        kind = 'feasible' if free >= self.guest else f'infeasible, {free} cells free'
-        unequal = ', guest cells unequal' if self.unequal else ''
-        return f'{self.host}/{self.guest} {kind}{unequal}'
+    def fits(self) -> bool:
+        return self.host - self.full >= self.cells
+
+    def __str__(self) -> str:
+        kind = 'feasible' if self.fits else f'infeasible, {self.host - self.full} cells free'
+        return f'{self.cells} cells {kind}{", unequal ones" if self.unequal else ""}'
 
     def case(self) -> Case:
         guest = [
@@ -56,7 +56,7 @@ class Row:
                 'memory': 1024 + 4 * i * self.unequal, 'pagesize': None,
                 'cpu_policy': 'dedicated', 'cpu_thread_policy': 'prefer',
             }
-            for i in range(self.guest)
+            for i in range(self.cells)
         ]  # fmt: skip
         return {
             'host': a_numa_topology(*map(self._cell, range(self.host))),
@@ -71,57 +71,52 @@ class Row:
         return a_numa_cell(number, CORES, THREADS, pinned=cpus if full else ())
 
 
-ROWS = (
-    Row(2, 2, 0, times=5),
-    Row(2, 2, 1),
-    Row(2, 2, 2),
-    Row(4, 4, 0),
-    Row(4, 4, 1),
-    Row(4, 4, 4),
-    Row(8, 8, 0),
-    Row(8, 8, 1, times=1000),
-    Row(8, 8, 8, times=1000),
-    Row(16, 8, 0, within=1.0),
-    Row(16, 8, 9, within=1.0),
-    Row(16, 8, 16, within=1.0),
-    Row(16, 8, 0, within=1.0, unequal=True),
-    Row(16, 8, 9, within=1.0, unequal=True),
+FASTER: dict[Guest, int | None] = {
+    Guest(2, 2, 0): 5,
+    Guest(2, 2, 1): None,
+    Guest(2, 2, 2): None,
+    Guest(4, 4, 0): None,
+    Guest(4, 4, 1): None,
+    Guest(4, 4, 4): None,
+    Guest(8, 8, 0): None,
+    Guest(8, 8, 1): 1000,
+    Guest(8, 8, 8): 1000,
+}
+"""How many times as fast as nova's we must be."""
+QUICK = (
+    *(Guest(16, 8, full) for full in (0, 9, 16)),
+    *(Guest(16, 8, full, unequal=True) for full in (0, 9)),
 )
+"""What may take a millisecond."""
 
 
 def main() -> int:
     release = NovaRelease.find()
-    print(f'{"host/guest cells":48} {"nova":>14} {"ours":>12} {"faster":>11}')
-    missed = 0
-    for row in ROWS:
-        theirs, stopped = _nova(release, row.case())
-        ours, fits = _ours(row.case())
-        assert fits == (row.host - row.full >= row.guest)
-        ratio = theirs / ours
-        late = (row.times and ratio < row.times) or (row.within and ours * 1e3 > row.within)
-        missed += bool(late)
-        bound, sign = ('> ', '> ') if stopped else ('', '')
-        print(
-            f'{row.title:48} {bound + format(theirs * 1e3, ",.3f"):>11} ms '
-            f'{ours * 1e3:9.3f} ms {sign + format(ratio, ",.0f"):>10}x'
-            + (' BOUND MISSED' if late else ''),
-            flush=True,
-        )
-    return 1 if missed else 0
+    rows = []
+    for guest in (*FASTER, *QUICK):
+        theirs = _nova(release, guest.case())
+        ours, fits = _ours(guest.case())
+        assert fits == guest.fits
+        row = Row(guest.host, str(guest), 'ms', ours * 1e3, theirs * 1e3)
+        if guest in QUICK:
+            row = row.bounded(Bound(ours * 1e3, '≤', 1, 'ms'))
+        elif faster := FASTER[guest]:
+            row = row.bounded(Bound(theirs / ours, '≥', faster, 'x faster'))
+        rows.append(row)
+        print('  '.join(filter(None, row.texts())), file=sys.stderr, flush=True)
+    show([sheet(rows, 'host cells')])
+    return int(missed(rows) > 0)
 
 
-def _nova(release: NovaRelease, case: Case) -> tuple[float, bool]:
-    """Seconds for one call, and whether that is where it was stopped."""
-    with (
-        TemporaryDirectory() as folder,
-        closing(Nova(release, Path(folder), SCRIPT)) as child,
-    ):
-        child.ask('fit', [Row(1, 1, 0).case()])
+def _nova(release: NovaRelease, case: Case) -> float:
+    """Seconds for one call, or those after which it is stopped."""
+    with TemporaryDirectory() as folder, closing(Nova(release, Path(folder), SCRIPT)) as child:
+        child.ask('fit', [Guest(1, 1, 0).case()])
         try:
             [(seconds, _)] = child.ask('time', [case], LONGEST)
         except Failed:
-            return LONGEST, True
-        return seconds, False
+            return LONGEST
+        return float(seconds)
 
 
 def _ours(case: Case) -> tuple[float, bool]:
