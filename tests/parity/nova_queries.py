@@ -8,7 +8,6 @@ and the aggregates of network segments are the case's word.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import oslo_messaging as messaging
@@ -22,7 +21,7 @@ from nova.network import neutron
 from nova.scheduler import host_manager, request_filter, utils
 from nova.scheduler.client import report
 from nova_child import serve
-from nova_side import Answers, Case, Config, request_of, stage, user
+from nova_side import Answers, Case, Config, dated, request_of, stage, user
 
 
 class Queries(Answers):
@@ -41,7 +40,7 @@ class Queries(Answers):
                 for name, rows in database['tables'].items():
                     table = models.BASE.metadata.tables[name]
                     for row in rows:
-                        connection.execute(sa.insert(table).values(_dated(row)))
+                        connection.execute(sa.insert(table).values(dated(row)))
             if database['is_api']:
                 CONF.set_override('connection', database['url'], 'api_database')
         network = Network(case['network'])
@@ -97,13 +96,6 @@ class Network:
 
     def _get_provider_aggregates(self, _context: Any, uuid: str) -> report.AggInfo:
         return report.AggInfo(aggregates=set(self._aggregates.get(uuid, ())), generation=1)
-
-
-def _dated(row: Case) -> Case:
-    return {
-        name: datetime.fromisoformat(value) if name.endswith(('_at', '_up')) and value else value
-        for name, value in row.items()
-    }
 
 
 if __name__ == '__main__':

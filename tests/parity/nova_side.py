@@ -192,8 +192,7 @@ def _plain(limit: Any) -> Any:
 
 
 def _host(description: Case) -> host_manager.HostState:
-    row = {name: _dated(name, value) for name, value in description['row'].items()}
-    service = {name: _dated(name, value) for name, value in description['service'].items()}
+    row, service = dated(description['row']), dated(description['service'])
     compute = objects.ComputeNode._from_db_object(user(), objects.ComputeNode(), row)
     found = objects.Service._from_db_object(user(), objects.Service(), service)
     state = host_manager.HostState(
@@ -211,11 +210,11 @@ def _host(description: Case) -> host_manager.HostState:
     return state
 
 
-def _dated(name: str, value: Any) -> Any:
-    return datetime.fromisoformat(value) if value and name in DATES else value
-
-
-DATES = frozenset(('created_at', 'updated_at', 'deleted_at', 'last_seen_up'))
+def dated(row: Case) -> Case:
+    return {
+        name: datetime.fromisoformat(value) if value and name.endswith(('_at', '_up')) else value
+        for name, value in row.items()
+    }
 
 
 @contextlib.contextmanager

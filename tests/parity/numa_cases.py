@@ -61,30 +61,20 @@ def host_topology(dice: Dice, count: int, networks: bool = False, counted: float
     for cell in range(count):
         starts = range(cell * first, (cell + 1) * first, stride)
         siblings = [[cpu + step * thread for thread in range(threads)] for cpu in starts]
-        cells.append(_cell(dice, cell, siblings, shared, networks, counted))
+        cpuset = pcpuset = [cpu for core in siblings for cpu in core]
+        if shared is not None:
+            cpuset = [cpu for core in siblings[:shared] for cpu in core]
+            pcpuset = [cpu for core in siblings[shared:] for cpu in core]
+        pinned = _pinned(dice, siblings, set(pcpuset))
+        memory = dice.one(2048, 4096, 8192)
+        cells.append({
+            'id': cell, 'cpuset': cpuset, 'pcpuset': pcpuset, 'memory': memory, 'socket': cell // 2,
+            'memory_usage': dice.one(0, 0, 512, 1024), 'cpu_usage': dice.one(0, 0, 1, 4),
+            'pinned_cpus': pinned, 'siblings': siblings,
+            'mempages': _pages(dice, memory) if dice.maybe(counted) else [],
+            'network_metadata': near_networks(dice) if networks and dice.maybe(0.8) else {},
+        })  # fmt: skip
     return {'cells': cells}
-
-
-def _cell(
-    dice: Dice,
-    number: int,
-    siblings: list[list[int]],
-    shared: int | None,
-    networks: bool,
-    counted: float,
-) -> Case:
-    everything = [cpu for core in siblings for cpu in core]
-    cpuset = everything if shared is None else [cpu for core in siblings[:shared] for cpu in core]
-    pcpuset = everything if shared is None else [c for c in everything if c not in cpuset]
-    pinned = _pinned(dice, siblings, set(pcpuset))
-    memory = dice.one(2048, 4096, 8192)
-    return {
-        'id': number, 'cpuset': cpuset, 'pcpuset': pcpuset, 'memory': memory, 'socket': number // 2,
-        'memory_usage': dice.one(0, 0, 512, 1024), 'cpu_usage': dice.one(0, 0, 1, 4),
-        'pinned_cpus': pinned, 'siblings': siblings,
-        'mempages': _pages(dice, memory) if dice.maybe(counted) else [],
-        'network_metadata': near_networks(dice) if networks and dice.maybe(0.8) else {},
-    }  # fmt: skip
 
 
 def near_networks(dice: Dice) -> Case:

@@ -171,12 +171,8 @@ def _instance(row: Case) -> Instance:
 
 
 def _row(columns: Case) -> SimpleNamespace:
-    return SimpleNamespace(
-        **{
-            name: datetime.fromisoformat(value) if value and name in DATES else value
-            for name, value in columns.items()
-        }
-    )
+    dates = {name: datetime.fromisoformat(columns[name]) for name in DATES if columns.get(name)}
+    return SimpleNamespace(**{**columns, **dates})
 
 
 def _pipeline(case: Case) -> Pipeline:

@@ -7,14 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tests.parity.dice import Theme
-from tests.parity.themes import (
-    abilities,
-    aggregates,
-    capacity,
-    neighbours,
-    placement,
-    topology,
-)
+from tests.parity.themes import abilities, aggregates, capacity, neighbours, placement, topology
 
 CURRENT_FILTERS: Mapping[str, Sequence[Theme]] = {
     'AggregateImagePropertiesIsolation': [aggregates.image_properties_of_aggregates],
