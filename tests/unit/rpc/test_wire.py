@@ -13,7 +13,6 @@ from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields
 
 from novasched.rpc import wire
-from novasched.rpc.wire import base
 from tests.lab.wire import FLAVOR, a_spec, primitive, without_order
 
 CELL = {'id': 0, 'cpuset': [0, 1], 'memory': 512}
@@ -181,21 +180,3 @@ def test_every_property_is_kept(version: str) -> None:
     decoded = wire.decode(primitive('ImageMeta', '1.8', properties=sent)).value('properties')
     assert decoded.values == properties
     assert decoded.obj_to_primitive() == sent
-
-
-VERSIONS = {
-    'CellMapping': '1.1', 'ComputeNode': '1.19', 'ComputeNodeList': '1.17', 'Destination': '1.4',
-    'Flavor': '1.2', 'ImageMeta': '1.8', 'ImageMetaProps': '1.44', 'InstanceGroup': '1.11',
-    'InstanceNUMACell': '1.6', 'InstanceNUMATopology': '1.3', 'InstancePCIRequest': '1.4',
-    'InstancePCIRequests': '1.1', 'NUMATopologyLimits': '1.1', 'NetworkMetadata': '1.0',
-    'NetworkRequest': '1.3', 'NetworkRequestList': '1.1', 'RequestGroup': '1.3',
-    'RequestLevelParams': '1.1', 'RequestSpec': '1.15', 'SchedulerLimits': '1.0',
-    'SchedulerRetries': '1.1', 'SecurityGroup': '1.2', 'SecurityGroupList': '1.1',
-    'Selection': '1.1',
-}  # fmt: skip
-
-
-def test_versions() -> None:
-    """An object that is made here says the version of nova's."""
-    made = {name: getattr(wire, name)().obj_to_primitive() for name in base._classes}
-    assert {name: each['nova_object.version'] for name, each in made.items()} == VERSIONS
