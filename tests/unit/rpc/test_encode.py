@@ -21,17 +21,13 @@ NEW = (1, 15)
 
 def sent(reply: Any) -> Any:
     """A reply as it travels, with the text of each allocation request read."""
-    plain = without_order(json.loads(json.dumps(Serializer().serialize_entity(CONTEXT, reply))))
-    return _read_texts(plain)
+    text = json.dumps(Serializer().serialize_entity(CONTEXT, reply))
+    return without_order(json.loads(text, object_hook=_with_claim_read))
 
 
-def _read_texts(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: json.loads(each) if key == 'allocation_request' else _read_texts(each)
-            for key, each in value.items()
-        }
-    return [_read_texts(each) for each in value] if isinstance(value, list) else value
+def _with_claim_read(data: dict[str, Any]) -> dict[str, Any]:
+    name = 'allocation_request'
+    return {**data, name: json.loads(data[name])} if name in data else data
 
 
 def a_selection(data: dict[str, Any]) -> Selection:

@@ -13,6 +13,7 @@ import oslo_messaging
 import pytest
 from oslo_config import cfg
 
+from novasched.conf import loading
 from novasched.conf.errors import ConfigError
 from novasched.rpc import server
 from novasched.rpc.server import SchedulerEndpoint
@@ -51,13 +52,19 @@ class Wire:
         return client.call(CONTEXT, method, **arguments)
 
 
+def a_conf(folder: Path, *lines: str) -> cfg.ConfigOpts:
+    """A nova.conf that is read."""
+    path = folder / 'nova.conf'
+    path.write_text('\n'.join(lines))
+    conf = cfg.ConfigOpts()
+    loading.register(conf)
+    conf([], project='nova', default_config_files=[str(path)], default_config_dirs=[])
+    return conf
+
+
 def a_transport(folder: Path, url: str, *more: str) -> Any:
     """The transport of a nova.conf that names that URL and says ``more``."""
-    path = folder / 'nova.conf'
-    path.write_text('\n'.join(['[DEFAULT]', f'transport_url = {url}', *more]))
-    conf = cfg.ConfigOpts()
-    conf([], project='nova', default_config_files=[str(path)], default_config_dirs=[])
-    return server.make_transport(conf)
+    return server.make_transport(a_conf(folder, '[DEFAULT]', f'transport_url = {url}', *more))
 
 
 @pytest.fixture(scope='module')

@@ -3,7 +3,6 @@ import threading
 from dataclasses import replace
 
 import pytest
-from oslo_config import cfg
 
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError
@@ -11,6 +10,7 @@ from novasched.rpc.notifications import sender
 from novasched.rpc.notifications.sender import QueuedNotifier, make_notifier
 from novasched.scheduler.model.request import Origin
 from tests.lab.builders import a_request
+from tests.unit.rpc.test_server import a_conf
 
 REQUEST = replace(a_request(), origin=Origin(None, None))
 PATIENCE = 30
@@ -68,15 +68,6 @@ def test_requests_of_unknown_origin():
     notices.ended(a_request(), [])
     assert notices._queue._thread is None
     notices.close()
-
-
-def a_conf(tmp_path, *lines):
-    path = tmp_path / 'nova.conf'
-    path.write_text('\n'.join(lines))
-    conf = cfg.ConfigOpts()
-    loading.register(conf)
-    conf([], project='nova', default_config_files=[str(path)], default_config_dirs=[])
-    return conf
 
 
 @pytest.mark.parametrize(
