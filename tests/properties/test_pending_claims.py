@@ -9,30 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
-from novasched.scheduler.model.numa import (
-    DEDICATED,
-    GuestCell,
-    GuestTopology,
-    HostCell,
-    HostTopology,
-)
+from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.numa.fit import consume_cells, fit
 from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.ports import CountingPlacement, a_driver
+from tests.lab.topologies import a_cell, a_guest, a_pinned
 
 CPUS, CELLS, PINNED, THREADS = 4, 2, 2, 8
 ROOM = CPUS * CELLS // PINNED
 """So many servers fit on a host."""
 
-TOPOLOGY = HostTopology(
-    tuple(
-        HostCell(i, frozenset(cpus), 4096, frozenset(cpus))
-        for i, cpus in enumerate([range(CPUS), range(CPUS, 2 * CPUS)])
-    )
-)
-GUEST = GuestTopology(
-    (GuestCell(0, frozenset(), 512, frozenset(range(PINNED)), cpu_policy=DEDICATED),)
-)
+TOPOLOGY = HostTopology(tuple(a_cell(i, CPUS, threads=1) for i in range(CELLS)))
+GUEST = a_guest(a_pinned(PINNED))
 
 
 class SharedPlacement(CountingPlacement):

@@ -12,7 +12,7 @@ from novasched.scheduler.filters.affinity import (
 )
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
-from tests.lab.ports import Audience, CountingPlacement, a_driver, ask
+from tests.lab.ports import Audience, a_driver, ask
 
 POLICIES = (ServerGroupAntiAffinityFilter, ServerGroupAffinityFilter)
 
@@ -60,13 +60,6 @@ def test_alternates_are_not_claimed():
     assert list(chosen.candidate.allocations) == [A.uuid]
     assert list(alternate.candidate.allocations) == [B.uuid]
     assert claimed(driver) == {a_uuid('server0'): 'a'}
-
-
-def test_a_refused_claim_means_the_next_host():
-    """Where somebody was faster, the next best host is tried."""
-    placement = CountingPlacement({A.uuid: 0, B.uuid: 1}, stale=frozenset({A.uuid}))
-    assert ask(cloud(A, B, placement=placement)) == [['b']]
-    assert placement.refused == [A.uuid]
 
 
 @pytest.mark.parametrize(

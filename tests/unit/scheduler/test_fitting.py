@@ -5,29 +5,14 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
-from novasched.scheduler.model.numa import (
-    DEDICATED,
-    GuestCell,
-    GuestTopology,
-    HostCell,
-    HostTopology,
-)
+from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from tests.lab.builders import a_host, a_mapped_candidate, a_request
+from tests.lab.topologies import a_cell, a_guest, a_pinned
 
-CELLS = HostTopology(
-    tuple(
-        HostCell(i, cpus, 1024, cpus, siblings=tuple(map(frozenset, pairs)))
-        for i, cpus, pairs in [
-            (0, frozenset({0, 1, 4, 5}), ((0, 4), (1, 5))),
-            (1, frozenset({2, 3, 6, 7}), ((2, 6), (3, 7))),
-        ]
-    )
-)
+CELLS = HostTopology((a_cell(0, cores=2), a_cell(1, cores=2)))
 POOLS = (Pool('p', 'v', 2, 0, {'rp_uuid': 'A'}), Pool('p', 'v', 2, 1, {'rp_uuid': 'B'}))
-TWO_PINNED = GuestTopology(
-    (GuestCell(0, frozenset(), 512, frozenset({0, 1}), cpu_policy=DEDICATED),)
-)
+TWO_PINNED = a_guest(a_pinned(2))
 DEVICE = PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id', numa_policy='required')
 
 
@@ -52,9 +37,9 @@ def devices(host):
     ('fields', 'cpus', 'left'),
     [
         ({}, [[], []], {0: 2, 1: 2}),
-        ({'numa_topology': TWO_PINNED}, [[0, 4], []], {0: 2, 1: 2}),
+        ({'numa_topology': TWO_PINNED}, [[0, 1], []], {0: 2, 1: 2}),
         ({'pci_requests': (DEVICE,)}, [[], []], {0: 1, 1: 2}),
-        ({'numa_topology': TWO_PINNED, 'pci_requests': (DEVICE,)}, [[0, 4], []], {0: 1, 1: 2}),
+        ({'numa_topology': TWO_PINNED, 'pci_requests': (DEVICE,)}, [[0, 1], []], {0: 1, 1: 2}),
     ],
 )
 def test_cells_and_devices_are_taken(fields, cpus, left):
@@ -71,7 +56,7 @@ def test_the_claimed_candidate_says_which_devices():
     """What Placement allocated is what is taken, and the guest goes near it."""
     candidate = a_mapped_candidate('host1', 'id', ['B'])
     later = after(a_numa_host(), candidate, numa_topology=TWO_PINNED, pci_requests=(DEVICE,))
-    assert (pinned(later), devices(later)) == ([[], [2, 6]], {0: 2, 1: 1})
+    assert (pinned(later), devices(later)) == ([[], [4, 5]], {0: 2, 1: 1})
 
 
 @pytest.mark.parametrize(

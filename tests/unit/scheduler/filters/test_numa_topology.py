@@ -6,15 +6,10 @@ import pytest
 from novasched.conf.settings import Settings
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
 from novasched.scheduler.filters.shared import VerdictCache, judge
-from novasched.scheduler.model.numa import (
-    GuestCell,
-    GuestTopology,
-    HostCell,
-    HostTopology,
-    TopologyLimits,
-)
+from novasched.scheduler.model.numa import HostCell, HostTopology, TopologyLimits
 from novasched.scheduler.model.pci import PciRequest, Pool
-from tests.lab.builders import a_host, a_mapped_candidate, a_request
+from tests.lab.builders import NOT_ASKED, a_host, a_mapped_candidate, a_request
+from tests.lab.topologies import a_guest, a_pinned, a_shared
 
 CELLS = HostTopology(
     (
@@ -31,16 +26,8 @@ def a_numa_host(topology=CELLS, name='host1', pools=(), **fields):
     return a_host(name, numa=lambda: topology, pci=lambda: pools, **fields)
 
 
-def guest(*memory, vcpus=1, policy=None):
-    cells = []
-    for i, each in enumerate(memory):
-        vcpu = frozenset(range(i * vcpus, (i + 1) * vcpus))
-        pinned = policy == 'dedicated'
-        cells.append(
-            GuestCell(i, frozenset() if pinned else vcpu, each, vcpu if pinned else frozenset(),
-                      cpu_policy=policy)
-        )  # fmt: skip
-    return GuestTopology(tuple(cells))
+def guest(memory, vcpus=1):
+    return a_guest(a_shared(vcpus, memory))
 
 
 def verdict(host, request):
@@ -50,8 +37,11 @@ def verdict(host, request):
 @pytest.mark.parametrize(
     ('host', 'request_', 'why'),
     [
+        (a_numa_host(), {}, NOT_ASKED),
+        (a_numa_host(), {'numa_topology': a_guest()}, NOT_ASKED),
+        (a_numa_host(), {'extra_specs': PINNED}, NOT_ASKED),
         (a_numa_host(), {'numa_topology': guest(2048)}, None),
-        (a_numa_host(), {'numa_topology': guest(512, vcpus=3, policy='dedicated')}, '1 free dedicated CPUs'),
+        (a_numa_host(), {'numa_topology': a_guest(a_pinned(3, memory=512))}, '1 free dedicated CPUs'),
         (a_numa_host(cpu_allocation_ratio=0.5), {'numa_topology': guest(512, vcpus=2)}, '1 CPUs within the allocation ratio'),
         (a_numa_host(), {'numa_topology': guest(2000), 'physnets': frozenset({'red'})}, 'physical network red'),
         (a_numa_host(None), {'numa_topology': guest(512)}, 'it reports no NUMA topology, or none that can be read'),
@@ -63,24 +53,12 @@ def verdict(host, request):
     ],
 )  # fmt: skip
 def test_verdict(host, request_, why):
-    """A host takes the guest's cells on its own; if not, the reason says what is missing."""
-    said = verdict(host, a_request(**request_))
-    assert said == why if why is None else why in said
-
-
-@pytest.mark.parametrize(
-    ('request_', 'applies'),
-    [
-        ({}, False),
-        ({'numa_topology': GuestTopology(())}, False),
-        ({'numa_topology': guest(1)}, True),
-        ({'extra_specs': PINNED}, False),
-        ({'extra_specs': REQUIRING}, True),
-    ],
-)
-def test_applies(request_, applies):
-    """Guests without cells that require no threads have nothing to check."""
-    assert NUMATopologyFilter(Settings()).applies(a_request(**request_)) is applies
+    """A host takes the guest's cells on its own; if not, the reason says what is missing. Guests
+    without cells that require no threads have nothing to check."""
+    request = a_request(**request_)
+    assert NUMATopologyFilter(Settings()).applies(request) is (why is not NOT_ASKED)
+    said = verdict(host, request)
+    assert said is None if why in (None, NOT_ASKED) else why in said
 
 
 def test_limits():

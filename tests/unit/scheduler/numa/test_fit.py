@@ -5,7 +5,7 @@ import pytest
 
 from novasched.scheduler.model.numa import Fit, HostCell, HostTopology, TopologyLimits
 from novasched.scheduler.numa.fit import consume_cells, fit
-from tests.unit.scheduler.numa.topologies import (
+from tests.lab.topologies import (
     a_cell,
     a_guest,
     a_host,

@@ -5,7 +5,7 @@ import pytest
 
 from novasched.scheduler.model.numa import GuestCell
 from novasched.scheduler.numa.fit_cell import cpu_shortfall, page_size, pin
-from tests.unit.scheduler.numa.topologies import a_cell, a_pinned, some_pages
+from tests.lab.topologies import a_cell, a_pinned, some_pages
 
 GIB = 1048576
 SEVERAL = (
