@@ -55,6 +55,13 @@ class Twin:
             for key, amount in flat(amounts).items()
         )
 
+    def lacking(self, amounts):
+        """The classes of which some provider cannot give one server this."""
+        wanted = flat(amounts).items()
+        return frozenset(
+            key[1] for key, n in wanted if not self.stock[key].takes(n, self.used(key))
+        )
+
     def claim(self, wanted):
         """All of these servers, by name, or none."""
         before = dict(self.held)
@@ -113,8 +120,9 @@ def free_resources(stock):
 @given(stocks, st.lists(amounts, min_size=1, max_size=8), events)
 def test_claims_are_those_that_placement_would_make(stock, ways, story):
     """Whatever is claimed and given back, what is left of the candidates that Placement
-    offered first is what it would offer now, in their order, and it says yes and no to the
-    same claims: of several servers together or of one."""
+    offered first is what it would offer now, in their order; the others lack just the classes
+    without which it would not; and it says yes and no to the same claims: of several servers
+    together or of one."""
     twin, free = Twin(stock), free_resources(stock)
     offered = [each for each in ways if twin.fits(each)]
     left = CandidatesLeft([a_full_candidate(each) for each in offered], free)
@@ -132,22 +140,4 @@ def test_claims_are_those_that_placement_would_make(stock, ways, story):
                 made.append(wanted)
         expected = [each for each in offered if twin.fits(each)]
         assert [each.resources() for each in left.fitting()] == expected
-        gone = Counter(tuple(sorted(each)) for each in left.lacking().elements())
-        assert gone.total() == len(offered) - len(expected)
-
-
-@settings(deadline=None)
-@given(stocks, amounts, st.integers(1, 3))
-def test_what_is_lacking(stock, wanted, times):
-    """A candidate that is gone lacks just the classes without which Placement offered it."""
-    twin, free = Twin(stock), free_resources(stock)
-    if not twin.fits(wanted):
-        return
-    left = CandidatesLeft([a_full_candidate(wanted)], free)
-    for number in range(times):
-        if twin.claim({str(number): wanted}):
-            assert free.take([wanted])
-    lacking = {
-        key[1] for key, n in flat(wanted).items() if not twin.stock[key].takes(n, twin.used(key))
-    }
-    assert list(left.lacking()) == ([frozenset(lacking)] if lacking else [])
+        assert left.lacking() == Counter(twin.lacking(x) for x in offered if not twin.fits(x))

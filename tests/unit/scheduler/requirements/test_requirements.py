@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What flavors and images ask for: CPUs, threads, devices and features."""
+"""What flavors and images ask for: CPUs, threads, features, NUMA cells and devices."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from novasched.conf.errors import ConfigError
 from novasched.scheduler.errors import BadRequest, NoValidHost
-from novasched.scheduler.model.flavor import Image, RequestGroup
-from novasched.scheduler.requirements import Requirements, numa
+from novasched.scheduler.model.flavor import Flavor, Image, RequestGroup
+from novasched.scheduler.model.image_properties import typed
+from novasched.scheduler.model.numa import GuestCell, GuestTopology
+from novasched.scheduler.model.pci import PciRequest
+from novasched.scheduler.requirements import Requirements, numa, pci_aliases
 from tests.lab.builders import a_flavor, a_request
 
 REALTIME = {'hw:cpu_policy': 'mixed', 'hw:cpu_realtime': 'yes'}
@@ -114,12 +119,6 @@ def test_resources(specs, image, amounts):
     assert a_request(extra_specs=specs, image=image).requirements.feature_resources == amounts
 
 
-HALVES = {
-    'hw:numa_nodes': '2', 'hw:numa_cpus.0': '0', 'hw:numa_cpus.1': '1-3', 'hw:numa_mem.0': '24',
-    'hw:numa_mem.1': '488',
-}  # fmt: skip
-
-
 def dedicated(mask):
     return {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': mask}
 
@@ -167,6 +166,56 @@ def test_what_cannot_be(part, specs, image, why):
     assert caught.value.reason == why
 
 
+def a_cell(id=0, cpus=(0, 1, 2, 3), memory=1024, pinned=(), **more):
+    return GuestCell(id, frozenset(cpus), memory, frozenset(pinned), **more)
+
+
+def a_pinned(**more):
+    return a_cell(0, (), pinned=range(4), cpu_policy='dedicated', **more)
+
+
+PINNED = {'hw:cpu_policy': 'dedicated'}
+MIXED = {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0'}
+THREADS = {'trait:HW_CPU_HYPERTHREADING': 'required'}
+HALVES = {
+    'hw:numa_nodes': '2', 'hw:numa_cpus.0': '0', 'hw:numa_cpus.1': '1-3', 'hw:numa_mem.0': '24',
+    'hw:numa_mem.1': '1000',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ('specs', 'image', 'cells'),
+    [
+        ({}, {}, None),
+        ({'hw:cpu_policy': 'shared'}, {}, None),
+        ({'hw:numa_nodes': '2'}, {}, (a_cell(0, (0, 1), 512), a_cell(1, (2, 3), 512))),
+        ({}, {'hw_numa_nodes': 1}, (a_cell(),)),
+        (HALVES, {}, (a_cell(0, (0,), 24), a_cell(1, (1, 2, 3), 1000))),
+        ({}, typed({key.replace(':', '_'): text for key, text in HALVES.items()}), (a_cell(0, (0,), 24), a_cell(1, (1, 2, 3), 1000))),
+        (PINNED, {}, (a_pinned(),)),
+        ({'resources:PCPU': '4'}, {}, (a_pinned(),)),
+        (PINNED, {'hw_cpu_thread_policy': 'isolate'}, (a_pinned(cpu_thread_policy='isolate'),)),
+        ({**PINNED, **THREADS}, {}, (a_pinned(cpu_thread_policy='require'),)),
+        (MIXED, {}, (a_cell(0, (0,), pinned=(1, 2, 3), cpu_policy='mixed'),)),
+        ({'hw:mem_page_size': '2MB'}, {}, (a_cell(pagesize=2048),)),
+        ({'hw:mem_page_size': 'large'}, {'hw_mem_page_size': '1048576'}, (a_cell(pagesize=1048576),)),
+        ({'hw:mem_page_size': 'any'}, {}, (a_cell(pagesize=-3),)),
+        ({'hw:pmem': 'X'}, {}, (a_cell(),)),
+    ],
+)  # fmt: skip
+def test_cells(specs, image, cells):
+    """Of four vCPUs and 1024 MiB."""
+    found = numa.topology(Flavor(vcpus=4, memory_mb=1024, extra_specs=specs), image)
+    assert found == (cells and GuestTopology(cells))
+
+
+def test_emulator_threads():
+    """Their policy goes along."""
+    specs = {**PINNED, 'hw:emulator_threads_policy': 'isolate'}
+    found = numa.topology(Flavor(vcpus=4, memory_mb=1024, extra_specs=specs), {})
+    assert found.emulator_threads_policy == 'isolate'
+
+
 @pytest.mark.parametrize(
     ('specs', 'image'),
     [
@@ -184,9 +233,9 @@ def test_what_cannot_be(part, specs, image, why):
 )
 def test_cells_that_cannot_be(specs, image):
     """The caller has sent what nova-api would have refused."""
-    assert numa.topology(a_flavor(HALVES, vcpus=4), {})
+    assert numa.topology(a_flavor(HALVES, vcpus=4, memory_mb=1024), {})
     with pytest.raises(BadRequest):
-        numa.topology(a_flavor(specs, vcpus=4), image)
+        numa.topology(a_flavor(specs, vcpus=4, memory_mb=1024), image)
 
 
 @pytest.mark.parametrize(
@@ -226,3 +275,62 @@ def test_only_what_is_read_is_worked_out():
     for _ in range(2):
         with pytest.raises(NoValidHost):
             _ = requirements.cpu_pinning
+
+
+GPU = {'name': 'gpu', 'vendor_id': '10de', 'product_id': '1eb8', 'device_type': 'type-PCI'}
+OTHER = {**GPU, 'product_id': '1db4', 'numa_policy': 'preferred'}
+NIC = {'name': 'nic', 'resource_class': 'fast-nic', 'traits': 'custom_a, CUSTOM_B'}
+SPEC = {'vendor_id': '10de', 'product_id': '1eb8', 'dev_type': 'type-PCI'}
+
+
+def wanted(text, *aliases, image=None, **specs):
+    flavor = a_flavor({'pci_passthrough:alias': text, **specs})
+    return pci_aliases.pci_requests(flavor, image or {}, [json.dumps(each) for each in aliases])
+
+
+def test_aliases():
+    """Aliases of one name are alternatives."""
+    assert pci_aliases.pci_requests(a_flavor(), {}, ['not looked at']) == ()
+    found = wanted('gpu:2, nic:1', GPU, OTHER, NIC)
+    assert found[0] == PciRequest(
+        2, (SPEC, {**SPEC, 'product_id': '1db4'}), alias_name='gpu', request_id='pci-0'
+    )
+    assert found[1].spec == ({'resource_class': 'fast-nic', 'traits': 'custom_a, CUSTOM_B'},)
+
+
+def test_numa_policy():
+    """The flavor's comes before the image's, and that before the alias's."""
+    image = {'hw_pci_numa_affinity_policy': 'socket'}
+    (by_alias,) = wanted('gpu:1', OTHER)
+    (by_image,) = wanted('gpu:1', OTHER, image=image)
+    (by_flavor,) = wanted(
+        'gpu:1', OTHER, image=image, **{'hw:pci_numa_affinity_policy': 'required'}
+    )
+    policies = [each.numa_policy for each in (by_alias, by_image, by_flavor)]
+    assert policies == ['preferred', 'socket', 'required']
+
+
+def test_groups():
+    """Where Placement knows the devices there is a request group for each."""
+    found = pci_aliases.request_groups(wanted('gpu:2,nic:1', GPU, NIC))
+    asked = [(each.requester_id, dict(each.resources), set(each.required_traits)) for each in found]
+    assert asked == [
+        ('pci-0-0', {'CUSTOM_PCI_10DE_1EB8': 1}, set()),
+        ('pci-0-1', {'CUSTOM_PCI_10DE_1EB8': 1}, set()),
+        ('pci-1-0', {'CUSTOM_FAST_NIC': 1}, {'CUSTOM_A', 'CUSTOM_B'}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ('text', 'alias', 'error', 'why'),
+    [
+        ('tpu:1', json.dumps(GPU), BadRequest, 'tpu:1: no alias of that name'),
+        ('gpu', json.dumps(GPU), BadRequest, 'gpu: NAME:COUNT is needed'),
+        ('gpu:1', '{"name": 1}', ConfigError, r'\[pci\] alias = '),
+        ('gpu:1', '[', ConfigError, 'no JSON object'),
+    ],
+)
+def test_aliases_that_cannot_be(text, alias, error, why):
+    """It is named."""
+    with pytest.raises(error, match=why):
+        pci_aliases.pci_requests(a_flavor({'pci_passthrough:alias': text}), {}, [alias])
