@@ -85,25 +85,30 @@ def test_a_refusal_says_which_cell_lacks_how_much_of_what(host, guest, verdict):
     assert fit(host, guest) == verdict
 
 
+LACKS = 'guest cell 0 fits no host cell: host cell 0 lacks'
+RED = frozenset({'red'})
+
+
 @pytest.mark.parametrize(
-    ('host', 'guest', 'limits', 'verdict'),
+    ('cells', 'guest', 'limits', 'verdict'),
     [
-        (a_cell(cpu_usage=7), a_shared(1), (1.0, 1.0), [0]),
-        (a_cell(cpu_usage=7), a_shared(2), (1.0, 1.0), 'host cell 0 lacks 1 CPUs within the allocation ratio'),
-        (a_cell(cpu_usage=7), a_shared(2), (1.5, 1.0), [0]),
-        (a_cell(memory_usage=4000), a_shared(memory=97), (1.0, 1.0), 'host cell 0 lacks 1 MiB of memory within the allocation ratio'),
-        (a_cell(memory_usage=4000), a_shared(memory=97), (1.0, 1.5), [0]),
-        (a_cell(memory_usage=4000, cpu_usage=8), a_pinned(1, memory=96), (0.5, 0.5), [0]),
-        (a_cell(memory_usage=4000), a_shared(memory=97), None, [0]),
+        ([a_cell(cpu_usage=7)], a_shared(1), (1.0, 1.0), [0]),
+        ([a_cell(cpu_usage=7)], a_shared(2), (1.0, 1.0), f'{LACKS} 1 CPUs within the allocation ratio'),
+        ([a_cell(cpu_usage=7)], a_shared(2), (1.5, 1.0), [0]),
+        ([a_cell(memory_usage=4000)], a_shared(memory=97), (1.0, 1.0), f'{LACKS} 1 MiB of memory within the allocation ratio'),
+        ([a_cell(memory_usage=4000)], a_shared(memory=97), (1.0, 1.5), [0]),
+        ([a_cell(memory_usage=4000, cpu_usage=8)], a_pinned(1, memory=96), (0.5, 0.5), [0]),
+        ([a_cell(0), a_cell(1, physnets=RED)], a_shared(), (1.0, 1.0, RED), [1]),
+        ([a_cell(0, tunneled=True), a_cell(1, physnets=RED)], a_shared(), (1.0, 1.0, (), True), [0]),
+        ([a_cell(0), a_cell(1)], a_shared(), (1.0, 1.0, RED, True), [0]),
+        ([a_cell(0), a_cell(1, memory=1, physnets=RED)], a_shared(), (1.0, 1.0, RED), 'the guest fits no host cell near physical network red: 1'),
+        ([a_cell(0, tunneled=True), a_cell(1, physnets=RED)], a_shared(), (1.0, 1.0, RED, True), 'no choice of host cells is near all of physical network red, tunneled networks'),
     ],
 )  # fmt: skip
-def test_limits_hold_for_cpus_that_float(host, guest, limits, verdict):
-    """Allocation ratios bound shared cells, and dedicated ones only by what there is."""
-    found = fit(a_host(host), a_guest(guest), limits and TopologyLimits(*limits))
-    expected = (
-        verdict if isinstance(verdict, list) else f'guest cell 0 fits no host cell: {verdict}'
-    )
-    assert cells_of(found) == expected
+def test_limits(cells, guest, limits, verdict):
+    """Allocation ratios bound shared cells, and dedicated ones only by what there is. A guest has a
+    cell near each of its networks, if any host cell is near to it."""
+    assert cells_of(fit(a_host(*cells), a_guest(guest), TopologyLimits(*limits))) == verdict
 
 
 @pytest.mark.parametrize(
@@ -125,25 +130,6 @@ def test_preferred_host_cells(cells, options, chosen):
     memory; more room is better, or worse. Cells stand as they are when the guest needs all."""
     options = {'guest': a_guest(a_shared()), **options}
     assert cells_of(fit(a_host(*cells), **options)) == chosen
-
-
-RED = frozenset({'red'})
-
-
-@pytest.mark.parametrize(
-    ('cells', 'physnets', 'tunneled', 'verdict'),
-    [
-        ((a_cell(0), a_cell(1, physnets=RED)), RED, False, [1]),
-        ((a_cell(0, tunneled=True), a_cell(1, physnets=RED)), (), True, [0]),
-        ((a_cell(0), a_cell(1)), RED, True, [0]),
-        ((a_cell(0), a_cell(1, memory=1, physnets=RED)), RED, False, 'the guest fits no host cell near physical network red: 1'),
-        ((a_cell(0, tunneled=True), a_cell(1, physnets=RED)), RED, True, 'no choice of host cells is near all of physical network red, tunneled networks'),
-    ],
-)  # fmt: skip
-def test_networks_near_to_cells(cells, physnets, tunneled, verdict):
-    """A guest has a cell near each of its networks, if any host cell is near to it."""
-    limits = TopologyLimits(1.0, 1.0, frozenset(physnets), tunneled)
-    assert cells_of(fit(a_host(*cells), a_guest(a_shared()), limits)) == verdict
 
 
 def test_emulator_threads_have_a_cpu_beside_the_first_cell():
