@@ -202,74 +202,61 @@ def connected(process: psutil.Process, port: int | None) -> bool:
     )
 
 
-class TestProbes:
-    def test_systemd(self, daemon: Daemon, notified: socket.socket) -> None:
-        """Type=notify: READY comes once what an operator has to mend has been looked at."""
-        assert b'READY=1' in notified.recv(1024)
-
-    def test_the_name(self, hosts: NovaCloud, daemon: Daemon) -> None:
-        """kolla searches command lines for nova-scheduler, openstack-helm compares the name
-        of the process; either wants a connection to the broker from such a process."""
-        ours = [psutil.Process(daemon.pid), *workers(daemon)]
-        assert {each.name() for each in ours} == {'nova-scheduler'}
-        assert all('nova-scheduler' in ' '.join(each.cmdline()) for each in ours)
-        port = urlsplit(hosts.amqp_url).port
-        assert any(connected(each, port) for each in ours)
-
-    def test_ping(self, daemon: Daemon, caller: Caller) -> None:
-        """openstack-helm's probe of nova's services pings; another tool asks for a port."""
-        how = {'namespace': 'baseapi', 'version': '1.1', 'server': daemon.host}
-        assert caller.call('ping', {'arg': None}, **how) == {'service': 'scheduler', 'arg': None}
-        assert caller.call('get_backdoor_port', {}, **how) is None
-
-    def test_unknown_methods(self, daemon: Daemon, caller: Caller) -> None:
-        """Its other probes call what nobody has, and are content with oslo.messaging's own
-        words; however often they do, no thread is left behind."""
-        [worker] = workers(daemon)
-
-        def probe() -> None:
-            for how in ({'version': '1.0'}, {'version': '4.5'}):
-                with pytest.raises(oslo_messaging.RemoteError, match='Endpoint does not support'):
-                    caller.call(
-                        'pod_health_probe_method_ignore_errors', {}, server=daemon.host,
-                        call_monitor_timeout=20, **how,
-                    )  # fmt: skip
-
-        for _ in range(70):  # more than there are threads to handle them
-            probe()
-        before = worker.num_threads()
-        for _ in range(20):
-            probe()
-        # One more or less is at work just now; each probe would have left one.
-        assert worker.num_threads() < before + 20
+def test_the_name(hosts: NovaCloud, daemon: Daemon) -> None:
+    """kolla searches command lines for nova-scheduler, openstack-helm compares the name
+    of the process; either wants a connection to the broker from such a process."""
+    ours = [psutil.Process(daemon.pid), *workers(daemon)]
+    assert {each.name() for each in ours} == {'nova-scheduler'}
+    assert all('nova-scheduler' in ' '.join(each.cmdline()) for each in ours)
+    port = urlsplit(hosts.amqp_url).port
+    assert any(connected(each, port) for each in ours)
 
 
-SECTIONS = {'master': False, 'worker': True}
-"""Whether the report of a process tells of decisions."""
+def test_ping(daemon: Daemon, caller: Caller) -> None:
+    """openstack-helm's probe of nova's services pings; another tool asks for a port."""
+    how = {'namespace': 'baseapi', 'version': '1.1', 'server': daemon.host}
+    assert caller.call('ping', {'arg': None}, **how) == {'service': 'scheduler', 'arg': None}
+    assert caller.call('get_backdoor_port', {}, **how) is None
 
 
-def secrets_of(hosts: NovaCloud) -> tuple[str, ...]:
-    """What no log may tell."""
-    return SECRET, hosts.api.url, hosts.cell0.url, hosts.amqp_url
+def test_unknown_methods(daemon: Daemon, caller: Caller) -> None:
+    """Its other probes call what nobody has, and are content with oslo.messaging's
+    own words; however often they do, no thread is left behind."""
+    [worker] = workers(daemon)
+
+    def probe() -> None:
+        for how in ({'version': '1.0'}, {'version': '4.5'}):
+            with pytest.raises(oslo_messaging.RemoteError, match='Endpoint does not support'):
+                caller.call(
+                    'pod_health_probe_method_ignore_errors', {}, server=daemon.host,
+                    call_monitor_timeout=20, **how,
+                )  # fmt: skip
+
+    for _ in range(70):  # more than there are threads to handle them
+        probe()
+    before = worker.num_threads()
+    for _ in range(20):
+        probe()
+    # One more or less is at work just now; each probe would have left one.
+    assert worker.num_threads() < before + 20
 
 
-def test_the_first_words(hosts: NovaCloud, daemon: Daemon) -> None:
-    """The log says what starts, and what the options are; no secret among them."""
+def test_the_first_words(hosts: NovaCloud, daemon: Daemon, notified: socket.socket) -> None:
+    """The log says what starts, and what the options are; systemd hears that it is READY. When
+    SIGUSR2 has a process tell its threads and options, a worker tells of decisions, too. No
+    secret is among all that."""
+    assert b'READY=1' in notified.recv(1024)  # Type=notify
     assert ' INFO nova.service ' in daemon.text()
     assert 'Starting scheduler node (version ' in daemon.text()
     assert 'api_database.connection        = ****' in daemon.text()
-    assert [secret for secret in secrets_of(hosts) if secret in daemon.text()] == []
-
-
-@pytest.mark.parametrize('whose', SECTIONS)
-def test_guru_meditation(hosts: NovaCloud, daemon: Daemon, whose: str) -> None:
-    """SIGUSR2 has a process tell its threads and options, and no secret."""
     [worker] = workers(daemon)
-    text = report(daemon, daemon.pid if whose == 'master' else worker.pid)
-    for words in ('Guru Meditation', 'novasched', 'in wait', 'connection = ***'):
-        assert words in text
-    assert [secret for secret in secrets_of(hosts) if secret in text] == []
-    assert ('Decisions' in text) is SECTIONS[whose]
+    for pid in (daemon.pid, worker.pid):
+        text = report(daemon, pid)
+        for words in ('Guru Meditation', 'novasched', 'in wait', 'connection = ***'):
+            assert words in text
+        assert ('Decisions' in text) is (pid == worker.pid)
+    secrets = (SECRET, hosts.api.url, hosts.cell0.url, hosts.amqp_url)
+    assert [secret for secret in secrets if secret in daemon.text()] == []
 
 
 def test_decisions_in_a_meditation(daemon: Daemon, caller: Caller) -> None:
