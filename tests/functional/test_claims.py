@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.request import Request
 from tests.lab.builders import a_candidate, a_flavor, a_request
 from tests.lab.client import new_uuids
-from tests.lab.compute_rows import Flavor, now
+from tests.lab.compute_rows import Flavor
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_databases import database_options
 from tests.lab.placement_api import TOKEN
@@ -111,30 +111,25 @@ def test_together(
     assert held(cloud) == {}
 
 
-def test_together_with_one_that_holds_something(
+def test_together_with_what_is_in_the_way(
     cloud: NovaCloud, client: PlacementClient, hosts: list[str]
 ) -> None:
-    """A server that has an allocation already is not claimed for in passing."""
-    one, two = servers(2)
-    assert client.claim(one, a_candidate(hosts[0]))
-    before = held(cloud)
-    assert client.claim_together([(r, a_candidate(hosts[1])) for r in (one, two)]) is None
-    assert held(cloud) == before
-
-
-def test_together_with_one_whose_provider_is_gone(
-    cloud: NovaCloud, client: PlacementClient, hosts: list[str]
-) -> None:
-    """Placement refuses all, and remembers the servers though they hold nothing; those of the
+    """A server that has an allocation already is not claimed for in passing. Where a provider is
+    gone, Placement refuses all, and remembers the servers though they hold nothing; those of the
     others are claimed for afterwards."""
-    one, two = servers(2)
-    gone = new_uuids(1)[0]
-    assert client.claim_together([(one, a_candidate(hosts[0])), (two, a_candidate(gone))]) is None
+    first, one, two = servers(3)
+    assert client.claim(first, a_candidate(hosts[0]))
+    before = held(cloud)
+    for other, provider in ((first, hosts[1]), (two, new_uuids(1)[0])):
+        wanted = [(one, a_candidate(hosts[0])), (other, a_candidate(provider))]
+        assert client.claim_together(wanted) is None
+        assert held(cloud) == before
     claims = [client.claim(each, a_candidate(hosts[1])) for each in (one, two)]
-    assert held(cloud) == {str(r.instance_uuid): {hosts[1]: {'VCPU': 1}} for r in (one, two)}
+    claimed = {str(r.instance_uuid): {hosts[1]: {'VCPU': 1}} for r in (one, two)}
+    assert held(cloud) == before | claimed
     for claim in claims:
         client.delete_allocations(claim)
-    assert held(cloud) == {}
+    assert held(cloud) == before
 
 
 @pytest.mark.parametrize(
@@ -172,35 +167,29 @@ def test_claims_that_come_during_another(
     assert held(cloud).keys() == {claim.uuid for claim in claims if claim}
 
 
-def ask_at_once(
-    client: PlacementClient, http: Counting, requests: list[Request]
-) -> list[Callable[[], Any]]:
-    """The answers to requests of which all but the first come while that one is answered."""
-    http.hold_up('/allocation_candidates')
-    assert http.gate
-    with ThreadPoolExecutor(len(requests)) as pool:
-        first = pool.submit(client.candidates, requests[0])
-        assert http.waiting.acquire(timeout=WAIT)
-        come = threading.Barrier(len(requests))
-
-        def ask(request: Request) -> Any:
-            come.wait(WAIT)
-            return client.candidates(request)
-
-        others = [pool.submit(ask, request) for request in requests[1:]]
-        come.wait(WAIT)
-        http.gate.set()
-        return [each.result for each in (first, *others)]
-
-
 def test_questions_at_the_same_time(
     client: PlacementClient, http: Counting, hosts: list[str]
 ) -> None:
     """Each request gets the answer to its own question. Those that come while a query is under
     way do not use its answer, which is older than they are, but share the next; nothing is kept."""
     large = [replace(each, flavor=a_flavor(vcpus=ROOM + 1)) for each in servers(2)]
-    answers = ask_at_once(client, http, [large[0], *servers(8), large[1]])
-    assert [sorted(answer()) for answer in answers] == [[], *[sorted(hosts)] * 8, []]
+    requests = [*servers(8), large[1]]
+    http.hold_up('/allocation_candidates')
+    assert http.gate
+    come = threading.Barrier(1 + len(requests))
+
+    def ask(request: Request) -> Any:
+        come.wait(WAIT)
+        return sorted(client.candidates(request))
+
+    with ThreadPoolExecutor(1 + len(requests)) as pool:
+        first = pool.submit(client.candidates, large[0])
+        assert http.waiting.acquire(timeout=WAIT)
+        others = [pool.submit(ask, request) for request in requests]
+        come.wait(WAIT)
+        http.gate.set()
+    assert sorted(first.result()) == []
+    assert [each.result() for each in others] == [*[sorted(hosts)] * 8, []]
     # Two of the large ones; one that was slow to ask may have come too late for the next.
     assert 3 <= http.asked.count('GET /allocation_candidates') <= 8
     assert not client._queries
@@ -216,21 +205,8 @@ def instances(cloud: NovaCloud) -> Iterator[InstanceStates]:
     cells.api.close()
 
 
-TASKS = {
-    'live migration': 'migrating',
-    'resize': 'resize_prep',  # a cold migration, too
-    'unshelve': 'unshelving',
-    'evacuation': 'rebuilding',
-}
-
-
-@pytest.mark.parametrize('move', TASKS)
-def test_a_move_that_is_repeated(
-    cloud: NovaCloud,
-    instances: InstanceStates,
-    hosts: list[str],
-    caplog: pytest.LogCaptureFixture,
-    move: str,
+def test_a_live_migration_that_is_repeated(
+    cloud: NovaCloud, instances: InstanceStates, hosts: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A move whose claim got no answer is repeated through another scheduler, which claims
     the same: the first one leaves it, while the move goes on and when it is done."""
@@ -238,47 +214,29 @@ def test_a_move_that_is_repeated(
     [server, migration] = new_uuids(2)
     cell = cloud.cells['cell1']
     cloud.boot(server, 'one', Flavor())
-    if move == 'unshelve':
-        cell.update('instances', {'host': None, 'node': None}, uuid=server)
-    else:
-        cloud.placement.allocate(server, old, {'VCPU': 1})
-    stays = move in ('unshelve', 'evacuation')
+    cloud.placement.allocate(server, old, {'VCPU': 1})
     wanted = replace(a_request(), instance_uuid=server).wanting(cell_uuid=cloud.cell_uuids['cell1'])
 
     def begin() -> None:
-        cell.update('instances', {'task_state': TASKS[move]}, uuid=server)
-        if not stays:
-            cloud.placement.hand_over(server, migration)
+        cell.update('instances', {'task_state': 'migrating'}, uuid=server)
+        cloud.placement.hand_over(server, migration)
 
     with Proxy(cloud.placement_url) as proxy:
         first = PlacementClient(Settings(), Counting(proxy.url), instances)
         second = PlacementClient(Settings(), Counting(cloud.placement_url), instances)
         begin()
-        # An evacuation's allocations are looked at before they are added to.
-        passing = iter([None, None] if move == 'evacuation' else [])
-        proxy.faults = lambda method, path, body: next(passing, answer(500))
+        proxy.faults = lambda method, path, body: answer(500)
         with pytest.raises(PlacementUnavailable):
             first.claim(wanted, a_candidate(new))
-        if not stays:
-            cloud.placement.hand_over(migration, server)
+        cloud.placement.hand_over(migration, server)
         cell.update('instances', {'task_state': None}, uuid=server)
         begin()
         assert second.claim(wanted, a_candidate(new))
         valid = held(cloud)
-        assert valid[server] == ({old: {'VCPU': 1}} if move == 'evacuation' else {}) | {
-            new: {'VCPU': 1}
-        }
+        assert valid[server] == {new: {'VCPU': 1}}
         proxy.faults = None
         looked_at(proxy)
         assert held(cloud) == valid
-        if move == 'evacuation':
-            row = {'created_at': now(), 'deleted': 0, 'instance_uuid': server}
-            row |= {'status': 'pre-migrating', 'migration_type': move}
-            cell.insert('migrations', [row])
-            cell.update('instances', {'task_state': None}, uuid=server)
-            looked_at(proxy)
-            assert held(cloud) == valid
-            cell.update('migrations', {'status': 'done'}, instance_uuid=server)
         cell.update('instances', {'host': 'two', 'node': 'two', 'task_state': None}, uuid=server)
         first.close(5)
         second.close()
@@ -286,36 +244,6 @@ def test_a_move_that_is_repeated(
     [warning] = [each.getMessage() for each in caplog.records if 'is left' in each.getMessage()]
     assert f'instance {server} is left' in warning
     assert 'it is on the host two' in warning
-
-
-@pytest.mark.parametrize('move', ['unshelve', 'evacuation'])
-def test_a_move_that_is_refused(
-    cloud: NovaCloud, instances: InstanceStates, hosts: list[str], move: str
-) -> None:
-    """What came of it all the same is undone once nova has ended the move, and not before."""
-    old, new = hosts
-    [server] = new_uuids(1)
-    cell = cloud.cells['cell1']
-    cloud.boot(server, 'one', Flavor())
-    before = {server: {old: {'VCPU': 1}}} if move == 'evacuation' else {}
-    if before:
-        cloud.placement.allocate(server, old, {'VCPU': 1})
-    else:
-        cell.update('instances', {'host': None, 'node': None}, uuid=server)
-    cell.update('instances', {'task_state': TASKS[move]}, uuid=server)
-    wanted = replace(a_request(), instance_uuid=server).wanting(cell_uuid=cloud.cell_uuids['cell1'])
-    with Proxy(cloud.placement_url) as proxy:
-        passing = iter([None, None] if before else [])
-        proxy.faults = lambda method, path, body: next(passing, answer(500, work=True))
-        client = PlacementClient(Settings(), Counting(proxy.url), instances)
-        with pytest.raises(PlacementUnavailable):
-            client.claim(wanted, a_candidate(new))
-        proxy.faults = None
-        looked_at(proxy)
-        assert new in held(cloud)[server]
-        cell.update('instances', {'task_state': None}, uuid=server)
-        wait_until(lambda: held(cloud) == before, WAIT, 'end of the allocation')
-        client.close()
 
 
 def looked_at(proxy: Proxy) -> None:
