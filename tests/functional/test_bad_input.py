@@ -129,15 +129,6 @@ def test_undecodable_request(client: NovaClient, arguments: dict[str, Any]) -> N
 
 
 @pytest.mark.usefixtures('daemon')
-def test_unknown_method(client: NovaClient) -> None:
-    """oslo.messaging's own error, which deployment probes look for."""
-    with pytest.raises(Refused) as caught:
-        client.raw_call('no_such_method', {})
-    assert caught.value.remote_type == 'NoSuchMethod'
-    assert caught.value.remote_value.startswith('Endpoint does not support RPC method')
-
-
-@pytest.mark.usefixtures('daemon')
 @pytest.mark.parametrize('body', [b'{"oslo.message": ', b'', b'[]', b'{"oslo.message": "7"}'])
 def test_message_of_no_form(small_cloud: NovaCloud, client: NovaClient, body: bytes) -> None:
     """Nobody to answer: it is dropped, and the next one gets a host."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -56,19 +56,13 @@ def said(running: Daemon, cloud: NovaCloud) -> Callable[[], str]:
     return lambda: running.text()[before:]
 
 
-def add_host(
-    cloud: NovaCloud, name: str, taken: list[int] | None = None, **columns: str | None
-) -> None:
+def add_host(cloud: NovaCloud, name: str, taken: Sequence[int] = (), **columns: str) -> None:
     """A host of two cells of 8 CPUs, some of which others have."""
-    topology = a_numa_topology(*(a_numa_cell(i, pinned=_of_cell(i, taken or [])) for i in (0, 1)))
-    columns = {'numa_topology': topology, **columns}
-    compute = cloud.add_host(name, pcpus=16, columns=columns)
+    pinned = [[cpu for cpu in taken if cpu // 8 == cell] for cell in (0, 1)]
+    topology = a_numa_topology(*(a_numa_cell(i, pinned=pinned[i]) for i in (0, 1)))
+    compute = cloud.add_host(name, pcpus=16, columns={'numa_topology': topology, **columns})
     if taken:
         cloud.placement.allocate(new_uuids()[0], compute.uuid, {'PCPU': len(taken)})
-
-
-def _of_cell(number: int, cpus: list[int]) -> list[int]:
-    return [cpu for cpu in cpus if cpu // 8 == number]
 
 
 def refused(cloud: NovaCloud, client: NovaClient, count: int, flavor: Flavor, **asked: Any) -> None:
@@ -176,32 +170,3 @@ def test_devices(
     refused(cloud, client, most + 1, flavor, **asked)
     assert is_reference() or why in said()
     assert placed(client, most, flavor, **asked) == {'with': most}
-
-
-UNREADABLE = {
-    'torn': a_numa_topology(a_numa_cell(0), a_numa_cell(1))[:-40],
-    'empty': '',
-    'newer': a_numa_topology(a_numa_cell(0), a_numa_cell(1), version='2.0'),
-}
-
-
-@pytest.mark.skipif(is_reference(), reason="nova's own scheduler fails every request there")
-def test_hosts_that_report_nonsense(
-    cloud: NovaCloud, client: NovaClient, said: Callable[[], str]
-) -> None:
-    """Pinned servers pass over hosts whose topology cannot be read; the log names each of them
-    once, however many requests there are. Other servers go anywhere."""
-    for name, text in UNREADABLE.items():
-        add_host(cloud, name, numa_topology=text)
-    add_host(cloud, 'silent', numa_topology=None)
-    assert set(placed(client, 4, Flavor())) == {*UNREADABLE, 'silent'}
-    for _ in range(2):
-        refused(cloud, client, 1, FOUR)
-    add_host(cloud, 'sound')
-    assert placed(client, 2, FOUR) == {'sound': 2}
-
-    warnings = [line for line in said().splitlines() if ' WARNING ' in line]
-    told = [line for line in warnings if 'numa_topology' in line]
-    assert len(told) == len(UNREADABLE)
-    for name in UNREADABLE:
-        assert sum(f'numa_topology of compute node {name} cannot be read' in x for x in told) == 1
