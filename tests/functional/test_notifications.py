@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,67 +77,43 @@ def _is_mark(message: Message) -> bool:
     return message['_context_request_id'] == 'req-mark'
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Both, with the same configuration."""
-
-    nova: Scheduler
-    ours: Scheduler
-
-
-ALONE = 'versioned'
-"""What is sent then, is sent with ``both``, too."""
-
-
-@pytest.fixture(scope='module')
-def pair(request: pytest.FixtureRequest, cloud: NovaCloud) -> Iterator[Pair]:
-    """The two on one furnished cloud."""
+@contextmanager
+def schedulers(cloud: NovaCloud, form: str, *commands: Sequence[str]) -> Iterator[list[Scheduler]]:
+    """One for each command, on one furnished cloud and with the same configuration."""
     told.furnish(cloud)
     config = {
         'oslo_messaging_notifications': {'driver': 'messagingv2'},
-        'notifications': {'notification_format': request.param},
+        'notifications': {'notification_format': form},
         'filter_scheduler': {'enabled_filters': ','.join(told.FILTERS)},
         'novasched': {'in_flight_timeout': 0},
     }
     with ExitStack() as stack:
         caller = stack.enter_context(Caller(cloud.config('caller')))
         bus = stack.enter_context(listening(cloud.amqp_url))
-        both = [
-            Scheduler(
-                stack.enter_context(Daemon(cloud, config, command)),
-                caller,
-                bus,
-                cloud,
-                QUEUES[request.param],
-            )
-            for command in ([cloud.nova.script('nova-scheduler')], [])
-        ]
-        yield Pair(*both)
+        daemons = [stack.enter_context(Daemon(cloud, config, command)) for command in commands]
+        yield [Scheduler(each, caller, bus, cloud, QUEUES[form]) for each in daemons]
+
+
+@pytest.fixture(scope='module')
+def pair(cloud: NovaCloud) -> Iterator[list[Scheduler]]:
+    """nova's and ours."""
+    with schedulers(cloud, 'both', [cloud.nova.script('nova-scheduler')], []) as both:
+        yield both
 
 
 @pytest.mark.parametrize('case', told.cases('', ''))
-@pytest.mark.parametrize('pair', [each for each in QUEUES if each != ALONE], indirect=True)
-def test_both_say_the_same(pair: Pair, cloud: NovaCloud, case: str) -> None:
+def test_both_say_the_same(pair: list[Scheduler], cloud: NovaCloud, case: str) -> None:
     """Field by field, in each format, of requests that are answered and of those that are
     refused: with nothing to say where Placement has no candidates, and no end where no host
     is found. The user's token is in nothing that we say."""
-    _check(pair, cloud, case)
-
-
-@pytest.mark.parametrize('pair', [ALONE], indirect=True)
-def test_versioned_alone(pair: Pair, cloud: NovaCloud) -> None:
-    """Only the versioned format is sent then, as nova sends it."""
-    _check(pair, cloud, 'boot')
-
-
-def _check(pair: Pair, cloud: NovaCloud, case: str) -> None:
+    nova, ours = pair
     cloud.refresh_services()
     arguments = told.cases(cloud.cell_uuids['cell1'], cloud.cells['cell1'].url)[case]
-    outcome, expected = pair.nova.ask(copy.deepcopy(arguments))
-    answer, found = pair.ours.ask(arguments)
+    outcome, expected = nova.ask(copy.deepcopy(arguments))
+    answer, found = ours.ask(arguments)
     assert answer == outcome
     assert told.TOKEN not in json.dumps(found)
-    assert _comparable(found, pair.ours) == _comparable(expected, pair.nova)
+    assert _comparable(found, ours) == _comparable(expected, nova)
     phases = {each['event_type'].rpartition('.')[2] for each in expected}
     if case == 'too much':
         assert phases == set()
@@ -145,6 +121,14 @@ def _check(pair: Pair, cloud: NovaCloud, case: str) -> None:
         assert phases == {'start'}
     else:
         assert phases == {'start', 'end'}
+
+
+@pytest.mark.parametrize('form', ['unversioned', 'versioned'])
+def test_one_format_alone(cloud: NovaCloud, form: str) -> None:
+    """Nothing is said in the other one."""
+    with schedulers(cloud, form, []) as [ours]:
+        _, found = ours.ask(told.changed('boot', {}))
+    assert tuple(each['queue'] for each in found) == QUEUES[form] * 2
 
 
 def _comparable(messages: list[Message], by: Scheduler) -> list[Message]:
