@@ -16,7 +16,6 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import example, given, settings
 
-from novasched.cells.engines import connect
 from novasched.cells.snapshot import HostReader
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.tools.sandbox import databases as tables
@@ -240,38 +239,6 @@ def test_a_migration(databases: NovaDatabases, caplog: pytest.LogCaptureFixture)
     # oslo.db itself warns of an error of PostgreSQL that it does not know.
     ours = [each for each in caplog.records if each.name.startswith('nova')]
     assert [each for each in ours if each.levelname == 'WARNING'] == []
-
-
-@ON_MARIADB
-def test_a_deadlock(databases: NovaDatabases) -> None:
-    """A transaction that another one keeps from its end is done again."""
-    engine = databases.engines['cell1']
-    base = connect(databases.options, engine.url.render_as_string(False), 'cell1')
-    with engine.begin() as connection:
-        connection.exec_driver_sql('CREATE TABLE pair (id INT PRIMARY KEY, n INT)')
-        connection.exec_driver_sql('INSERT INTO pair VALUES (1, 0), (2, 0), (3, 0), (4, 0)')
-    plus = 'UPDATE pair SET n = n + 1 WHERE id = {}'.format
-    has_one, attempts = threading.Event(), []
-
-    def both(connection: sa.Connection) -> None:
-        attempts.append(connection)
-        connection.exec_driver_sql(plus(1))
-        has_one.set()
-        connection.exec_driver_sql(plus(2))
-
-    with ThreadPoolExecutor(1) as pool, closing(base), engine.connect() as other:
-        # It has more to lose, so that the server lets it go on.
-        for number in (2, 3, 4):
-            other.exec_driver_sql(plus(number))
-        done = pool.submit(base.write, both)
-        assert has_one.wait(SECONDS)
-        other.exec_driver_sql(plus(1))
-        other.commit()
-        done.result()
-    assert len(attempts) == 2
-    with engine.connect() as connection:
-        found = connection.exec_driver_sql('SELECT n FROM pair ORDER BY id').scalars().all()
-    assert found == [2, 2, 1, 1]
 
 
 @ON_POSTGRESQL

@@ -46,31 +46,26 @@ def callers(hosts: NovaCloud) -> Iterator[Crowd]:
         yield made
 
 
-class Memory:
-    """By how much the resident memory of a daemon's worker has grown at the most."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        [self._worker] = psutil.Process(daemon.pid).children()
-        self._before = self._worker.memory_info().rss
-        self.grown = 0
-
-    def look(self) -> None:
-        self.grown = max(self.grown, self._worker.memory_info().rss - self._before)
-
-
 @contextmanager
-def watched(*daemons: Daemon) -> Iterator[list[Memory]]:
-    found, over = [Memory(daemon) for daemon in daemons], threading.Event()
+def watched(*daemons: Daemon) -> Iterator[list[int]]:
+    """By how many bytes the resident memory of each one's worker has grown at the most, which is
+    known at the end of the block."""
+    workers = [psutil.Process(daemon.pid).children()[0] for daemon in daemons]
+    before = [worker.memory_info().rss for worker in workers]
+    grown, over = [0] * len(workers), threading.Event()
 
     def watch() -> None:
-        while not over.wait(0.2):
-            for each in found:
-                each.look()
+        ended = False
+        while not ended:
+            ended = over.wait(0.2)
+            for number, worker in enumerate(workers):
+                now = worker.memory_info().rss - before[number]
+                grown[number] = max(grown[number], now)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield found
+        yield grown
     finally:
         over.set()
         watcher.join()
@@ -79,19 +74,19 @@ def watched(*daemons: Daemon) -> Iterator[list[Memory]]:
 def test_a_flood(hosts: NovaCloud, callers: Crowd) -> None:
     """Everybody who asks is answered once, or refused once; two daemons share the work, and
     the memory of neither grows by more than what waits there and what is at work."""
-    with Daemon(hosts, QUIET) as one, Daemon(hosts, QUIET) as other, watched(one, other) as found:
+    with Daemon(hosts, QUIET) as one, Daemon(hosts, QUIET) as other, watched(one, other) as grown:
         impossible = callers.ask(FLOOD // 50, flavor=HUGE)
         possible = callers.ask(FLOOD - len(impossible))
         everybody = [*impossible, *possible]
         callers.listen(lambda: callers.answered(everybody), 30 + FLOOD / 4, 'answer for all')
     refused = [one.text().count(REFUSAL), other.text().count(REFUSAL)]
-    print(f'{FLOOD} requests: {[each.grown // 2**20 for each in found]} MiB more, {refused}')
+    print(f'{FLOOD} requests: {[each // 2**20 for each in grown]} MiB more, {refused}')
     assert callers.answers == dict.fromkeys(everybody, 1)
     assert {each for each in everybody if callers.hosts[each] is None} == set(impossible)
     assert hosts.all_allocations().keys() == set(possible)
     assert min(refused) > 0
     most = min(FLOOD, MAX_WAITING_MESSAGES) * PER_MESSAGE + 64 * PER_THREAD
-    assert max(each.grown for each in found) < most
+    assert max(grown) < most
 
 
 REFUSAL = 'Got no allocation candidates'
@@ -141,12 +136,11 @@ def test_most_stays_with_the_broker(
     ends, those that it has not begun go to others at once, and that in progress is answered."""
     depth = lambda: broker.depth(hosts.amqp_url)  # noqa: E731
     first, rest = begun(callers, gate), max(FLOOD - MAX_WAITING_MESSAGES, 100)
-    with watched(slow) as [memory]:
+    with watched(slow) as grown:
         callers.ask(MAX_WAITING_MESSAGES + rest)
         wait_until(lambda: depth() == rest, WAIT, 'end of taking')
-        memory.look()
-    print(f'{MAX_WAITING_MESSAGES} waiting: {memory.grown // 2**20} MiB more')
-    assert memory.grown < MAX_WAITING_MESSAGES * PER_MESSAGE
+    print(f'{MAX_WAITING_MESSAGES} waiting: {grown[0] // 2**20} MiB more')
+    assert grown[0] < MAX_WAITING_MESSAGES * PER_MESSAGE
     os.kill(slow.pid, signal.SIGTERM)
     wait_until(lambda: depth() == MAX_WAITING_MESSAGES + rest, WAIT, 'giving back')
     assert slow.alive()
