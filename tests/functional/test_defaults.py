@@ -7,8 +7,6 @@ import json
 import sys
 from typing import Any
 
-import pytest
-
 from tests.lab.nova_release import NovaRelease, run
 
 NOVAS = """
@@ -62,20 +60,10 @@ def options(output: str) -> Options:
     return {(group, name): value for group, each in groups.items() for name, value in each.items()}
 
 
-@pytest.fixture(scope='module')
-def novas(nova: NovaRelease) -> Options:
-    """Every option that nova knows, with an empty nova.conf."""
-    return options(run([str(nova.python), '-c', NOVAS + SHOW]))
-
-
-@pytest.fixture(scope='module')
-def ours() -> Options:
-    """Every option that the daemon knows, with the same."""
-    return options(run([sys.executable, '-c', OURS + SHOW]))
-
-
-def test_defaults_are_those_of_nova(novas: Options, ours: Options) -> None:
-    """All are, but for the table's, and each of these differs indeed."""
+def test_defaults_are_those_of_nova(nova: NovaRelease) -> None:
+    """With an empty nova.conf all are, but for the table's, and each of these differs indeed."""
+    novas = options(run([str(nova.python), '-c', NOVAS + SHOW]))
+    ours = options(run([sys.executable, '-c', OURS + SHOW]))
     both = novas.keys() & ours.keys()
     assert len(both) > 200
     different = {each: (ours[each], novas[each]) for each in both if ours[each] != novas[each]}

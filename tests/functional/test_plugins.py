@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 from collections.abc import Iterator
 from textwrap import dedent
 
@@ -13,7 +12,7 @@ import pytest
 from tests.lab.client import NovaClient, Refused
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import PROJECT, NovaCloud
-from tests.lab.nova_release import Config, NovaRelease
+from tests.lab.nova_release import Config, NovaRelease, run
 
 BLAZAR = 'blazarnova.scheduler.filters.blazar_filter.BlazarFilter'
 
@@ -84,13 +83,9 @@ def daemon(
     site = tmp_path_factory.mktemp('site')
     if request.param == 'with nova':
         ask = 'import nova, os; print(os.path.dirname(os.path.dirname(nova.__file__)))'
-        found = subprocess.run(
-            [str(nova.python), '-c', ask], capture_output=True, text=True, check=True
-        )
+        found = run([str(nova.python), '-c', ask]).strip()
         # At the end of the path: our own libraries come first.
-        (site / 'sitecustomize.py').write_text(
-            f'import sys\nsys.path.append({found.stdout.strip()!r})\n'
-        )
+        (site / 'sitecustomize.py').write_text(f'import sys\nsys.path.append({found!r})\n')
     metadata = site / 'acme_scheduling-1.0.dist-info'
     metadata.mkdir()
     (site / 'acme_scheduling.py').write_text(dedent(CODE))
