@@ -116,7 +116,7 @@ def free_resources(stock):
     return placement.free
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=300)
 @given(stocks, st.lists(amounts, min_size=1, max_size=8), events)
 def test_claims_are_those_that_placement_would_make(stock, ways, story):
     """Whatever is claimed and given back, what is left of the candidates that Placement
