@@ -6,7 +6,6 @@ No two hosts are equally full, so that no two rows, and no two NUMA topologies, 
 """
 
 import json
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -45,6 +44,7 @@ GUESTS = (
     'alpha', 'aarch64', 'armv7l', 'cris', 'i686', 'lm32', 'm68k', 'microblaze', 'mips', 'mipsel',
     'ppc', 'ppc64', 'ppc64le', 's390x', 'sh4', 'sparc', 'sparc64', 'x86_64', 'xtensa',
 )  # fmt: skip
+KINDS = dict.fromkeys(('i686', 'x86_64'), ('qemu', 'kvm'))
 
 
 def large_cloud(count: int, traits: tuple[str, ...] = ()) -> list[Compute]:
@@ -81,7 +81,7 @@ def _host(number: int, traits: tuple[str, ...]) -> Compute:
         'running_vms': servers,
         'cpu_info': json.dumps(_cpu_info(MODELS[number % len(MODELS)])),
         'supported_instances': json.dumps(
-            [[guest, kind, 'hvm'] for guest in GUESTS for kind in _kinds(guest)]
+            [[guest, kind, 'hvm'] for guest in GUESTS for kind in KINDS.get(guest, ('qemu',))]
         ),
         'stats': json.dumps(_stats(servers, random)),
         'numa_topology': a_numa_topology(*map(_cell, range(SOCKETS), pinned, used)),
@@ -98,10 +98,6 @@ def _host(number: int, traits: tuple[str, ...]) -> Compute:
         uuid=a_uuid(name),
         columns=columns,
     )
-
-
-def _kinds(guest: str) -> Sequence[str]:
-    return ('qemu', 'kvm') if guest in ('i686', 'x86_64') else ('qemu',)
 
 
 def _cpu_info(model: str) -> dict[str, Any]:

@@ -43,7 +43,6 @@ class Fault:
     size: int | None = None  # so many bytes of body, written piece by piece
     part: float = 1.0  # how much of the body is sent; less than 1: then the connection ends
     silent: bool = False  # nothing at all is sent, and the connection ends
-    drip: float = 0.0  # seconds between one byte of the body and the next
 
 
 def slow(seconds: float) -> Fault:
@@ -164,7 +163,7 @@ class Proxy(HttpStub):
         if fault.content_type is not None:
             headers['Content-Type'] = fault.content_type
         content = content if fault.body is None else fault.body
-        self._answer(handler, fault, (fault.status or status, headers, content), gate)
+        self._answer(handler, fault, (fault.status or status, headers, content))
 
     def reply(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """Ask the server."""
@@ -186,7 +185,7 @@ class Proxy(HttpStub):
         elif seconds:
             gate.wait(seconds)
 
-    def _answer(self, handler: Handler, fault: Fault, reply: Reply, gate: threading.Event) -> None:
+    def _answer(self, handler: Handler, fault: Fault, reply: Reply) -> None:
         status, headers, content = reply
         handler.close_connection |= fault.silent or fault.part < 1
         if fault.silent:
@@ -199,9 +198,5 @@ class Proxy(HttpStub):
         if fault.size is not None:
             for start in range(0, size, PIECE):
                 handler.wfile.write(b'x' * min(PIECE, size - start))
-        elif fault.drip:
-            for byte in content:
-                handler.wfile.write(bytes([byte]))
-                self._pause(fault.drip, gate)
         elif handler.command != 'HEAD' and status != http.HTTPStatus.NO_CONTENT:
             handler.wfile.write(content[: int(size * fault.part)])

@@ -251,31 +251,25 @@ class Memcached(Server):
 
 
 def create_database(server_url: str, name: str) -> str:
-    if is_postgresql(server_url):
-        _execute(f'{server_url}/postgres', f'CREATE DATABASE "{name}"')
-    else:
-        _execute(server_url, f'CREATE DATABASE `{name}` CHARACTER SET utf8mb3')
+    _execute(server_url, f'CREATE DATABASE {name}', '', ' CHARACTER SET utf8mb3')
     return f'{server_url}/{name}'
 
 
 def drop_database(server_url: str, name: str) -> None:
-    if is_postgresql(server_url):
-        _execute(f'{server_url}/postgres', f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-    else:
-        _execute(server_url, f'DROP DATABASE IF EXISTS `{name}`')
+    _execute(server_url, f'DROP DATABASE IF EXISTS {name}', ' WITH (FORCE)', '')
 
 
 def is_postgresql(url: str) -> bool:
     return url.startswith('postgresql')
 
 
-def _execute(server_url: str, statement: str) -> None:
-    engine = sa.create_engine(server_url, isolation_level='AUTOCOMMIT')
-    try:
-        with engine.connect() as connection:
-            connection.exec_driver_sql(statement)
-    finally:
-        engine.dispose()
+def _execute(server_url: str, statement: str, on_postgresql: str, on_mariadb: str) -> None:
+    """Run a statement that ends otherwise on each kind of server."""
+    is_there = is_postgresql(server_url)
+    url = f'{server_url}/postgres' if is_there else server_url
+    engine = sa.create_engine(url, isolation_level='AUTOCOMMIT', poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        connection.exec_driver_sql(statement + (on_postgresql if is_there else on_mariadb))
 
 
 def _listens(port: int) -> bool:

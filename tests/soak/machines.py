@@ -59,16 +59,20 @@ class Wish:
             fields['pci_requests'] = {'requests': [{**one, 'alias_name': 'nic'}]}
         if self.avoided:
             fields['scheduler_hints'] = {'different_host': [*self.avoided]}
+        size = {'vcpus': flavor.vcpus, 'memory_mb': flavor.ram_mb, 'root_gb': flavor.disk_gb}
+        cell: Case = {'id': 0, 'pcpuset': list(range(flavor.vcpus)), 'memory': flavor.ram_mb}
+        group = self.group and {
+            'uuid': self.group.uuid, 'policy': self.group.policy, '_rules': {},
+            'policies': [self.group.policy], 'members': [*self.group.members],
+            'hosts': sorted(set(self.group.hosts)),
+        }  # fmt: skip
         return Kind(
-            {
-                'vcpus': flavor.vcpus, 'memory_mb': flavor.ram_mb, 'root_gb': flavor.disk_gb,
-                'extra_specs': specs,
-            },
-            guest=[_guest(flavor)] if self.pinned else (),
-            group=_told(self.group) if self.group else None,
+            {**size, 'extra_specs': specs},
+            guest=[{**cell, 'cpu_policy': 'dedicated'}] if self.pinned else (),
+            group=group,
             count=self.count,
             more={**fields, **more},
-        )  # fmt: skip
+        )
 
 
 def draw(random: Random, group: Group | None, servers: Sequence[str]) -> Wish:
@@ -90,18 +94,6 @@ def draw(random: Random, group: Group | None, servers: Sequence[str]) -> Wish:
         lambda: Wish('impossible', IMPOSSIBLE): 2,
     }
     return random.choices(list(wishes), list(wishes.values()))[0]()
-
-
-def _guest(flavor: Flavor) -> Case:
-    cpus = list(range(flavor.vcpus))
-    return {'id': 0, 'pcpuset': cpus, 'memory': flavor.ram_mb, 'cpu_policy': 'dedicated'}
-
-
-def _told(group: Group) -> Case:
-    return {
-        'uuid': group.uuid, 'policy': group.policy, 'policies': [group.policy], '_rules': {},
-        'members': [*group.members], 'hosts': sorted(set(group.hosts)),
-    }  # fmt: skip
 
 
 @dataclass(eq=False)

@@ -62,22 +62,17 @@ class Sample:
     placement: int
 
 
-@dataclass
 class Watch:
-    """Takes samples, from ``with`` to its end."""
+    """Takes samples, from ``with`` to its end; ``workers`` is every process that there ever was
+    beside the first."""
 
-    pid: int
-    cloud: NovaCloud
-    samples: list[Sample] = field(default_factory=list)
-    workers: set[int] = field(default_factory=set)
-    """Every process that there ever was beside the first."""
-
-    def __post_init__(self) -> None:
+    def __init__(self, pid: int, cloud: NovaCloud) -> None:
+        self.pid = pid
+        self.samples: list[Sample] = []
+        self.workers: set[int] = set()
         urls = {
-            'databases': self.cloud.api.url,
-            'broker': self.cloud.amqp_url,
-            'placement': self.cloud.placement_url,
-        }
+            'databases': cloud.api.url, 'broker': cloud.amqp_url, 'placement': cloud.placement_url,
+        }  # fmt: skip
         self._ports = {urlsplit(url).port: name for name, url in urls.items()}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
