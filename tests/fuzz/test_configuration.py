@@ -28,15 +28,9 @@ GOOD = 'novasched: [database] connection = not set: the URL of a database is nee
 QUIET = re.compile(r' (DEBUG|INFO|WARNING) ')
 """Lines of the log that need nobody's attention."""
 REFERENCES = (
-    '$host',
-    '${host}',
-    '$nothing',
-    '$placement',
-    '$scheduler.workers',
-    '$$host',
-    '\\$host',
+    '$host', '${host}', '$nothing', '$placement', '$scheduler.workers', '$$host', '\\$host',
     '$transport_url',
-)
+)  # fmt: skip
 NAMES = [(group, option.name) for group, option in OPTIONS]
 
 

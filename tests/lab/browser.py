@@ -13,12 +13,8 @@ from selenium.webdriver.chrome.service import Service
 from tests.lab.binaries import program
 
 FLAGS = (
-    '--headless=new',
-    '--no-sandbox',
-    '--disable-gpu',
-    '--disable-dev-shm-usage',
-    '--hide-scrollbars',
-)
+    '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--hide-scrollbars',
+)  # fmt: skip
 
 
 class _Quiet(WSGIRequestHandler):

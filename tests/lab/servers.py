@@ -20,6 +20,13 @@ from .processes import START, Process, Service, free_port
 
 AS_ROOT = ['--user=root'] if os.geteuid() == 0 else []
 """As root a server wants to be told that this is meant."""
+DATABASE_OPTIONS = (
+    '--bind-address=127.0.0.1', '--skip-name-resolve', '--skip-log-bin', '--performance-schema=OFF',
+    '--innodb-flush-log-at-trx-commit=0', '--innodb-doublewrite=0', '--innodb-flush-method=nosync',
+    '--innodb-buffer-pool-size=128M', '--innodb-log-file-size=64M', '--max-connections=500',
+    '--character-set-server=utf8mb3',
+)  # fmt: skip
+"""The data is worth nothing after a power cut: no waiting for the disk."""
 
 
 class Server(Service):
@@ -179,18 +186,7 @@ class MariaDB(Server):
             f'--pid-file={self.directory / "pid"}',
             f'--init-file={self.directory / "init.sql"}',
             f'--port={self.port}',
-            '--bind-address=127.0.0.1',
-            '--skip-name-resolve',
-            '--skip-log-bin',
-            # The data is worth nothing after a power cut: no waiting for the disk.
-            '--innodb-flush-log-at-trx-commit=0',
-            '--innodb-doublewrite=0',
-            '--innodb-flush-method=nosync',
-            '--innodb-buffer-pool-size=128M',
-            '--innodb-log-file-size=64M',
-            '--performance-schema=OFF',
-            '--max-connections=500',
-            '--character-set-server=utf8mb3',
+            *DATABASE_OPTIONS,
         ]
         if self.identity:
             command += [
