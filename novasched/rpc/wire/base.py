@@ -12,6 +12,7 @@ import json
 import logging
 import reprlib
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from oslo_versionedobjects import base, fields
@@ -28,7 +29,6 @@ _LISTS = (fields.List, fields.Set)
 _STORED = '_obj_'  # oslo.versionedobjects' prefix of the attributes that hold values
 
 _classes: 'dict[str, type[NovaObject]]' = {}
-_accepted: set[tuple[str, str]] = set()
 
 
 class BadObject(ValueError):
@@ -74,8 +74,7 @@ class NovaObject(base.VersionedObject):
         kind_of_object = _classes.get(name)
         if kind_of_object is None:
             raise BadObject(f'{name} {version} is no object that is known here')
-        if (name, version) not in _accepted:
-            _accept(name, version, kind_of_object.VERSION)
+        _check_version(name, version, kind_of_object.VERSION)
         self = kind_of_object()
         self.VERSION = version
         self._fill(primitive.get(DATA))
@@ -133,8 +132,9 @@ def loads(text: str) -> NovaObject:
     return decode(primitive)
 
 
-def _accept(name: str, version: str, known: str) -> None:
-    """Check a version that is seen for the first time; warn if it is a newer one."""
+@lru_cache(maxsize=1000)  # far more than there are, were it not for what callers make up
+def _check_version(name: str, version: str, known: str) -> None:
+    """Check a version when it is seen for the first time; warn if it is a newer one."""
     try:
         major, minor, *_ = map(int, version.split('.'))
     except ValueError:
@@ -142,7 +142,6 @@ def _accept(name: str, version: str, known: str) -> None:
     known_major, known_minor = (int(part) for part in known.split('.')[:2])
     if major != known_major:
         raise BadObject(f'{name} {version} cannot be read, only {known_major}.x (up to {known})')
-    _accepted.add((name, version))
     if minor > known_minor:
         LOG.warning(
             '%s %s is newer than %s, the version known here; what it adds is ignored',
