@@ -38,12 +38,11 @@ def a_pool(dice: Dice) -> dict[str, Any]:
     """Properties and tags, all from a few values, so that much of it matches."""
     kind = dice.one(*KINDS)
     tags = {'dev_type': kind} if kind else {}
-    networks = ('physnet0', 'Physnet0', 'physnet1', None)
-    tags |= dice.each(
-        {'physical_network': networks, 'remote_managed': ('true', 'false', 'True')}, 0.3
-    )
-    tags |= dice.each({'live_migratable': ('true', 'false', 'TRUE')}, 0.2)
-    tags |= dice.each({'rp_uuid': PROVIDERS}, 0.4) | dice.each({'address': ADDRESSES}, 0.2)
+    tags |= dice.each({
+        'physical_network': ('physnet0', 'Physnet0', 'physnet1', None),
+        'remote_managed': ('true', 'false', 'True'), 'rp_uuid': PROVIDERS,
+    }, 0.3)  # fmt: skip
+    tags |= dice.each({'live_migratable': ('true', 'false', 'TRUE'), 'address': ADDRESSES}, 0.2)
     own = dice.each({
         'vendor_id': ('8086', '15b3'), 'product_id': ('abcd', 'ABCD', '1520'),
         'numa_node': (None, 0, 1, 2, 3), 'count': (0, 1, 1, 2, 3, 5),
@@ -55,12 +54,10 @@ def stored(dice: Dice, pools: list[dict[str, Any]]) -> str:
     """The pools as today's nova stores them, or an older one."""
     if dice.maybe(0.3):
         return json.dumps(pools[0] if len(pools) == 1 else pools)
+    tags = [{name: tag for name, tag in pool.items() if name not in OWN} for pool in pools]
     objects = [
-        {
-            **{name: pool[name] for name in OWN},
-            'tags': {name: tag for name, tag in pool.items() if name not in OWN},
-        }
-        for pool in pools
+        {**{name: pool[name] for name in OWN}, 'tags': its}
+        for pool, its in zip(pools, tags, strict=True)
     ]
     return json.dumps(wire('PciDevicePoolList', {'objects': objects}))
 
@@ -72,15 +69,9 @@ def asks(dice: Dice, number: int, pools: list[dict[str, Any]]) -> dict[str, Any]
         like = dice.one(*pools) if pools and dice.maybe(0.8) else a_pool(dice)
         names = dice.some([x for x in like if x not in ('count', 'numa_node', 'rp_uuid')], 3)
         spec = {name: like[name] for name in names}
-        odd = {
-            'dev_type': ('type-PF', 'type-VF', 'vdpa'),
-            'remote_managed': ('true', 'yes', 'false'),
-        }
-        spec |= dice.each(odd, 0.1)
-        if dice.maybe(0.1):
-            spec['traits'] = 'CUSTOM_X'
-        if dice.maybe(0.1):
-            spec['rp_uuids'] = ','.join(dice.some(PROVIDERS, 2, 1))
+        odd = {'dev_type': KINDS[1:4], 'remote_managed': ('true', 'yes', 'false')}
+        uuids = ','.join(dice.some(PROVIDERS, 2, 1))
+        spec |= dice.each({**odd, 'traits': ('CUSTOM_X',), 'rp_uuids': (uuids,)}, 0.1)
         specs.append(spec)
     return {
         'count': dice.one(0, 1, 1, 1, 2, 3), 'spec': specs,

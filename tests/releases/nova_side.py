@@ -152,11 +152,8 @@ class Nova:
         self.client().update_instance_info(self.context, host, found)
         return [instance.uuid for instance in found]
 
-    def cast_server_gone(self, host, server):
-        self.client().delete_instance_info(self.context, host, server)
-
-    def cast_sync(self, host, servers):
-        self.client().sync_instance_info(self.context, host, servers)
+    def cast(self, method, arguments):
+        getattr(self.client(), method)(self.context, *arguments)
 
     def schedulers(self):
         """The hosts of the schedulers that nova's own service group takes for up."""

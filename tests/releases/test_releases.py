@@ -185,8 +185,8 @@ def test_casts(conductor: Nova, scheduler: Daemon) -> None:
     conductor('cast_aggregate_gone', uuid=spare)
     servers = conductor('cast_servers', cell=CELL, host=host)
     assert server in servers
-    conductor('cast_sync', host=host, servers=servers)
-    conductor('cast_server_gone', host=host, server=server)
+    conductor('cast', method='sync_instance_info', arguments=[host, servers])
+    conductor('cast', method='delete_instance_info', arguments=[host, server])
     assert placed(conductor)
     lines = scheduler.text()[before:].splitlines()
     assert not [line for line in lines if ' ERROR ' in line or ' WARNING ' in line]

@@ -133,10 +133,7 @@ class Scheduler:
         seen = Seen()
         try:
             seen.answer = self._client.raw_call(
-                'select_destinations',
-                call.arguments,
-                server=self.daemon.host,
-                timeout=PATIENCE,
+                'select_destinations', call.arguments, server=self.daemon.host, timeout=PATIENCE
             )
         except Refused as error:
             if error.name == 'MessagingTimeout':
