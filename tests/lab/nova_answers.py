@@ -32,8 +32,5 @@ class Nova(NovaClient):
         self.send('answers', now=NOW.isoformat(), do=command, cases=cases)
 
     def answers(self, patience: float = PATIENCE) -> list[Any]:
-        """
-        :raises Failed: they do not come in time.
-        """
-        answers: list[Any] = self.receive(patience)
-        return answers
+        """:raises Failed: they do not come in time."""
+        return self.receive(patience)

@@ -4,6 +4,7 @@ that both work out of flavors and images."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from novasched.scheduler.model.numa import CellFit, Fit
 from novasched.scheduler.numa.fit import fit
 from tests.lab.nova_answers import Nova
 from tests.lab.numa_checker import numa_arguments, violations
-from tests.parity.comparison import FAILS, SEED, TIMES, Comparison, Difference
+from tests.parity.comparison import FAILS, SEED, Comparison, Difference
 from tests.parity.dice import Dice
 from tests.parity.known import KNOWN, Known, explanation
 from tests.parity.numa_cases import Case, as_text, cases
@@ -23,7 +24,7 @@ CASES = 20_000
 CONSTRAINED = 5_000
 """Cases with networks or PCI devices near host cells, on top."""
 
-GUESTS, BATCH = 4_000, 500
+GUESTS = 4_000
 EXTRA_SPECS = {
     'hw:numa_nodes': ('1', '2', '3'),
     'hw:cpu_policy': ('dedicated', 'mixed', 'shared'),
@@ -53,6 +54,7 @@ IMAGE_PROPERTIES = {
 }
 
 FITS, DOES_NOT_FIT, BREAKS_RULES = 'fits', 'does not fit', 'breaks rules'
+CELLS, NO_CELLS = 'cells', 'no cells'
 
 
 @pytest.mark.parametrize(
@@ -154,16 +156,18 @@ def _fit(answer: list[Any]) -> Fit:
 def test_the_guest_cells_are_those_of_nova(hardware: Nova) -> None:
     """Of every flavor and image that nova-api takes; what it refuses never comes."""
     dice = Dice(SEED)
-    taken = with_cells = 0
-    for _ in range(TIMES * GUESTS // BATCH):
-        batch = [a_flavor(dice) for _ in range(BATCH)]
-        for case, theirs in zip(batch, hardware.ask('cells', batch), strict=True):
-            if theirs and 'error' in theirs:
-                continue
-            assert guest_of(**case) == theirs, case
-            taken += 1
-            with_cells += theirs is not None
-    assert taken > with_cells > GUESTS // 20
+    flavors = (a_flavor(dice) for _ in itertools.count())
+    comparison = Comparison(hardware, 'cells', lambda x: guest_of(**x), guests, described=False)
+    outcomes = comparison.run('guest cells', flavors, GUESTS).outcomes
+    assert min(outcomes[CELLS], outcomes[NO_CELLS]) > GUESTS // 20
+
+
+def guests(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
+    says = [CELLS if each else NO_CELLS for each in (theirs, mine)]
+    if theirs and 'error' in theirs:
+        yield Difference(case, FAILS, FAILS, theirs, mine, agree=True)
+    else:
+        yield Difference(case, *says, theirs, mine, theirs == mine)
 
 
 def a_flavor(dice: Dice) -> dict[str, Any]:

@@ -156,9 +156,7 @@ class Bench:
         rounds: int = ROUNDS,
     ) -> tuple[list[float], list[float], list[float]]:
         """Seconds for each request to ours, to nova's, and to Placement alone."""
-        fast: list[float] = []
-        slow: list[float] = []
-        bare: list[float] = []
+        fast, slow, bare = [], [], []
         for _ in range(rounds):
             for _ in range(OURS):
                 bare.append(self.bare.measure(queries) if queries else 0.0)
@@ -181,20 +179,21 @@ class Bench:
         pace, slow_pace = (median(each.pace for each in bursts) for bursts in (fast, slow))
         refused, slow_refused = map(_refused_share, (fast, slow))
         spread, slow_spread = (median(each.hosts for each in bursts) for bursts in (fast, slow))
-        bounds = [
-            Bound(pace / slow_pace, '≥', BURST_FASTER, 'x faster'),
-            Bound(refused, '≤', REFUSED),
-            Bound(spread, '≥', size / 2),
-        ]
-        rows = [
-            Row(hosts, title, 'requests/s', pace, slow_pace),
-            Row(hosts, title, 'claims refused', refused, slow_refused),
-            Row(hosts, title, 'different hosts', spread, slow_spread),
-        ]
         yield Row.of_times(
             hosts, title, [t for x in fast for t in x.times], [t for x in slow for t in x.times]
         )
-        for row, bound in zip(rows, bounds, strict=True):
+        faster = Bound(pace / slow_pace, '≥', BURST_FASTER, 'x faster')
+        for row, bound in (
+            (Row(hosts, title, 'requests/s', pace, slow_pace), faster),
+            (
+                Row(hosts, title, 'claims refused', refused, slow_refused),
+                Bound(refused, '≤', REFUSED),
+            ),
+            (
+                Row(hosts, title, 'different hosts', spread, slow_spread),
+                Bound(spread, '≥', size / 2),
+            ),
+        ):
             is_bounded = hosts == SMALLEST and size == AT_ONCE[0]
             yield row.bounded(bound) if is_bounded else row
         asked, slow_asked = (median(each.queries for each in bursts) for bursts in (fast, slow))
@@ -252,8 +251,7 @@ class Bench:
     def _groups(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
         """Requests that name instances, beside plain ones; then one that looks at all."""
         self.tell(f'requests with a group, {plan.instances} instances on each host')
-        plain: list[float] = []
-        group: list[float] = []
+        plain, group = [], []
         for _ in range(GROUP_ROUNDS):
             plain.append(ours.place('plain'))
             group.append(ours.place('group'))
