@@ -123,26 +123,28 @@ class Site(ExitStack):
 
     def __init__(self, nova: NovaRelease, directory: Path) -> None:
         super().__init__()
-        enter = self.enter_context
         self.daemons: Sequence[Daemon] = ()
-        self.rabbitmq = enter(servers.RabbitMQ())
-        self.mariadb, self.second = enter(servers.MariaDB()), enter(servers.MariaDB())
-        self.placement = enter(placement_api.placement(self.mariadb.url, directory))
-        self.proxy = enter(Proxy(self.placement.url))
-        self.cloud = NovaCloud(
-            nova,
-            directory,
-            amqp_url=self.rabbitmq.url,
-            database_url=self.mariadb.url,
-            placement_url=self.placement.url,
-            elsewhere={'cell2': self.second.url},
-        )
-        self.callback(self.cloud.disconnect)
-        self.cloud.add_hosts(hosts())
-        self.keystone = enter(Keystone())
-        self.clock = Clock(directory / 'clock')
-        self.caller = enter(Caller(self.cloud.config('caller')))
-        self.replies = enter(counted_replies())
+        with ExitStack() as stack:  # which ends what runs if something else does not start
+            enter = stack.enter_context
+            self.rabbitmq = enter(servers.RabbitMQ())
+            self.mariadb, self.second = enter(servers.MariaDB()), enter(servers.MariaDB())
+            self.placement = enter(placement_api.placement(self.mariadb.url, directory))
+            self.proxy = enter(Proxy(self.placement.url))
+            self.cloud = NovaCloud(
+                nova,
+                directory,
+                amqp_url=self.rabbitmq.url,
+                database_url=self.mariadb.url,
+                placement_url=self.placement.url,
+                elsewhere={'cell2': self.second.url},
+            )
+            stack.callback(self.cloud.disconnect)
+            self.cloud.add_hosts(hosts())
+            self.keystone = enter(Keystone())
+            self.clock = Clock(directory / 'clock')
+            self.caller = enter(Caller(self.cloud.config('caller')))
+            self.replies = enter(counted_replies())
+            self.push(stack.pop_all())
 
     def config(self, overrides: Config | None = None) -> Config:
         """What schedulers have in nova.conf here; overrides win."""
