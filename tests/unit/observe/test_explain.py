@@ -4,7 +4,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -139,22 +139,6 @@ def changed(path, statement):
         base.execute(statement)
 
 
-def replaced(path, kind):
-    path.unlink()
-    kind(path)
-
-
-@contextmanager
-def as_nobody():
-    """Rights are looked at, though root runs the tests."""
-    us = os.geteuid()
-    if us == 0:
-        os.seteuid(NOBODY)
-    yield
-    os.seteuid(us)
-
-
-NOBODY = 65534
 OTHER_RELEASE = 'of another release: of form {}, and this release reads form 1'
 FILES = {
     **{f'cut {share}': (partial(cut, share=share), 'damaged') for share in (0.2, 0.5, 0.7)},
@@ -164,14 +148,11 @@ FILES = {
     'foreign': (partial(changed, statement='pragma user_version = 0'), OTHER_RELEASE.format(0)),
     'no table': (partial(changed, statement='drop table decisions'), 'cannot be read: no such table'),
     'no record': (partial(changed, statement="update decisions set record = 'x'"), 'damaged'),
-    'half a record': (
-        partial(changed, statement='update decisions set record = substr(record, 1, 99)'),
-        'damaged',
-    ),
+    'half a record': (partial(changed, statement='update decisions set record = substr(record, 1, 99)'), 'damaged'),
     'a text': (lambda path: path.write_text('no database' * 999), 'damaged'),
-    'a folder': (partial(replaced, kind=Path.mkdir), 'this is no file'),
-    'a pipe': (partial(replaced, kind=os.mkfifo), 'this is no file'),
-    'a link': (partial(replaced, kind=lambda path: path.symlink_to(path)), 'this is a symbolic link'),
+    'a folder': (lambda path: path.unlink() or path.mkdir(), 'this is no file'),
+    'a pipe': (lambda path: path.unlink() or os.mkfifo(path), 'this is no file'),
+    'a link': (lambda path: path.unlink() or path.symlink_to(path), 'this is a symbolic link'),
 }  # fmt: skip
 
 
@@ -188,15 +169,18 @@ def test_files_that_cannot_be_read(capsys, path, name):
 
 @pytest.mark.parametrize('shut', ['file', 'folder'])
 def test_files_that_may_not_be_read(capsys, path, shut):
+    """Rights are looked at, though root runs the tests."""
     explain(capsys, path, '--last')  # which imports what nobody may not
+    us, nobody = os.geteuid(), 65534
     with tempfile.TemporaryDirectory() as top:
         folder = Path(top, 'folder')
         folder.mkdir()
         file = Path(shutil.copy(path, folder))
         Path(top).chmod(0o755)
         (file if shut == 'file' else folder).chmod(0)
-        with as_nobody():
-            status, text = explain(capsys, str(file), '--last')
+        os.seteuid(us or nobody)
+        status, text = explain(capsys, str(file), '--last')
+        os.seteuid(us)
     assert (status, text.count('\n')) == (1, 1)
     assert text.startswith(f'novaschedctl: {file}: cannot be read: ')
 
@@ -216,7 +200,7 @@ def test_wrong_arguments(path, arguments):
         (
             'state_path = /nowhere\n[novasched]\ndecisions_file = $state_path/x',
             1,
-            '/nowhere/x: there is no',
+            '/nowhere/x: there',
         ),
         ('[novasched]\ndecisions_file = /nowhere/x', 1, '/nowhere/x: there is no such file'),
     ],

@@ -2,7 +2,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
 
@@ -75,13 +75,8 @@ def test_links_lead_somewhere(page):
             if link.startswith('#'):
                 assert link[1:] in ids
                 continue
-            where, _, asked = link.partition('?')
-            folder = path.rpartition('/')[0] + '/'
-            target = {'': path, './': folder, '../': '/'}.get(where) or (
-                '/' + where[3:] if where.startswith('../') else folder + where.removeprefix('./')
-            )
-            if (target, asked) not in done:
-                todo.add((target, asked))
+            target = urlsplit(urljoin(path, link))
+            todo |= {(target.path, target.query)} - done
     assert any(path.startswith('/hosts/') for path, _ in done)
     assert any(path.startswith('/decisions/') for path, _ in done)
 

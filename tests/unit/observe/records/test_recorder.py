@@ -163,24 +163,26 @@ def test_a_link_is_not_followed(tmp_path, caplog, target):
         RecordReader(str(path))
 
 
-@pytest.mark.parametrize('damage', ['cut', 'text', 'folder', 'other form', 'refusing'])
+def changed(path, statement):
+    with closing(sqlite3.connect(path)) as base:
+        base.execute(statement)
+
+
+DAMAGES = {
+    'cut': lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    'text': lambda path: path.write_text('this is no database' * 100),
+    'folder': lambda path: path.unlink() or path.mkdir(),
+    'other form': lambda path: changed(path, 'pragma user_version = 99'),
+    'refusing': lambda path: changed(path, REFUSING),
+}
+
+
+@pytest.mark.parametrize('damage', DAMAGES)
 def test_a_file_that_is_damaged(tmp_path, caplog, damage):
     """The scheduler tells it once, and decides on."""
     path = tmp_path / 'decisions'
     written(path, *named(*map(str, range(20))))
-    if damage == 'other form':
-        with closing(sqlite3.connect(path)) as base:
-            base.execute('pragma user_version = 99')
-    elif damage == 'refusing':
-        with closing(sqlite3.connect(path)) as base:
-            base.execute(REFUSING)
-    elif damage == 'cut':
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    elif damage == 'text':
-        path.write_text('this is no database' * 100)
-    elif damage == 'folder':
-        path.unlink()
-        path.mkdir()
+    DAMAGES[damage](path)
     recorder = DecisionRecorder(Settings(), RecordWriter(str(path), 1000))
     assert len(decide(recorder, *named('x', 'y')).newest()) == 2
     assert caplog.text.count('Decision records are kept in memory alone') == 1
