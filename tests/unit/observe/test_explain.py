@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import json
 import os
 import shutil
 import sqlite3
@@ -82,15 +81,6 @@ def test_why_not_that_host(capsys, path, server, host, why):
     """The reason in full, by the name of a host or of a node."""
     status, text = explain(capsys, path, server, '--host', host)
     assert (status, text.partition('\n')[2].strip()) == (0, why)
-
-
-def test_as_json(capsys, path):
-    status, text = explain(capsys, path, 'refused', '--format', 'json', '--host', 'off-1')
-    report = json.loads(text)
-    assert (status, report['headline']) == (0, REFUSED)
-    assert report['counts'] == {'lack free memory': 32, 'disabled': 3}
-    assert report['host'] == {'name': 'off-1', 'why': ['ComputeFilter: disabled, reason: rack 4']}
-    assert report['record']['asked']['memory_mb'] == 9000
 
 
 @pytest.mark.parametrize(

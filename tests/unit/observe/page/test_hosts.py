@@ -276,14 +276,6 @@ def test_pages(monkeypatch, page, names):
     assert found.hosts == 5
 
 
-def test_pages_of_the_table(monkeypatch):
-    monkeypatch.setattr(hosts, 'ROWS_PER_PAGE', 2)
-    found = [heatmap(VIEW, HostsQuery(form='table', page=page), None) for page in (1, 2, 3)]
-    rows = [[host.host for _, host in each.rows] for each in found]
-    assert rows == [['down', 'h2'], ['h9', 'h10'], ['off']]
-    assert found[0].pages == 3
-
-
 def test_bars():
     """The parts stand beside each other; what has nothing leaves the end empty."""
     assert bars({}) == bars({None: 3}) == []
