@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -128,23 +127,16 @@ def test_pinned_servers_for_all_the_room_there_is(cloud: NovaCloud, client: Nova
     refused(cloud, client, 1, THREE)
 
 
-def a_device(**fields: Any) -> dict[str, Any]:
-    """A request for one of :func:`some_devices`."""
-    spec = [{'vendor_id': '8086', 'product_id': '10fb'}]
-    number = str(uuid.uuid4())
-    return {'count': 1, 'spec': spec, 'alias_name': 'nic', 'request_id': number, **fields}
-
-
 @pytest.mark.parametrize(
-    ('devices', 'near', 'flavor', 'fields', 'most', 'why'),
+    ('stats', 'flavor', 'fields', 'why'),
     [
         pytest.param(
-            5, None, Flavor(), {'count': 2}, 2,
+            some_devices(5, None), Flavor(), {'count': 2},
             'PciPassthroughFilter rejected 1 host(s): PCI nic: 1 of 2 devices are of that kind',
-            id='two devices each',
+            id='two of five devices each',
         ),
         pytest.param(
-            3, 1, FOUR, {'numa_policy': 'required'}, 2,
+            some_devices(3, 1), FOUR, {'numa_policy': 'required'},
             'NUMATopologyFilter rejected 1 host(s): near the host cells that the guest fits (0), '
             'PCI nic: 0 of 1 devices are where its NUMA policy wants them',
             id='CPUs for two servers near three devices',
@@ -155,18 +147,18 @@ def test_devices(
     cloud: NovaCloud,
     client: NovaClient,
     said: Callable[[], str],
-    devices: int,
-    near: int | None,
+    stats: str,
     flavor: Flavor,
     fields: dict[str, Any],
-    most: int,
     why: str,
 ) -> None:
-    """As many servers as find devices land where these are; one more, and all are refused,
-    with what is missing in the log."""
-    add_host(cloud, 'with', pci_stats=some_devices(devices, near))
+    """Two servers find devices, and land where these are; one more, and all are refused, with
+    what is missing in the log."""
+    add_host(cloud, 'with', pci_stats=stats)
     add_host(cloud, 'without')
-    asked = {'devices': [a_device(**fields)]}
-    refused(cloud, client, most + 1, flavor, **asked)
+    spec = [{'vendor_id': '8086', 'product_id': '10fb'}]
+    device = {'count': 1, 'spec': spec, 'alias_name': 'nic', 'request_id': new_uuids()[0]}
+    asked = {'devices': [{**device, **fields}]}
+    refused(cloud, client, 3, flavor, **asked)
     assert is_reference() or why in said()
-    assert placed(client, most, flavor, **asked) == {'with': most}
+    assert placed(client, 2, flavor, **asked) == {'with': 2}

@@ -195,21 +195,15 @@ def test_more_than_one_worker(hosts: NovaCloud, caller: Caller) -> None:
         assert [each for each in left if each.is_running()] == []
 
 
-def connected(process: psutil.Process, port: int | None) -> bool:
-    return any(
-        each.raddr and each.raddr.port == port and each.status == psutil.CONN_ESTABLISHED
-        for each in process.net_connections('tcp')
-    )
-
-
 def test_the_name(hosts: NovaCloud, daemon: Daemon) -> None:
     """kolla searches command lines for nova-scheduler, openstack-helm compares the name
     of the process; either wants a connection to the broker from such a process."""
     ours = [psutil.Process(daemon.pid), *workers(daemon)]
     assert {each.name() for each in ours} == {'nova-scheduler'}
     assert all('nova-scheduler' in ' '.join(each.cmdline()) for each in ours)
-    port = urlsplit(hosts.amqp_url).port
-    assert any(connected(each, port) for each in ours)
+    connections = [each for process in ours for each in process.net_connections('tcp')]
+    peers = [each.raddr for each in connections if each.status == psutil.CONN_ESTABLISHED]
+    assert urlsplit(hosts.amqp_url).port in {peer.port for peer in peers}
 
 
 def test_ping(daemon: Daemon, caller: Caller) -> None:
