@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Lint of words: docstrings that a reader from OpenStack would not understand.
+"""Lint of words: names and docstrings that a reader from OpenStack would not understand.
 
 ``python tests/lab/words.py`` reads ``novasched/`` and prints one line for each offence; the exit
 status is 1 if there is one. CONTRIBUTING.rst has the rules.
@@ -26,6 +26,20 @@ INSTANCES_ALONE = ('scheduler/', 'placement/', 'plugins/')
 """Packages that know no other servers; what operators read says server elsewhere, as
 ``openstack server show`` does."""
 
+NAMES = re.compile(
+    r"""(
+    Account|Archive|Asked|Audience|Backlog|Callers|Calm|Cause|Causes|Company|Dropped|Ear|
+    Fleet|Flight|Forgetful|Habits|Heat|InFlight|Indifferent|Inquirer|Inquiry|Intake|Keeper|
+    Landscape|LastWords|LeftAlone|Look|Lottery|Mirror|Notices|Rebuilt|Rehearsal|Sight|
+    Silence|Stock|Tally|Turns|Undoing|Unrecorded|Unseen|Unwanted|Watched|Words|DETAILED|
+    MOST|PATIENCE|PAUSE|SLACK|TOLD|apart|causes_of|collect_seldom|entitle|give_back|
+    has_room|left_alone|let_go|share_heaps|thaw
+    )""",
+    re.VERBOSE,
+)
+"""Names that say nothing to a stranger: a constant tells its subject and its unit, a class or a
+function the thing in OpenStack's words."""
+
 
 def offences(path: Path) -> Iterator[tuple[int, str]]:
     tree = ast.parse(path.read_text())
@@ -38,6 +52,9 @@ def offences(path: Path) -> Iterator[tuple[int, str]]:
                 yield line, f'begin with a verb or a noun phrase: {docstring.splitlines()[0]}'
             if instances_alone and SERVER.search(SERVER_GROUPS.sub('', docstring)):
                 yield line, 'say instance, not server'
+        name = node.id if isinstance(node, ast.Name) else getattr(node, 'name', None)
+        if name and NAMES.fullmatch(name) and not isinstance(getattr(node, 'ctx', None), ast.Load):
+            yield getattr(node, 'lineno', 1), f'{name}: say it in words that OpenStack has'
 
 
 def main() -> int:
