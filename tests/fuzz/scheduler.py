@@ -24,8 +24,7 @@ from novasched.plugins import loading
 from novasched.rpc import faults
 from novasched.rpc.heartbeats import RpcHeartbeats
 from novasched.rpc.notifications.sender import END, START, Notification, NotificationSender
-from novasched.rpc.serializer import Serializer
-from novasched.rpc.server import BaseEndpoint, Dispatcher, SchedulerEndpoint
+from novasched.rpc.server import BaseEndpoint, Dispatcher, SchedulerEndpoint, Serializer
 from novasched.scheduler import errors
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler

@@ -13,7 +13,7 @@ from typing import Any
 
 from oslo_context.context import RequestContext
 
-from novasched.rpc.serializer import Serializer
+from novasched.rpc.server import Serializer
 
 MESSAGES = Path(__file__).parent / 'messages'
 

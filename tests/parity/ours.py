@@ -21,7 +21,7 @@ from novasched.cells import rows
 from novasched.conf import loading
 from novasched.conf.settings import Settings
 from novasched.rpc import decode, versions
-from novasched.rpc.serializer import Serializer
+from novasched.rpc.server import Serializer
 from novasched.scheduler.errors import BadRequest, NoValidHost
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor

@@ -34,7 +34,7 @@ from novasched.observe.records.store import RecordWriter
 from novasched.placement.client import PlacementClient
 from novasched.plugins import loading
 from novasched.rpc import decode, versions
-from novasched.rpc.serializer import Serializer
+from novasched.rpc.server import Serializer
 from novasched.scheduler.drivers import Driver, Parts
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.memory import MemoryHosts

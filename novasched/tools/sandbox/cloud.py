@@ -34,8 +34,7 @@ from novasched.conf import loading
 from novasched.conf.errors import NovaschedError
 from novasched.rpc import versions, wire
 from novasched.rpc.faults import NoValidHostFault
-from novasched.rpc.serializer import Serializer
-from novasched.rpc.server import TOPIC, make_transport
+from novasched.rpc.server import TOPIC, Serializer, make_transport
 from novasched.scheduler.memory import flavor_resources
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.request import InstanceGroup

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from novasched.rpc import decode, versions, wire
-from novasched.rpc.serializer import Serializer
+from novasched.rpc.server import Serializer
 from novasched.rpc.wire import BadObject, RequestSpec
 from novasched.rpc.wire.base import DATA, NAME, NAMESPACE, VERSION
 from novasched.scheduler.errors import BadRequest

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from novasched.rpc import decode, versions
-from novasched.rpc.serializer import Serializer
+from novasched.rpc.server import Serializer
 from novasched.rpc.wire import base
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import Flavor, Image, RequestGroup

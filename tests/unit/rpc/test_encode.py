@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from novasched.rpc import encode
-from novasched.rpc.serializer import Serializer
+from novasched.rpc.server import Serializer
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.numa import TopologyLimits

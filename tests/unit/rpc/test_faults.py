@@ -19,8 +19,7 @@ from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.placement.api import OutcomeUnknown
 from novasched.rpc import faults
 from novasched.rpc.heartbeats import RpcHeartbeats
-from novasched.rpc.serializer import Serializer
-from novasched.rpc.server import Dispatcher, SchedulerEndpoint
+from novasched.rpc.server import Dispatcher, SchedulerEndpoint, Serializer
 from novasched.scheduler import errors
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request

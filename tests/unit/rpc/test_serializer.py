@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from novasched.rpc import wire
-from novasched.rpc.serializer import Serializer
+from novasched.rpc.server import Serializer
 from tests.lab.wire import CONTEXT, FLAVOR, RECORDED, context_of
 
 SERIALIZER = Serializer()

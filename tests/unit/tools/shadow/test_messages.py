@@ -13,7 +13,7 @@ import pytest
 
 from novasched.rpc import decode, versions
 from novasched.rpc.notifications import payloads
-from novasched.rpc.serializer import Serializer
+from novasched.rpc.server import Serializer
 from novasched.scheduler.errors import BadRequest
 from novasched.tools.shadow.messages import (
     SAVED_FIELDS,
