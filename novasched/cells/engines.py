@@ -186,7 +186,7 @@ def checked(url: str, name: str) -> str:
         return url
     query = {key: value for key, value in parsed.query.items() if isinstance(value, str)}
     if 'ssl_key_password' not in query:
-        tls.check_files([query.get(key) for key in FILES], [f'{key} of {name}' for key in FILES])
+        tls.check_files({f'{key} of {name}': query.get(key) for key in FILES})
     if driver == 'pymysql':
         known = inspect.signature(parsed.get_dialect().import_dbapi().Connection).parameters
         for key in query:

@@ -157,7 +157,14 @@ def _files(args: Sequence[str], prog: str) -> list[str]:
 
 
 def _bad_reference(written: Written) -> ConfigError:
-    return ConfigError(', '.join(referring(written)) or 'an option', '(not shown)', WHY_DOLLAR)
+    """The error of options that by a ``$`` refer to another."""
+    names = [
+        f'[{group}] {name}'
+        for group, options in written.items()
+        for name, values in options.items()
+        if any(map(_REFERENCE.search, values))
+    ]
+    return ConfigError(', '.join(names) or 'an option', '(not shown)', WHY_DOLLAR)
 
 
 def _written(conf: cfg.ConfigOpts) -> Written:
@@ -178,7 +185,15 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
                 'Ignoring the invalid elements of the option %s: %s', option, ', '.join(bad)
             )
     values['driver'] = DRIVER_ALIASES.get(values['driver'], values['driver'])
-    values['service_down_time'] = _down_time(values['service_down_time'], values['report_interval'])
+    seconds, interval = values['service_down_time'], values['report_interval']
+    if seconds <= interval:  # which no service's heartbeats could keep
+        values['service_down_time'] = int(2.5 * interval)
+        LOG.warning(
+            'service_down_time (%d s) must be more than report_interval (%d s); taking %d s for it',
+            seconds,
+            interval,
+            values['service_down_time'],
+        )
     return Settings(**values)
 
 
@@ -213,33 +228,18 @@ def _values(conf: cfg.ConfigOpts, kind: type[Settings | ServiceSettings]) -> dic
     return values
 
 
-def _down_time(seconds: int, interval: int) -> int:
-    """``service_down_time``; one that no service's heartbeats could keep is made longer."""
-    if seconds > interval:
-        return seconds
-    longer = int(2.5 * interval)
-    LOG.warning(
-        'service_down_time (%d s) must be more than report_interval (%d s); taking %d s for it',
-        seconds,
-        interval,
-        longer,
-    )
-    return longer
-
-
 def _read(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> Any:
-    section = conf if group == 'DEFAULT' else conf[group]
+    name = f'[{group}] {option.name}'
     try:
-        value = section[option.dest]
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f'[{group}] {option.name}', value, 'is no finite number')
-        if isinstance(value, int) and abs(value) > MAX_INTEGER:
-            raise ConfigError(f'[{group}] {option.name}', value, f'is not within {MAX_INTEGER}')
-        return value
+        value = (conf if group == 'DEFAULT' else conf[group])[option.dest]
     except cfg.ConfigSourceValueError as error:
-        name = f'[{group}] {option.name}'
         why = str(error).rpartition('is not valid: ')[2]
         raise ConfigError(name, _text(conf, group, option), why) from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(name, value, 'is no finite number')
+    if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        raise ConfigError(name, value, f'is not within {MAX_INTEGER}')
+    return value
 
 
 def _text(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> str:
@@ -294,13 +294,3 @@ def environment() -> Written:
     """The options that variables of the environment set, all in one group ``environment``."""
     named = ((_VARIABLE.match(name), value) for name, value in os.environ.items())
     return {'environment': {found[1].lower(): [value] for found, value in named if found}}
-
-
-def referring(written: Written) -> list[str]:
-    """The options, as ``[group] name``, that by a ``$`` refer to another."""
-    return [
-        f'[{group}] {name}'
-        for group, options in written.items()
-        for name, values in options.items()
-        if any(map(_REFERENCE.search, values))
-    ]

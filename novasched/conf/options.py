@@ -28,7 +28,7 @@ _NAME, _IPV6, _PORT = types.HostDomain(), types.IPAddress(version=6), types.Port
 _URL = types.URI(schemes=['http', 'https'])
 
 
-class OptionalType(types.ConfigType):
+class OptionalType(types.String):
     """A type whose empty value is None.
 
     :param parse: reads a text that is not empty, or raises ValueError.
@@ -38,18 +38,9 @@ class OptionalType(types.ConfigType):
         super().__init__(type_name=type_name)
         self.parse = parse
 
-    def __call__(self, value: object) -> object:
+    def __call__(self, value: object) -> Any:
         text = str(value or '').strip()
         return self.parse(text) if text else None
-
-    def __repr__(self) -> str:
-        return self.parse.__name__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OptionalType) and self.parse is other.parse
-
-    def _formatter(self, value: object) -> str:
-        return str(value)
 
 
 def parse_address(text: str) -> Address:

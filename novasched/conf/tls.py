@@ -5,7 +5,7 @@ Libraries open them anew for each connection, and tell neither the option nor al
 """
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from oslo_config import cfg
@@ -14,24 +14,19 @@ from novasched.conf.errors import ConfigError
 
 
 def check_group(conf: cfg.ConfigOpts, group: str, *options: str) -> None:
-    """Check the TLS files that a group of nova.conf names.
-
-    :param options: those of a group of nova.conf, in the order of :func:`check_files`.
-    :raises ConfigError: a file that one of them names cannot be used.
-    """
-    paths = [conf[group][option] for option in options]
-    check_files(paths, [f'[{group}] {option}' for option in options])
+    """Check the files that options of a group of nova.conf name: see :func:`check_files`."""
+    check_files({f'[{group}] {option}': conf[group][option] for option in options})
 
 
-def check_files(paths: Sequence[str | None], names: Sequence[str]) -> None:
+def check_files(files: Mapping[str, str | None]) -> None:
     """See that files can be read and hold what they should; those that are not named are left.
 
-    :param paths: of the authorities, of our certificate and of its key.
-    :param names: what an operator calls them.
+    :param files: by what an operator calls them, the paths of the authorities, of our certificate
+        and of its key, in this order.
     :raises ConfigError: one cannot be used.
     """
-    authority, certificate, key = paths
-    for name, path in zip(names, paths, strict=True):
+    names, (authority, certificate, key) = [*files], files.values()
+    for name, path in files.items():
         try:
             # A directory of authorities is for OpenSSL to read.
             if path and not (path is authority and Path(path).is_dir()):

@@ -49,10 +49,10 @@ def test_files(files, authority, certificate, key, wrong):
     """What cannot be used is named with its option; what is not named is left."""
     paths = [None if name is None else files(name) for name in (authority, certificate, key)]
     if wrong is None:
-        tls.check_files(paths, NAMES)
+        tls.check_files(dict(zip(NAMES, paths, strict=True)))
         return
     with pytest.raises(ConfigError) as raised:
-        tls.check_files(paths, NAMES)
+        tls.check_files(dict(zip(NAMES, paths, strict=True)))
     option = wrong.partition(' ')[0]
     assert str(raised.value).startswith(wrong.format(paths[NAMES.index(option)]))
 
