@@ -118,7 +118,11 @@ def load(args: Sequence[str], prog: str, version: str | None = None) -> cfg.Conf
     except cfg.ConfigFilesNotFoundError as error:
         raise ConfigError('--config-file', ', '.join(error.config_files), 'not found') from None
     except cfg.ConfigFileParseError as error:
-        raise ConfigError('--config-file', error.config_file, _where(error)) from None
+        # The broken line may hold anything, so it is not shown.
+        cause: Any = error.__context__
+        is_line = isinstance(cause, cfg.ParseError)
+        why = f'line {cause.lineno}: {cause.msg}' if is_line else hide(error.msg)
+        raise ConfigError('--config-file', error.config_file, why) from None
     except OSError as error:
         raise ConfigError('--config-file', error.filename, error.strerror or '') from None
     except UnicodeDecodeError as error:
@@ -139,14 +143,6 @@ def refusal(conf: cfg.ConfigOpts | None, error: Exception) -> str:
     if conf is not None and isinstance(error, BAD_REFERENCE):
         error = _bad_reference(_written(conf))
     return redact(str(error)) if isinstance(error, NovaschedError) else hide(error)
-
-
-def _where(error: cfg.ConfigFileParseError) -> str:
-    """The place of a broken line. The line may hold anything, so it is not shown."""
-    cause = error.__context__
-    if isinstance(cause, cfg.ParseError):
-        return f'line {cause.lineno}: {cause.msg}'
-    return hide(error.msg)
 
 
 def _files(args: Sequence[str], prog: str) -> list[str]:

@@ -175,15 +175,13 @@ learn, hide, redact = KNOWN.learn, KNOWN.hide, KNOWN.redact
 
 def one_line(text: str) -> str:
     """A text of our own on one line, of a length that can be kept, without secrets."""
-    return _cut(redact(' '.join(text.split())))
+    return one_line_each([text])[text]
 
 
 def one_line_each(texts: Iterable[str]) -> dict[str, str]:
     """Each of many texts as :func:`one_line` has it; secrets are searched once."""
     every = list(dict.fromkeys(texts))
     lines = redact('\n'.join(' '.join(text.split()) for text in every)).split('\n')
-    return {text: _cut(line) for text, line in zip(every, lines, strict=True)}
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= MAX_LINE_CHARACTERS else f'{line[: MAX_LINE_CHARACTERS - 1]}…'
+    most = MAX_LINE_CHARACTERS
+    cut = [line if len(line) <= most else f'{line[: most - 1]}…' for line in lines]
+    return dict(zip(every, cut, strict=True))

@@ -193,7 +193,13 @@ class AllocationCleanup:
                 return []
             self._trying |= instances
         try:
-            rest = [task for task in tasks if not self._ends_for_request(task)]
+            rest = []
+            for task in tasks:
+                doubt = self._delete(task.successor or task.claim, True)
+                if doubt is not None and task.successor is None:
+                    _leave(task, doubt)
+                if doubt is not None or self._clock() < task.final:
+                    rest.append(task)
             with self._changed:
                 self._tasks = [task for task in self._tasks if task not in tasks]
             return rest
@@ -271,13 +277,6 @@ class AllocationCleanup:
                         _leave(task, doubt)
                     elif not ended:
                         self._tasks.append(task)  # behind the others, which may fare better
-
-    def _ends_for_request(self, task: CleanupTask) -> bool:
-        """Try a task now that a request asks for the instance; True if it is at its end."""
-        doubt = self._delete(task.successor or task.claim, True)
-        if doubt is not None and task.successor is None:
-            _leave(task, doubt)
-        return doubt is None and self._clock() >= task.final
 
 
 def _leave(task: CleanupTask, doubt: str | None = None) -> None:

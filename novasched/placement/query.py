@@ -77,19 +77,14 @@ def limit(request: Request, settings: Settings) -> int | None:
 def _encode(
     request: Request, settings: Settings, groups: Mapping[str, RequestGroup], policy: str | None
 ) -> str:
-    parameters: list[tuple[str, str]] = []
-    most = limit(request, settings)
-    if most is not None:
-        parameters.append(('limit', str(most)))
-    if policy is not None:
-        parameters.append(('group_policy', policy))
     root = _traits(request.root_required, request.root_forbidden)
-    if root:
-        parameters.append(('root_required', root))
-    for suffixes in request.same_subtree:
-        parameters.append(('same_subtree', ','.join(sorted(suffixes))))
+    single = {
+        'limit': limit(request, settings), 'group_policy': policy, 'root_required': root or None,
+    }  # fmt: skip
+    parameters = [(name, str(value)) for name, value in single.items() if value is not None]
+    parameters += (('same_subtree', ','.join(sorted(each))) for each in request.same_subtree)
     for suffix, group in groups.items():
-        parameters.extend(_group_parameters(suffix, group))
+        parameters += _group_parameters(suffix, group)
     return urlencode(sorted(parameters))
 
 

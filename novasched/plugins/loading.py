@@ -165,13 +165,7 @@ def driver(
     found = _loaded(found, option, name, prepare)
     if not hasattr(found, 'select_destinations'):
         raise ConfigError(option, name, 'is no driver: it has no select_destinations()')
-
-    def build(parts: Parts) -> Driver:
-        with _reported(option, name):
-            built: Driver = found(parts)
-        return built
-
-    return build
+    return _reported(option, name)(lambda parts: found(parts))
 
 
 def _offered(kind: Kind[Any], path: str, prepare: Prepare) -> dict[str, Any]:

@@ -97,8 +97,7 @@ def spec_from_dicts(spec: Mapping[str, Any], filters: Mapping[str, Any]) -> Requ
     instance = spec.get('instance_properties') or {}
     if not isinstance(instance, NovaObject):
         instance = _mapping(instance, 'instance_properties')
-    names = 'project_id', 'user_id', 'availability_zone'
-    values = {name: _get(instance, name) for name in names}
+    values = {x: _get(instance, x) for x in ('project_id', 'user_id', 'availability_zone')}
     values['instance_uuid'] = _get(instance, 'uuid')
     values['numa_topology'] = _numa_topology(_get(instance, 'numa_topology'))
     pci, pci_kind = _get(instance, 'pci_requests'), wire.InstancePCIRequest

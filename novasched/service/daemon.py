@@ -31,7 +31,6 @@ from novasched.service.supervisor import Job, Supervisor
 if TYPE_CHECKING:
     from novasched.observe.metrics import WorkerMetrics
     from novasched.observe.page.app import Page
-    from novasched.observe.web.server import HttpServer
 
 LOG = logging.getLogger('nova.service')
 MINUTE_S = 60
@@ -186,10 +185,7 @@ def _jobs(
     make = functools.partial
     if files is None:
         return [Job(make(worker, number)) for number in range(workers)]
-
-    def http_server() -> HttpServer:
-        return files.http_server(page() if page else None)
-
     ended = files.worker_ended
     jobs = [Job(make(worker, number), ended=make(ended, number)) for number in range(workers)]
-    return [*jobs, Job(http_server, 'web', vital=False)]
+    web = Job(lambda: files.http_server(page() if page else None), 'web', vital=False)
+    return [*jobs, web]

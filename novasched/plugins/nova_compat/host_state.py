@@ -188,14 +188,9 @@ class PciStats:
     @cached_property
     def pools(self) -> list[dict[str, Any]]:
         """The pools, their tags beside what else is known of them."""
+        names = 'product_id', 'vendor_id', 'numa_node', 'count'
         return [
-            {
-                'product_id': pool.product_id,
-                'vendor_id': pool.vendor_id,
-                'numa_node': pool.numa_node,
-                'count': pool.count,
-                **pool.tags,
-            }
+            {**{name: getattr(pool, name) for name in names}, **pool.tags}
             for pool in self._host.pci_stats
         ]
 

@@ -7,6 +7,7 @@ aggregates that prefilters ask for and, at the end, the last of the instances, t
 group, and the cells and CPUs that this instance got. novasched adds them here, to a copy.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -63,14 +64,13 @@ def _landed(guest: Primitive, place: Fit) -> Primitive:
 
 
 def _placed(place: CellFit) -> dict[str, Any]:
-    fields: dict[str, Any] = {'id': place.host_cell}
-    if place.pagesize is not None:
-        fields['pagesize'] = place.pagesize
-    if place.pins:
-        fields['cpu_pinning_raw'] = {str(guest): host for guest, host in place.pins}
-    if place.emulator_cpus:
-        fields['cpuset_reserved'] = sorted(place.emulator_cpus)
-    return fields
+    fields = {
+        'id': place.host_cell,
+        'pagesize': place.pagesize,
+        'cpu_pinning_raw': {str(guest): host for guest, host in place.pins} or None,
+        'cpuset_reserved': sorted(place.emulator_cpus) or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def stamped(sent: Primitive) -> Primitive:
@@ -292,9 +292,8 @@ def _pci_requests(requests: Mapping[str, Any]) -> Payload:
 
 def _destination(destination: Mapping[str, Any]) -> Payload:
     """Host, node and cell are named only where one is asked for."""
-    fields = {
-        name: destination[name] for name in ('host', 'node') if destination.get(name) is not None
-    }
+    names = 'host', 'node'
+    fields = {x: destination[x] for x in names if destination.get(x) is not None}
     if cell := destination.get('cell'):
         fields['cell'] = _payload('CellMappingPayload', data(cell))
     return _payload('DestinationPayload', destination, **fields)
@@ -308,14 +307,8 @@ def _retry(retry: Mapping[str, Any]) -> Payload:
 
 def _group(group: Mapping[str, Any]) -> Payload:
     """Of the rules only the one that nova knows is sent."""
-    rule, rules = 'max_server_per_host', group.get('_rules') or {}
-    rules = {rule: _whole(rules[rule])} if rule in rules else {}
+    name = 'max_server_per_host'
+    rules = {rule: text for rule, text in (group.get('_rules') or {}).items() if rule == name}
+    with contextlib.suppress(ValueError, KeyError):
+        rules[name] = str(int(rules[name]))  # a number as nova writes it
     return _payload('ServerGroupPayload', group, rules=rules)
-
-
-def _whole(text: str) -> str:
-    """A number as nova writes it; another text as it is."""
-    try:
-        return str(int(text))
-    except ValueError:
-        return text

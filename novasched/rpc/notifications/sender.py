@@ -62,20 +62,20 @@ class QueuedNotifier:
         return self._queue.dropped
 
     def started(self, request: Request) -> None:
-        if request.origin is not None:
-            self._add(Notification(START, request.origin, request))
+        self._add(START, request)
 
     def ended(self, request: Request, claims: Sequence[PendingClaim]) -> None:
-        if request.origin is not None:
-            self._add(Notification(END, request.origin, request, claims))
+        self._add(END, request, claims)
 
     def close(self) -> None:
         """Send the rest, for as long as
         :data:`novasched.concurrency.worker_queue.CLOSE_TIMEOUT_S`."""
         self._queue.close()
 
-    def _add(self, notification: Notification) -> None:
-        if not self._queue.put(notification):
+    def _add(self, phase: str, request: Request, claims: Sequence[PendingClaim] = ()) -> None:
+        if request.origin is None:
+            return
+        if not self._queue.put(Notification(phase, request.origin, request, claims)):
             LOG.warning(
                 'A notification is dropped, since %d wait for the message bus',
                 MAX_WAITING_NOTIFICATIONS,
