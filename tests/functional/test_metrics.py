@@ -21,7 +21,9 @@ from novasched.observe.metrics import COUNTER, GAUGE, HISTOGRAM, METRICS
 from novasched.scheduler.decision import RESULTS
 from tests.lab.client import NovaClient, Refused, new_uuids
 from tests.lab.compute_rows import Flavor
+from tests.lab.crowd import crowd
 from tests.lab.daemon import Daemon
+from tests.lab.http_flood import flood
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import free_port, wait_until
 from tests.lab.prometheus import RULES, Prometheus, expressions, promtool
@@ -232,3 +234,27 @@ def test_what_fails(cloud: NovaCloud, client: NovaClient) -> None:
             os.kill(daemon.pid, signal.SIGKILL)
             wait_until(lambda: not any(each.is_running() for each in left), WAIT, 'end of all')
             socket.create_server(('127.0.0.1', port)).close()
+
+
+def test_a_flood(cloud: NovaCloud) -> None:
+    """Thousands who ask for metrics, who send garbage and who never come to an end take no
+    request its answer and no process its life, nor anybody who comes afterwards the metrics."""
+    cloud.reset()
+    cloud.add_host('host-1', vcpus=100_000, ram_mb=50_000_000, disk_gb=1_000_000)
+    bind = f'127.0.0.1:{free_port()}'
+    config = {'novasched': {'metrics_bind': bind}, 'DEFAULT': {'debug': False}}
+    with Daemon(cloud, config) as daemon, crowd(cloud.amqp_url) as callers:
+        before = psutil.Process(daemon.pid).children()
+        with flood(bind) as flooding:
+            servers = [*callers.ask(30)]
+            callers.listen(lambda: callers.answered(servers), 4 * WAIT, 'answer for all')
+            wait_until(lambda: len(flooding) > 2_000, 4 * WAIT, 'flood')
+            servers += callers.ask(30)
+            callers.listen(lambda: callers.answered(servers), 4 * WAIT, 'answer for all')
+        assert callers.answers == dict.fromkeys(servers, 1)
+        assert None not in callers.hosts.values()
+        counted = lambda: samples(bind)['novasched_instances_placed_total',] == 60  # noqa: E731
+        wait_until(counted, WAIT, 'metrics')
+        assert psutil.Process(daemon.pid).children() == before
+        assert len(daemon.text()) < 200_000
+        assert daemon.stop() == 0
