@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RequestSpecs of all releases become requests."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from operator import attrgetter
-from typing import Any
 
 import pytest
 
@@ -26,18 +22,18 @@ from novasched.scheduler.model.request import (
 from tests.lab.wire import CALLS, CONTEXT, MADE, a_spec, context_of, decoded, primitive
 
 
-def request_of(arguments: dict[str, Any]) -> Request:
+def request_of(arguments):
     """The request that a call's arguments become."""
     return decode.request(versions.read(decoded(arguments)), CONTEXT)
 
 
-def uuid(number: int) -> str:
+def uuid(number):
     """The UUIDs that the made messages count with."""
     return f'00000000-0000-4000-8000-{number:012d}'
 
 
 @pytest.fixture
-def known(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def known(caplog):
     """No object that is decoded is newer than that of this name here."""
     base._check_version.cache_clear()
     yield
@@ -46,7 +42,7 @@ def known(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 @pytest.mark.usefixtures('known')
 @pytest.mark.parametrize('case', CALLS)
-def test_recorded(case: str) -> None:
+def test_recorded(case):
     """Every kind of call that nova makes is a request, from the caller that it names."""
     body = CALLS[case]
     context = Serializer().deserialize_context(context_of(body))
@@ -81,7 +77,7 @@ def test_recorded(case: str) -> None:
         ('soft anti-affinity group', {'instance_group.policy': 'soft-anti-affinity'}),
     ],
 )  # fmt: skip
-def test_recorded_details(case: str, expected: dict[str, Any]) -> None:
+def test_recorded_details(case, expected):
     """The fields that set an operation apart arrive."""
     request = request_of(CALLS[case]['args'])
     assert {name: attrgetter(name)(request) for name in expected} == expected
@@ -167,12 +163,12 @@ EVERYTHING = Request(
 
 
 @pytest.mark.usefixtures('known')
-def test_everything() -> None:
+def test_everything():
     """A RequestSpec that says all that it can is a request that says the same."""
     assert request_of(MADE['everything']) == EVERYTHING
 
 
-def test_ocata() -> None:
+def test_ocata():
     """RequestSpec 1.8 lacks what came later: the user is the caller, a dedicated cell
     has its CPUs where newer cells have them, the group's policy stands in a list."""
     request = request_of(MADE['ocata'])
@@ -200,7 +196,7 @@ def test_ocata() -> None:
         ({'traceparent': 'two\nlines'}, None),
     ],
 )
-def test_the_trace_of_the_caller(sent: dict[str, Any], known: str | None) -> None:
+def test_the_trace_of_the_caller(sent, known):
     """A trace in the message's context goes with the request, unless it is garbage."""
     context = Serializer().deserialize_context(sent)
     request = decode.request(versions.read(decoded({'spec_obj': a_spec('1.0')})), context)
@@ -208,12 +204,12 @@ def test_the_trace_of_the_caller(sent: dict[str, Any], known: str | None) -> Non
     assert request.origin.traceparent == known
 
 
-def test_nothing() -> None:
+def test_nothing():
     """A RequestSpec with no more than a flavor asks for nothing else."""
     flavor = Flavor(vcpus=2, memory_mb=512, root_gb=1)
     expected = Request(flavor=flavor, user_id='caller', request_id=CONTEXT.request_id)
     assert request_of({'spec_obj': a_spec('1.0')}) == expected
-    nulls: dict[str, Any] = dict.fromkeys(
+    nulls = dict.fromkeys(
         ('image', 'numa_topology', 'pci_requests', 'user_id', 'ignore_hosts', 'force_hosts', 'retry',
          'instance_group', 'scheduler_hints', 'requested_destination', 'requested_resources',
          'requested_networks', 'request_level_params', 'network_metadata', 'num_instances', 'is_bfv',
@@ -222,23 +218,23 @@ def test_nothing() -> None:
     assert request_of({'spec_obj': a_spec(**nulls)}) == expected
 
 
-def a_destination(**data: Any) -> dict[str, Any]:
+def a_destination(**data):
     """A destination as it travels."""
     return primitive('Destination', '1.4', **data)
 
 
-def a_group(version: str, **data: Any) -> dict[str, Any]:
+def a_group(version, **data):
     """A server group as it travels."""
     return primitive('InstanceGroup', version, **data)
 
 
-def a_topology(version: str, **data: Any) -> dict[str, Any]:
+def a_topology(version, **data):
     """A topology of one cell of that version, as it travels."""
     cell = primitive('InstanceNUMACell', version, **{'id': 0, 'memory': 512, **data})
     return primitive('InstanceNUMATopology', '1.3', cells=[cell])
 
 
-def a_cell(**fields: Any) -> GuestTopology:
+def a_cell(**fields):
     """The topology that :func:`a_topology` becomes."""
     return GuestTopology((GuestCell(**{'id': 0, 'memory': 512, 'cpuset': frozenset(), **fields}),))
 
@@ -287,7 +283,7 @@ TWO = frozenset({0, 1})
          'image', Image()),
     ],
 )  # fmt: skip
-def test_field(sent: dict[str, Any], field: str, expected: Any) -> None:
+def test_field(sent, field, expected):
     """A field of any release means what it meant there."""
     assert getattr(request_of({'spec_obj': a_spec(**sent)}), field) == expected
 
@@ -305,7 +301,7 @@ def test_field(sent: dict[str, Any], field: str, expected: Any) -> None:
         ({'scheduler_hints': {'a': [None]}}, 'the scheduler hint a must list texts, not null'),
     ],
 )
-def test_refuses(sent: dict[str, Any], why: str) -> None:
+def test_refuses(sent, why):
     """A request that lacks a necessary part is refused, with the reason."""
     with pytest.raises(BadRequest) as caught:
         request_of({'spec_obj': a_spec(**sent)})

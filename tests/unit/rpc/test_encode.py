@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choices, as callers of each release read them."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,18 +16,18 @@ from tests.lab.wire import CONTEXT, REPLIES, primitive, without_order
 NEW = (1, 15)
 
 
-def sent(reply: Any) -> Any:
+def sent(reply):
     """A reply as it travels, with the text of each allocation request read."""
     text = json.dumps(Serializer().serialize_entity(CONTEXT, reply))
     return without_order(json.loads(text, object_hook=_with_claim_read))
 
 
-def _with_claim_read(data: dict[str, Any]) -> dict[str, Any]:
+def _with_claim_read(data):
     name = 'allocation_request'
     return {**data, name: json.loads(data[name])} if name in data else data
 
 
-def a_selection(data: dict[str, Any]) -> Selection:
+def a_selection(data):
     """The choice that a recorded Selection tells of."""
     names = 'compute_node_uuid', 'service_host', 'nodename', 'cell_uuid', 'availability_zone'
     text = data['allocation_request']
@@ -39,7 +36,7 @@ def a_selection(data: dict[str, Any]) -> Selection:
 
 
 @pytest.mark.parametrize('case', REPLIES)
-def test_as_nova_answers(case: str) -> None:
+def test_as_nova_answers(case):
     """A choice is answered with what nova answered for the same choice."""
     chosen = [[a_selection(each['nova_object.data']) for each in row] for row in REPLIES[case]]
     assert sent(encode.reply(chosen, True, NEW)) == sent(REPLIES[case])
@@ -48,12 +45,12 @@ def test_as_nova_answers(case: str) -> None:
 NUMA = TopologyLimits(cpu_allocation_ratio=16.0, ram_allocation_ratio=1.5)
 
 
-def changed(name: str, version: str, **data: Any) -> dict[str, Any]:
+def changed(name, version, **data):
     """An object of which every field is marked as changed, as one that was just made."""
     return {**primitive(name, version, **data), 'nova_object.changes': sorted(data)}
 
 
-RATIOS: dict[str, Any] = {'cpu_allocation_ratio': 16.0, 'ram_allocation_ratio': 1.5}
+RATIOS = {'cpu_allocation_ratio': 16.0, 'ram_allocation_ratio': 1.5}
 NETWORKS = changed('NetworkMetadata', '1.0', physnets=['p1'], tunneled=True)
 WIRE_NUMA = changed('NUMATopologyLimits', '1.1', **RATIOS)
 NO_NETWORKS = changed('NetworkMetadata', '1.0', physnets=[], tunneled=False)
@@ -72,7 +69,7 @@ WIRE_NETWORKS = changed('NUMATopologyLimits', '1.1', **RATIOS, network_metadata=
         ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset(), False)}, {'numa_topology': WIRE_NO_NETWORKS}),
     ],
 )  # fmt: skip
-def test_limits(limits: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_limits(limits, expected):
     """An object names all limits; a dict names those that are set."""
     chosen = Selection('node uuid', 'h', 'n', 'cell uuid', limits=limits)
     names = ('numa_topology', 'vcpu', 'disk_gb', 'memory_mb')
@@ -106,7 +103,7 @@ RELEASES = [
 
 
 @pytest.mark.parametrize(('spec', 'release', 'selection', 'limits', 'claim'), RELEASES)
-def test_versions(spec: str | None, release: str, selection: str, limits: str, claim: str) -> None:
+def test_versions(spec, release, selection, limits, claim):
     """Objects go out in versions that the release of the RequestSpec knows, with the fields
     that these have; so does what it is to send to Placement."""
     found = as_sent(spec, return_objects=True)
@@ -121,13 +118,13 @@ def test_versions(spec: str | None, release: str, selection: str, limits: str, c
     check_limits(as_sent(spec, return_objects=False)['limits']['numa_topology'], limits)
 
 
-def check_limits(found: dict[str, Any], version: str) -> None:
+def check_limits(found, version):
     """Networks are named from 1.1 on."""
     assert found['nova_object.version'] == version
     assert ('network_metadata' in found['nova_object.data']) is (version == '1.1')
 
 
-def as_sent(spec: str | None, return_objects: bool) -> Any:
+def as_sent(spec, return_objects):
     """The only choice, as the sender of such a RequestSpec gets it."""
     version = tuple(map(int, spec.split('.'))) if spec else (0,)
     reply = Serializer().serialize_entity(

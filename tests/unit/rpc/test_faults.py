@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fault that a caller is sent for each error, through the dispatcher as it runs."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import json
@@ -21,8 +19,6 @@ from novasched.rpc import faults
 from novasched.rpc.heartbeats import RpcHeartbeats
 from novasched.rpc.server import Dispatcher, SchedulerEndpoint, Serializer
 from novasched.scheduler import errors
-from novasched.scheduler.model.host import Selection
-from novasched.scheduler.model.request import Request
 from tests.lab.wire import CALLS, context_of
 
 INTERNAL = 'An internal error of the scheduler prevents it.'
@@ -33,10 +29,10 @@ CONFLICT = 'another process changed the consumer'
 class Failing:
     """A driver whose every request fails."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error):
         self._error = error
 
-    def select_destinations(self, request: Request) -> list[list[Selection]]:
+    def select_destinations(self, request):
         raise self._error
 
 
@@ -49,7 +45,7 @@ class Incoming:
     client_timeout: float | None = None
 
 
-def dispatch(error: Exception) -> Any:
+def dispatch(error):
     """Dispatch a recorded request, which fails with that error."""
     boot = CALLS['boot']
     dispatcher = Dispatcher([SchedulerEndpoint(Failing(error))], Serializer(), RpcHeartbeats())
@@ -57,7 +53,7 @@ def dispatch(error: Exception) -> Any:
     return dispatcher.dispatch(Incoming(message, context_of(boot)))
 
 
-def failure(error: Exception) -> tuple[dict[str, Any], str]:
+def failure(error):
     """The failure on the wire when a request ends in that error, and its traceback."""
     with pytest.raises(oslo_messaging.ExpectedException) as caught:
         dispatch(error)
@@ -65,13 +61,13 @@ def failure(error: Exception) -> tuple[dict[str, Any], str]:
     return sent, ''.join(sent.pop('tb'))
 
 
-def nova_fault(name: str, text: str, /, **kwargs: Any) -> dict[str, Any]:
+def nova_fault(name, text, /, **kwargs):
     """A failure of which nova's client builds that exception of nova's anew."""
     about = {'class': name, 'module': 'nova.exception', 'message': text}
     return {**about, 'args': [text], 'kwargs': kwargs}
 
 
-def no_valid_host(reason: str) -> dict[str, Any]:
+def no_valid_host(reason):
     """nova's NoValidHost on the wire."""
     text = f'No valid host was found. {reason}'
     return nova_fault('NoValidHost', text, reason=reason, code=500)
@@ -81,7 +77,7 @@ REFUSED = 'vcpus: str does not fit'
 BAD_REQUEST = {**nova_fault('BadRequest', REFUSED), 'module': errors.__name__}
 LOST = f'Failed to update allocations for consumer c-1. Error: {CONFLICT}'
 MISSING = 'Metric cpu.percent could not be found on the compute host node h.n.'
-CASES: list[tuple[Exception, dict[str, Any], str | None]] = [
+CASES = [
     (errors.NoValidHost('Too few.'), no_valid_host('Too few.'), None),
     (errors.NoValidHost(), no_valid_host(''), None),
     (
@@ -111,9 +107,7 @@ TRACEBACK = (errors.BadPlugin, KeyError, oslo_messaging.MessagingTimeout)
 
 
 @pytest.mark.parametrize(('error', 'sent', 'logged'), CASES, ids=lambda case: type(case).__name__)
-def test_faults(
-    error: Exception, sent: dict[str, Any], logged: str | None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_faults(error, sent, logged, caplog):
     """Each error reaches a conductor as a fault that it knows, with nothing of an error that
     is not for users in it; who must act finds the error in the log, a bug with its traceback."""
     with caplog.at_level(logging.INFO):
@@ -125,14 +119,14 @@ def test_faults(
     assert [each.exc_info[1] for each in caplog.records if each.exc_info] == [error] * bug
 
 
-def test_each_error_has_its_row() -> None:
+def test_each_error_has_its_row():
     """An error class that is added says in the table how its callers are answered."""
     classes = {each for _, each in inspect.getmembers(errors, inspect.isclass)}
     assert {each for each in classes if issubclass(each, Exception)} <= set(faults.FAULTS)
     assert {type(error) for error, *_ in CASES} >= set(faults.FAULTS) - {Exception}
 
 
-def test_the_fault_alone_is_sent() -> None:
+def test_the_fault_alone_is_sent():
     """The traceback that is sent holds the fault, not the error behind it."""
     _, trace = failure(errors.PlacementUnavailable('http://inside'))
     assert trace.count('Traceback') == 1
@@ -144,7 +138,7 @@ class Bug(Exception):
     """An error to be watched."""
 
 
-def test_an_error_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_let_go_of(monkeypatch):
     """An error holds the frames of its request, and they the hosts: once it is answered,
     nothing holds it, even if garbage is collected seldom."""
     monkeypatch.setattr(faults.LOG, 'disabled', True)  # pytest keeps what is logged

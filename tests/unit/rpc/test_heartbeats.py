@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Heartbeats, and callers that have given up."""
 
-from __future__ import annotations
-
 import math
 import threading
 from dataclasses import dataclass, field
@@ -23,7 +21,7 @@ class Message:
     gone: bool = False
     heard: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
-    def heartbeat(self) -> None:
+    def heartbeat(self):
         self.heard.release()
         if self.gone:
             raise RuntimeError('no such queue')
@@ -36,7 +34,7 @@ class Message:
         (1, NEVER), (0, NEVER), (-5, NEVER), (None, NEVER), ('soon', NEVER), ([], NEVER), (math.inf, NEVER),
     ],
 )  # fmt: skip
-def test_heartbeat_timeout(said: Any, seconds: float) -> None:
+def test_heartbeat_timeout(said, seconds):
     """A message is understood as oslo.messaging understands it; garbage is nothing."""
     assert heartbeat_timeout(said) == seconds
 
@@ -56,15 +54,13 @@ def test_heartbeat_timeout(said: Any, seconds: float) -> None:
         (0, 0, NEVER, 99, True),
     ],
 )
-def test_given_up(
-    arrived: float, last_contact: float, timeout: float, lifetime: float, given_up: bool
-) -> None:
+def test_given_up(arrived, last_contact, timeout, lifetime, given_up):
     """At 100: a caller that has heard nothing for longer than its timeout, or has waited longer
     than its lifetime, has given up; one that names neither has not."""
     assert PendingCall(None, arrived, last_contact, timeout, lifetime).given_up(100) is given_up
 
 
-def test_a_message_that_comes_again() -> None:
+def test_a_message_that_comes_again():
     """The time before counts, so that its caller waits no longer than before."""
     now = [0.0]
     heartbeats = RpcHeartbeats(lambda: now[0])
@@ -76,7 +72,7 @@ def test_a_message_that_comes_again() -> None:
     assert not heartbeats.add(Message(60, gone=True)).given_up(61)
 
 
-def test_heartbeats() -> None:
+def test_heartbeats():
     """Each caller that asks for them gets them again and again, from one thread, until the
     answer is made; one whose queue is gone counts as one that hears nothing."""
     before = threading.active_count()

@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages that wait for a thread, over oslo.messaging's own in-memory AMQP."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import threading
 from collections import deque
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import oslo_messaging
 import pytest
@@ -18,8 +13,6 @@ import pytest
 from novasched.conf.errors import ConfigError
 from novasched.rpc import oslo_messaging_internals, server
 from novasched.rpc.oslo_messaging_internals import MessageCounts
-from novasched.scheduler.model.host import Selection
-from novasched.scheduler.model.request import Request
 from tests.lab.wire import CASTS, a_spec, primitive
 from tests.unit.rpc.test_server import CONTEXT, HERE, a_transport
 
@@ -34,7 +27,7 @@ class Door:
     entered: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     zones: list[str | None] = field(default_factory=list)
 
-    def select_destinations(self, request: Request) -> list[list[Selection]]:
+    def select_destinations(self, request):
         self.zones.append(request.availability_zone)
         self.entered.release()
         assert self.opened.wait(WAIT)
@@ -42,7 +35,7 @@ class Door:
 
 
 @pytest.fixture
-def transport(tmp_path: Path) -> Iterator[Any]:
+def transport(tmp_path):
     """The messages of a nova.conf that lets one thread be used."""
     lines = 'executor_thread_pool_size = 1', 'rpc_ping_enabled = true'
     made = a_transport(tmp_path, 'kombu+memory://localhost/', *lines)
@@ -51,7 +44,7 @@ def transport(tmp_path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def serving(transport: Any, door: Door, counts: MessageCounts | None = None) -> Iterator[Any]:
+def serving(transport, door, counts=None):
     """A client of a server that runs as long as the block lasts."""
     running = server.make_server(transport, 'here', door, counts)
     running.start()
@@ -69,9 +62,7 @@ def serving(transport: Any, door: Door, counts: MessageCounts | None = None) -> 
         ('oslo_rpc_server_ping', {'version': None}, {}),
     ],
 )
-def test_pings_during_a_flood(
-    transport: Any, method: str, target: dict[str, Any], arguments: dict[str, str]
-) -> None:
+def test_pings_during_a_flood(transport, method, target, arguments):
     """Requests for which there is no thread wait, and are begun in their order. A health probe is
     answered while they have every thread, and before those that wait."""
     door, zones = Door(), [str(number) for number in range(20)]
@@ -88,7 +79,7 @@ def test_pings_during_a_flood(
     assert door.zones == zones
 
 
-def test_ignored_casts(transport: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_casts(transport, caplog):
     """They are not even decoded; other casts are handled, and calls are answered. All are
     counted, and how long each waited that was begun."""
     door, counts = Door(), MessageCounts(wait_seconds=deque(maxlen=100))
@@ -110,14 +101,14 @@ def test_ignored_casts(transport: Any, caplog: pytest.LogCaptureFixture) -> None
     ('lines', 'limit'),
     [([], server.MAX_WAITING_MESSAGES), (['rabbit_qos_prefetch_count = 7'], 7), (['rabbit_qos_prefetch_count = 0'], 0)],
 )  # fmt: skip
-def test_how_many_may_wait(tmp_path: Path, lines: list[str], limit: int) -> None:
+def test_how_many_may_wait(tmp_path, lines, limit):
     """The number of nova.conf counts; 0 is without limit."""
     made = a_transport(tmp_path, 'kombu+memory://localhost/', '[oslo_messaging_rabbit]', *lines)
     assert made.conf.oslo_messaging_rabbit.rabbit_qos_prefetch_count == limit
     made.cleanup()
 
 
-def test_a_release_without_private_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_without_private_names(tmp_path, monkeypatch):
     """The start is refused in one line with the version and the names that are missing."""
     oslo_messaging_internals.check_private_names()
     server_module = 'oslo_messaging.rpc.server'

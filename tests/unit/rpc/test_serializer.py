@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects and contexts, in and out."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from novasched.rpc import wire
@@ -14,7 +10,7 @@ from tests.lab.wire import CONTEXT, FLAVOR, RECORDED, context_of
 SERIALIZER = Serializer()
 
 
-def test_objects_anywhere() -> None:
+def test_objects_anywhere():
     """Objects are decoded wherever they lie, and encoded again; all else passes unchanged."""
     plain = [None, 3, 'x', [], {}, {'a': [1, {'b': None}]}, [[1], [2, 'x']]]
     sent = {'a': [FLAVOR, {'b': FLAVOR}], 'plain': plain}
@@ -33,13 +29,13 @@ def test_objects_anywhere() -> None:
     ],
     ids=['now', 'once', 'unknown keys'],
 )  # fmt: skip
-def test_context(sent: dict[str, Any], expected: tuple[str, ...]) -> None:
+def test_context(sent, expected):
     """A context of any release names the user, the project and the request."""
     context = SERIALIZER.deserialize_context(sent)
     assert (context.user_id, context.project_id, context.request_id) == expected
 
 
-def test_recorded_context() -> None:
+def test_recorded_context():
     """A recorded context is what the log shows, keeps no token, and is sent on as the same; a
     message without one gets a request id of its own."""
     body = RECORDED['boot']

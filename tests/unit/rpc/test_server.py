@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server over oslo.messaging's own in-memory AMQP: all but the broker is real."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import oslo_messaging
@@ -35,7 +31,7 @@ class Script:
 
     asked: list[Request] = field(default_factory=list)
 
-    def select_destinations(self, request: Request) -> list[list[Selection]]:
+    def select_destinations(self, request):
         self.asked.append(request)
         return [[HERE, THERE] if request.return_alternates else [HERE]] * request.count
 
@@ -47,12 +43,12 @@ class Wire:
     driver: Script
     client: Any
 
-    def call(self, method: str = 'select_destinations', /, **arguments: Any) -> Any:
+    def call(self, method='select_destinations', /, **arguments):
         client = self.client.prepare(version=arguments.pop('version'), timeout=10)
         return client.call(CONTEXT, method, **arguments)
 
 
-def a_conf(folder: Path, *lines: str) -> cfg.ConfigOpts:
+def a_conf(folder, *lines):
     """A nova.conf that is read."""
     path = folder / 'nova.conf'
     path.write_text('\n'.join(lines))
@@ -62,13 +58,13 @@ def a_conf(folder: Path, *lines: str) -> cfg.ConfigOpts:
     return conf
 
 
-def a_transport(folder: Path, url: str, *more: str) -> Any:
+def a_transport(folder, url, *more):
     """The transport of a nova.conf that names that URL and says ``more``."""
     return server.make_transport(a_conf(folder, '[DEFAULT]', f'transport_url = {url}', *more))
 
 
 @pytest.fixture(scope='module')
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+def running(tmp_path_factory):
     transport = a_transport(tmp_path_factory.mktemp('nova'), 'kombu+memory://localhost/')
     driver = Script()
     running = server.make_server(transport, 'here', driver)
@@ -81,7 +77,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def wire(running: Wire) -> Wire:
+def wire(running):
     running.driver.asked.clear()
     return running
 
@@ -107,9 +103,7 @@ UUIDS = ['u1', 'u2']
         ('4.5', CALLS['rebuild']['args'], [['h1']]),
     ],
 )  # fmt: skip
-def test_select_destinations(
-    wire: Wire, version: str, arguments: dict[str, Any], answer: list[Any]
-) -> None:
+def test_select_destinations(wire, version, arguments, answer):
     """Each version is asked in its form and answered in its form."""
     reply = wire.call(version=version, **arguments)
     if arguments.get('return_objects'):
@@ -124,7 +118,7 @@ def test_select_destinations(
     assert request.instance_uuids == (None if uuids is None else tuple(uuids))
 
 
-def test_a_refusal_tells_no_token(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_tells_no_token(wire, caplog):
     """Neither the answer nor the log shows the caller's token."""
     context = {**CONTEXT, 'auth_token': 'a-very-secret-token'}
     with caplog.at_level(logging.INFO), pytest.raises(oslo_messaging.RemoteError) as caught:
@@ -140,7 +134,7 @@ def test_a_refusal_tells_no_token(wire: Wire, caplog: pytest.LogCaptureFixture) 
         *(('select_destinations', version, 'UnsupportedVersion', version) for version in ('3.0', '4.6', '5.0')),
     ],
 )  # fmt: skip
-def test_unknown_methods(wire: Wire, method: str, version: str, kind: str, why: str) -> None:
+def test_unknown_methods(wire, method, version, kind, why):
     """Health probes look for this text in the answer to a method that does not exist. Other majors
     and newer minors get oslo.messaging's own error."""
     with pytest.raises(oslo_messaging.RemoteError) as caught:
@@ -149,7 +143,7 @@ def test_unknown_methods(wire: Wire, method: str, version: str, kind: str, why: 
     assert why in caught.value.value
 
 
-def test_the_library(tmp_path: Path) -> None:
+def test_the_library(tmp_path):
     """Messages are handled in native threads. Unless nova.conf enables it, oslo.messaging's own
     ping is not answered."""
     transport = a_transport(tmp_path, 'fake://')
@@ -165,7 +159,7 @@ def test_the_library(tmp_path: Path) -> None:
     transport.cleanup()
 
 
-def test_a_driver_that_is_not_there(tmp_path: Path) -> None:
+def test_a_driver_that_is_not_there(tmp_path):
     """A transport that cannot be had is an error in the configuration; it shows no password."""
     with pytest.raises(ConfigError) as caught:
         a_transport(tmp_path, 'carrierpigeon://nova:secret@mq/')
@@ -173,12 +167,12 @@ def test_a_driver_that_is_not_there(tmp_path: Path) -> None:
     assert 'secret' not in str(caught.value)
 
 
-def test_every_recorded_cast_is_ignored() -> None:
+def test_every_recorded_cast_is_ignored():
     """nova's services cast nothing else to a scheduler."""
     assert set(CASTS) == IGNORED_CASTS
 
 
-def test_an_argument_may_be_named_context() -> None:
+def test_an_argument_may_be_named_context():
     """A message cannot clash with the arguments that the dispatcher gives."""
     with pytest.raises(BadRequest):
         SchedulerEndpoint(Script()).select_destinations(CALLER, context=1, self=2)

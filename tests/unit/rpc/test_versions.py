@@ -2,11 +2,8 @@
 """Calls of each version, by their arguments; the dicts of 4.0, which came from Kilo to the releases
 that were held back to it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -34,7 +31,7 @@ SPEC = wire.RequestSpec()
     ],
     ids=['4.3', '4.4', '4.5', '4.5 no objects'],
 )  # fmt: skip
-def test_read(arguments: dict[str, Any], call: Call) -> None:
+def test_read(arguments, call):
     """Each version's arguments are one call; alternates come as objects or not at all."""
     assert read(arguments) == call
 
@@ -53,14 +50,14 @@ def test_read(arguments: dict[str, Any], call: Call) -> None:
         ({'spec_obj': SPEC, 'zeal': 1, 'haste': 2}, 'select_destinations does not take haste, zeal'),
     ],
 )  # fmt: skip
-def test_read_refuses(arguments: dict[str, Any], why: str) -> None:
+def test_read_refuses(arguments, why):
     """A call that is none is refused by a text that names the argument."""
     with pytest.raises(BadRequest) as caught:
         read(arguments)
     assert str(caught.value) == why
 
 
-TYPE: dict[str, Any] = {
+TYPE = {
     'id': 3, 'name': 'm1.small', 'flavorid': '2', 'vcpus': 1, 'memory_mb': 2048, 'root_gb': 20,
     'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1.0, 'vcpu_weight': 0, 'disabled': False,
     'is_public': True, 'extra_specs': {'hw:cpu_policy': 'dedicated'}, 'deleted': False,
@@ -70,29 +67,27 @@ SMALL = Flavor(
     name='m1.small', flavorid='2', id=3, vcpus=1, memory_mb=2048, root_gb=20,
     extra_specs={'hw:cpu_policy': 'dedicated'},
 )  # fmt: skip
-CELL: dict[str, Any] = {
+CELL = {
     'id': 0, 'cpuset': [0, 1], 'memory': 512, 'pagesize': 4, 'cpu_topology': None,
     'cpu_pinning_raw': None,
 }  # fmt: skip
 TOPOLOGY = GuestTopology((GuestCell(id=0, cpuset=frozenset({0, 1}), memory=512, pagesize=4),))
-DEVICES: dict[str, Any] = {
+DEVICES = {
     'count': 1, 'spec': [{'vendor_id': '8086'}], 'alias_name': 'nic', 'is_new': False,
     'request_id': None,
 }  # fmt: skip
 
 
-def request_of(
-    filters: dict[str, Any] | None = None, /, instance: Any = None, **spec: Any
-) -> Request:
+def request_of(filters=None, /, instance=None, **spec):
     """The request that the two dicts become."""
     request_spec = {'instance_type': TYPE, 'instance_properties': instance, **spec}
     arguments = decoded({'request_spec': request_spec, 'filter_properties': filters or {}})
     return decode.request(versions.read(arguments), CONTEXT)
 
 
-def test_kilo() -> None:
+def test_kilo():
     """Plain dicts through and through, as a build in Kilo sends them."""
-    instance: dict[str, Any] = {
+    instance = {
         'uuid': 'u1', 'project_id': 'p', 'user_id': 'u', 'availability_zone': 'az',
         'numa_topology': None, 'pci_requests': None, 'system_metadata': {}, 'os_type': None,
     }  # fmt: skip
@@ -102,7 +97,7 @@ def test_kilo() -> None:
         'created_at': '2015-04-30T00:00:00.000000',
         'properties': {'architecture': 'x86_64', 'hypervisor_type': 'qemu', 'os_distro': 'x'},
     }  # fmt: skip
-    filters: dict[str, Any] = {
+    filters = {
         'scheduler_hints': {'same_host': 'u2'}, 'force_hosts': ['h'], 'limits': {'memory_mb': 3},
         'retry': {'num_attempts': 1, 'hosts': [], 'exc': None}, 'config_drive': '',
     }  # fmt: skip
@@ -117,7 +112,7 @@ def test_kilo() -> None:
     )  # fmt: skip
 
 
-def test_held_back() -> None:
+def test_held_back():
     """A release that is held back to 4.0 says in dicts what it says in a RequestSpec,
     but for what they have no room for."""
     made = MADE['held back to 4.0']
@@ -176,7 +171,7 @@ X86 = {'hw_architecture': 'x86_64'}
         ({'image': IMAGE_OBJECT}, 'image', Image(id='i', properties=X86)),
     ],
 )  # fmt: skip
-def test_request_spec(spec: dict[str, Any], field: str, expected: Any) -> None:
+def test_request_spec(spec, field, expected):
     """The guest's topology, its devices, the flavor and the image in each form that a release gave
     them: dicts, objects, dicts of objects, texts."""
     assert getattr(request_of(**spec), field) == expected
@@ -201,7 +196,7 @@ def test_request_spec(spec: dict[str, Any], field: str, expected: Any) -> None:
         ({'requested_destination': primitive('Destination', '1.0', host='h', node=None)}, 'requested_destination', Destination(host='h')),
     ],
 )  # fmt: skip
-def test_filter_properties(filters: dict[str, Any], field: str, expected: Any) -> None:
+def test_filter_properties(filters, field, expected):
     """A key of the second dict means the same as the field of a RequestSpec."""
     assert getattr(request_of(filters), field) == expected
 
@@ -226,7 +221,7 @@ def test_filter_properties(filters: dict[str, Any], field: str, expected: Any) -
         ({'instance_group': {'policy': 'x'}}, {}, 'RequestSpec 1.15, instance_group: a dict without nova_object.name and nova_object.version is no object'),
     ],
 )  # fmt: skip
-def test_dicts_refused(filters: dict[str, Any], spec: dict[str, Any], why: str) -> None:
+def test_dicts_refused(filters, spec, why):
     """Dicts that cannot be read are refused with a text that names the part."""
     with pytest.raises(BadRequest) as caught:
         request_of(filters, **spec)

@@ -19,12 +19,12 @@ PATIENCE = 30
 class Crowd:
     """Hears notices, and can be made deaf for a while, or to cry."""
 
-    def __init__(self) -> None:
-        self.heard: list[str] = []
+    def __init__(self):
+        self.heard = []
         self.listens = threading.Event()
         self.busy = threading.Event()
 
-    def __call__(self, notification) -> None:
+    def __call__(self, notification):
         self.busy.set()
         self.listens.wait(PATIENCE)
         self.heard.append(notification.phase)
