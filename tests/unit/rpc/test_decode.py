@@ -32,15 +32,14 @@ def uuid(number):
     return f'00000000-0000-4000-8000-{number:012d}'
 
 
-@pytest.fixture
-def known(caplog):
+@pytest.fixture(autouse=True)
+def no_object_is_newer(caplog):
     """No object that is decoded is newer than that of this name here."""
     base._check_version.cache_clear()
     yield
     assert not caplog.messages
 
 
-@pytest.mark.usefixtures('known')
 @pytest.mark.parametrize('case', CALLS)
 def test_recorded(case):
     """Every kind of call that nova makes is a request, from the caller that it names."""
@@ -105,15 +104,8 @@ SPECS = (
     {'vendor_id': '10de', 'physical_network': None},
 )
 EVERYTHING = Request(
-    flavor=FLAVOR_OF_ALL,
-    instance_uuid=uuid(2),
-    num_instances=2,
-    project_id='p',
-    user_id='u',
-    request_id=CONTEXT.request_id,
-    availability_zone='az1',
-    image=IMAGE_OF_ALL,
-    is_bfv=True,
+    flavor=FLAVOR_OF_ALL, instance_uuid=uuid(2), num_instances=2, project_id='p', user_id='u',
+    request_id=CONTEXT.request_id, availability_zone='az1', image=IMAGE_OF_ALL, is_bfv=True,
     scheduler_hints={'same_host': (uuid(11), uuid(12)), 'query': ('[">=","$free_ram_mb",1024]',)},
     instance_group=GROUP_OF_ALL,
     requested_destination=Destination(
@@ -162,7 +154,6 @@ EVERYTHING = Request(
 )  # fmt: skip
 
 
-@pytest.mark.usefixtures('known')
 def test_everything():
     """A RequestSpec that says all that it can is a request that says the same."""
     assert request_of(MADE['everything']) == EVERYTHING
@@ -173,7 +164,6 @@ def test_ocata():
     has its CPUs where newer cells have them, the group's policy stands in a list."""
     request = request_of(MADE['ocata'])
     assert request.user_id == 'caller'
-    assert request.numa_topology is not None
     assert [(cell.cpuset, cell.pcpuset) for cell in request.numa_topology.cells] == [
         (frozenset(), frozenset({0, 1, 2, 3})),
         (frozenset(), frozenset({4, 5, 6, 7})),
@@ -185,23 +175,17 @@ def test_ocata():
     assert request.flavor == FLAVOR_OF_ALL
 
 
-@pytest.mark.parametrize(
-    ('sent', 'known'),
-    [
-        ({}, None),
-        ({'traceparent': f'00-{"ab" * 16}-{"cd" * 8}-01'}, f'00-{"ab" * 16}-{"cd" * 8}-01'),
-        ({'traceparent': None}, None),
-        ({'traceparent': ['00']}, None),
-        ({'traceparent': {'a': 1}}, None),
-        ({'traceparent': 'two\nlines'}, None),
-    ],
-)
-def test_the_trace_of_the_caller(sent, known):
+def test_the_trace_of_the_caller():
     """A trace in the message's context goes with the request, unless it is garbage."""
-    context = Serializer().deserialize_context(sent)
-    request = decode.request(versions.read(decoded({'spec_obj': a_spec('1.0')})), context)
-    assert request.origin is not None
-    assert request.origin.traceparent == known
+    call = versions.read(decoded({'spec_obj': a_spec('1.0')}))
+    trace = f'00-{"ab" * 16}-{"cd" * 8}-01'
+    garbage = ({'traceparent': each} for each in (None, ['00'], {'a': 1}, 'two\nlines'))
+    for sent, expected in (
+        ({'traceparent': trace}, trace),
+        *((each, None) for each in ({}, *garbage)),
+    ):
+        context = Serializer().deserialize_context(sent)
+        assert decode.request(call, context).origin.traceparent == expected
 
 
 def test_nothing():
@@ -223,11 +207,6 @@ def a_destination(**data):
     return primitive('Destination', '1.4', **data)
 
 
-def a_group(version, **data):
-    """A server group as it travels."""
-    return primitive('InstanceGroup', version, **data)
-
-
 def a_topology(version, **data):
     """A topology of one cell of that version, as it travels."""
     cell = primitive('InstanceNUMACell', version, **{'id': 0, 'memory': 512, **data})
@@ -247,34 +226,21 @@ TWO = frozenset({0, 1})
     [
         ({'scheduler_hints': {'a': ['1', '2'], 'b': ['3']}}, 'scheduler_hints', {'a': ('1', '2'), 'b': ('3',)}),
         ({'scheduler_hints': {'a': [7, 1.5], 'b': [True], 'c': []}}, 'scheduler_hints', {'a': ('7', '1.5'), 'b': ('True',), 'c': ()}),
-        ({'scheduler_hints': {'_nova_check_type': ['rebuild']}}, 'is_rebuild', True),
-        ({'user_id': 'owner'}, 'user_id', 'owner'),
-        ({'project_id': 'owners'}, 'project_id', 'owners'),
         ({'force_hosts': []}, 'force_hosts', ()),
         ({'availability_zone': ''}, 'availability_zone', None),
         ({'requested_destination': a_destination()}, 'requested_destination', Destination()),
         ({'requested_destination': a_destination(host='h', node=None)}, 'requested_destination', Destination(host='h')),
-        ({'requested_destination': a_destination(node='n')}, 'requested_destination', Destination(node='n')),
         ({'requested_destination': a_destination(cell=None, aggregates=None)}, 'requested_destination', Destination()),
-        ({'requested_destination': a_destination(aggregates=['a,b', 'c'])}, 'requested_destination',
-         Destination(aggregates=(frozenset({'a', 'b'}), frozenset({'c'})))),
-        ({'instance_group': a_group('1.11', policy='affinity', _rules={})}, 'instance_group', InstanceGroup(policy='affinity')),
-        ({'instance_group': a_group('1.11', policy=None, policies=[])}, 'instance_group', InstanceGroup()),
-        ({'instance_group': a_group('1.10', policies=['affinity'], hosts=['h'])}, 'instance_group',
-         InstanceGroup(policy='affinity', hosts=frozenset({'h'}))),
-        ({'instance_group': a_group('1.9', policies=['affinity'], members=['m'])}, 'instance_group',
+        ({'instance_group': primitive('InstanceGroup', '1.11', policy='affinity', _rules={})}, 'instance_group', InstanceGroup(policy='affinity')),
+        ({'instance_group': primitive('InstanceGroup', '1.11', policy=None, policies=[])}, 'instance_group', InstanceGroup()),
+        ({'instance_group': primitive('InstanceGroup', '1.9', policies=['affinity'], members=['m'])}, 'instance_group',
          InstanceGroup(policy='affinity', members=frozenset({'m'}))),
         ({'numa_topology': a_topology('1.0', cpuset=[0, 1])}, 'numa_topology', a_cell(cpuset=TWO)),
         ({'numa_topology': a_topology('1.1', cpuset=[0, 1], pagesize=-1)}, 'numa_topology', a_cell(cpuset=TWO, pagesize=-1)),
-        ({'numa_topology': a_topology('1.3', cpuset=[0, 1], cpu_policy='dedicated')}, 'numa_topology',
-         a_cell(pcpuset=TWO, cpu_policy='dedicated')),
         ({'numa_topology': a_topology('1.4', cpuset=[0, 1], cpu_policy='shared')}, 'numa_topology',
          a_cell(cpuset=TWO, cpu_policy='shared')),
-        ({'numa_topology': a_topology('1.6', cpuset=[], pcpuset=[0, 1], cpu_policy='dedicated')}, 'numa_topology',
-         a_cell(pcpuset=TWO, cpu_policy='dedicated')),
         ({'numa_topology': a_topology('1.6', cpuset=[0, 1], pcpuset=[], cpu_policy='mixed')}, 'numa_topology',
          a_cell(cpuset=TWO, cpu_policy='mixed')),
-        ({'network_metadata': primitive('NetworkMetadata', '1.0', physnets=['p'])}, 'physnets', frozenset({'p'})),
         ({'network_metadata': primitive('NetworkMetadata', '1.0', physnets=[])}, 'physnets', frozenset()),
         ({'network_metadata': None}, 'physnets', None),
         ({'retry': primitive('SchedulerRetries', '1.0', num_attempts=3)}, 'retry', Retry(num_attempts=3)),

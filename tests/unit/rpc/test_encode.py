@@ -42,20 +42,17 @@ def test_as_nova_answers(case):
     assert sent(encode.reply(chosen, True, NEW)) == sent(REPLIES[case])
 
 
-NUMA = TopologyLimits(cpu_allocation_ratio=16.0, ram_allocation_ratio=1.5)
-
-
 def changed(name, version, **data):
     """An object of which every field is marked as changed, as one that was just made."""
     return {**primitive(name, version, **data), 'nova_object.changes': sorted(data)}
 
 
-RATIOS = {'cpu_allocation_ratio': 16.0, 'ram_allocation_ratio': 1.5}
-NETWORKS = changed('NetworkMetadata', '1.0', physnets=['p1'], tunneled=True)
-WIRE_NUMA = changed('NUMATopologyLimits', '1.1', **RATIOS)
-NO_NETWORKS = changed('NetworkMetadata', '1.0', physnets=[], tunneled=False)
-WIRE_NO_NETWORKS = changed('NUMATopologyLimits', '1.1', **RATIOS, network_metadata=NO_NETWORKS)
-WIRE_NETWORKS = changed('NUMATopologyLimits', '1.1', **RATIOS, network_metadata=NETWORKS)
+def numa_limits(**networks):
+    """The limits of a NUMA topology as they travel, with these networks."""
+    metadata = changed('NetworkMetadata', '1.0', **networks)
+    ratios = {'cpu_allocation_ratio': 16.0, 'ram_allocation_ratio': 1.5}
+    more = {'network_metadata': metadata} if networks else {}
+    return {'numa_topology': changed('NUMATopologyLimits', '1.1', **ratios, **more)}
 
 
 @pytest.mark.parametrize(
@@ -64,9 +61,9 @@ WIRE_NETWORKS = changed('NUMATopologyLimits', '1.1', **RATIOS, network_metadata=
         ({}, {}),
         ({'memory_mb': 1024.5, 'disk_gb': 10, 'vcpu': 4.0}, {'memory_mb': 1024, 'disk_gb': 10, 'vcpu': 4}),
         ({'memory_mb': None, 'zeal': 3}, {}),
-        ({'numa_topology': NUMA}, {'numa_topology': WIRE_NUMA}),
-        ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset({'p1'}), True)}, {'numa_topology': WIRE_NETWORKS}),
-        ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset(), False)}, {'numa_topology': WIRE_NO_NETWORKS}),
+        ({'numa_topology': TopologyLimits(16.0, 1.5)}, numa_limits()),
+        ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset({'p1'}), True)}, numa_limits(physnets=['p1'], tunneled=True)),
+        ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset(), False)}, numa_limits(physnets=[], tunneled=False)),
     ],
 )  # fmt: skip
 def test_limits(limits, expected):
@@ -106,28 +103,17 @@ RELEASES = [
 def test_versions(spec, release, selection, limits, claim):
     """Objects go out in versions that the release of the RequestSpec knows, with the fields
     that these have; so does what it is to send to Placement."""
-    found = as_sent(spec, return_objects=True)
+    version = tuple(map(int, spec.split('.'))) if spec else (0,)
+    replies = (encode.reply([[CHOSEN]], as_objects, version) for as_objects in (True, False))
+    [[found]], [plain] = (Serializer().serialize_entity(CONTEXT, reply) for reply in replies)
     data = found['nova_object.data']
     assert found['nova_object.version'] == selection
     assert data.get('availability_zone') == (None if selection == '1.0' else 'zone')
     assert sorted(found['nova_object.changes']) == sorted(data)
-    check_limits(data['limits']['nova_object.data']['numa_topology'], limits)
     assert data['allocation_request_version'] == claim
     mappings = {} if claim == '1.12' else {'mappings': {'': ['rp']}}
     assert json.loads(data['allocation_request']) == {'allocations': ALLOCATIONS, **mappings}
-    check_limits(as_sent(spec, return_objects=False)['limits']['numa_topology'], limits)
-
-
-def check_limits(found, version):
-    """Networks are named from 1.1 on."""
-    assert found['nova_object.version'] == version
-    assert ('network_metadata' in found['nova_object.data']) is (version == '1.1')
-
-
-def as_sent(spec, return_objects):
-    """The only choice, as the sender of such a RequestSpec gets it."""
-    version = tuple(map(int, spec.split('.'))) if spec else (0,)
-    reply = Serializer().serialize_entity(
-        CONTEXT, encode.reply([[CHOSEN]], return_objects, version)
-    )
-    return reply[0][0] if return_objects else reply[0]
+    for each in (data['limits']['nova_object.data'], plain['limits']):
+        numa = each['numa_topology']
+        assert numa['nova_object.version'] == limits
+        assert ('network_metadata' in numa['nova_object.data']) is (limits == '1.1')

@@ -4,17 +4,15 @@
 import importlib.metadata
 import threading
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import oslo_messaging
 import pytest
 
 from novasched.conf.errors import ConfigError
 from novasched.rpc import oslo_messaging_internals, server
 from novasched.rpc.oslo_messaging_internals import MessageCounts
 from tests.lab.wire import CASTS, a_spec, primitive
-from tests.unit.rpc.test_server import CONTEXT, HERE, a_transport
+from tests.unit.rpc.test_server import CONTEXT, HERE, a_transport, serving
 
 WAIT = 30
 
@@ -38,21 +36,7 @@ class Door:
 def transport(tmp_path):
     """The messages of a nova.conf that lets one thread be used."""
     lines = 'executor_thread_pool_size = 1', 'rpc_ping_enabled = true'
-    made = a_transport(tmp_path, 'kombu+memory://localhost/', *lines)
-    yield made
-    made.cleanup()
-
-
-@contextmanager
-def serving(transport, door, counts=None):
-    """A client of a server that runs as long as the block lasts."""
-    running = server.make_server(transport, 'here', door, counts)
-    running.start()
-    target = oslo_messaging.Target(topic='scheduler', version='4.5')
-    yield oslo_messaging.get_rpc_client(transport, target)
-    door.opened.set()
-    running.stop()
-    running.wait()
+    return a_transport(tmp_path, 'kombu+memory://localhost/', *lines)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 """The server over oslo.messaging's own in-memory AMQP: all but the broker is real."""
 
 import logging
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import oslo_messaging
 import pytest
@@ -36,18 +36,6 @@ class Script:
         return [[HERE, THERE] if request.return_alternates else [HERE]] * request.count
 
 
-@dataclass
-class Wire:
-    """A server that runs, and a client that sends calls as they are given."""
-
-    driver: Script
-    client: Any
-
-    def call(self, method='select_destinations', /, **arguments):
-        client = self.client.prepare(version=arguments.pop('version'), timeout=10)
-        return client.call(CONTEXT, method, **arguments)
-
-
 def a_conf(folder, *lines):
     """A nova.conf that is read."""
     path = folder / 'nova.conf'
@@ -63,23 +51,26 @@ def a_transport(folder, url, *more):
     return server.make_transport(a_conf(folder, '[DEFAULT]', f'transport_url = {url}', *more))
 
 
-@pytest.fixture(scope='module')
-def running(tmp_path_factory):
-    transport = a_transport(tmp_path_factory.mktemp('nova'), 'kombu+memory://localhost/')
-    driver = Script()
-    running = server.make_server(transport, 'here', driver)
+@contextmanager
+def serving(transport, driver, counts=None):
+    """A client of a server that runs as long as the block lasts."""
+    running = server.make_server(transport, 'here', driver, counts)
     running.start()
     target = oslo_messaging.Target(topic='scheduler', version='4.5')
-    yield Wire(driver, oslo_messaging.get_rpc_client(transport, target))
+    yield oslo_messaging.get_rpc_client(transport, target, timeout=10)
     running.stop()
     running.wait()
     transport.cleanup()
 
 
-@pytest.fixture
-def wire(running):
-    running.driver.asked.clear()
-    return running
+DRIVER = Script()
+
+
+@pytest.fixture(scope='module')
+def client(tmp_path_factory):
+    transport = a_transport(tmp_path_factory.mktemp('nova'), 'kombu+memory://localhost/')
+    with serving(transport, DRIVER) as client:
+        yield client
 
 
 DICT = {'host': 'h1', 'nodename': 'n1', 'limits': {}}
@@ -103,9 +94,10 @@ UUIDS = ['u1', 'u2']
         ('4.5', CALLS['rebuild']['args'], [['h1']]),
     ],
 )  # fmt: skip
-def test_select_destinations(wire, version, arguments, answer):
+def test_select_destinations(client, version, arguments, answer):
     """Each version is asked in its form and answered in its form."""
-    reply = wire.call(version=version, **arguments)
+    DRIVER.asked.clear()
+    reply = client.prepare(version=version).call(CONTEXT, 'select_destinations', **arguments)
     if arguments.get('return_objects'):
         chosen = [
             [each.value('service_host') for each in row] for row in decoded({'x': reply})['x']
@@ -113,16 +105,16 @@ def test_select_destinations(wire, version, arguments, answer):
         assert chosen == answer
     else:
         assert reply == answer
-    (request,) = wire.driver.asked
+    (request,) = DRIVER.asked
     uuids = arguments.get('instance_uuids')
     assert request.instance_uuids == (None if uuids is None else tuple(uuids))
 
 
-def test_a_refusal_tells_no_token(wire, caplog):
+def test_a_refusal_tells_no_token(client, caplog):
     """Neither the answer nor the log shows the caller's token."""
     context = {**CONTEXT, 'auth_token': 'a-very-secret-token'}
     with caplog.at_level(logging.INFO), pytest.raises(oslo_messaging.RemoteError) as caught:
-        wire.client.call(context, 'select_destinations', spec_obj=3)
+        client.call(context, 'select_destinations', spec_obj=3)
     assert 'a-very-secret-token' not in f'{caught.value} {caught.value.traceback} {caplog.text}'
 
 
@@ -134,11 +126,11 @@ def test_a_refusal_tells_no_token(wire, caplog):
         *(('select_destinations', version, 'UnsupportedVersion', version) for version in ('3.0', '4.6', '5.0')),
     ],
 )  # fmt: skip
-def test_unknown_methods(wire, method, version, kind, why):
+def test_unknown_methods(client, method, version, kind, why):
     """Health probes look for this text in the answer to a method that does not exist. Other majors
     and newer minors get oslo.messaging's own error."""
     with pytest.raises(oslo_messaging.RemoteError) as caught:
-        wire.call(method, version=version, spec_obj=a_spec())
+        client.prepare(version=version).call(CONTEXT, method, spec_obj=a_spec())
     assert caught.value.exc_type == kind
     assert why in caught.value.value
 

@@ -100,9 +100,9 @@ def test_a_newer_minor_is_warned_about_once(caplog):
     ]
 
 
-@pytest.fixture
-def foreign():
-    """A class of the same name and version in the registry that the process shares."""
+def test_classes_of_others(monkeypatch):
+    """With a class of the same name and version in the registry that the process shares, as nova's
+    own, the one here is decoded all the same; and nova's own decodes what it decodes."""
 
     class Flavor(ovo.VersionedObject):
         OBJ_SERIAL_NAMESPACE = 'nova_object'
@@ -111,26 +111,14 @@ def foreign():
         fields = {'vcpus': fields.StringField()}
 
     shared = ovo.VersionedObjectRegistry.obj_classes()
-    before = list(shared['Flavor'])
+    monkeypatch.setitem(shared, 'Flavor', [*shared['Flavor']])
     ovo.VersionedObjectRegistry.register(Flavor)
-    yield Flavor
-    shared['Flavor'] = before
-
-
-def test_classes_of_others(foreign):
-    """With nova's own class in the process, the one here is decoded all the same; and nova's own
-    decodes what it decodes."""
     spec = wire.decode(a_spec())
     assert type(spec.value('flavor')) is wire.Flavor
     assert spec.value('flavor').value('vcpus') == 2
-    theirs = ovo.VersionedObject.obj_class_from_name('Flavor', '1.2')
-    assert theirs is foreign
-    assert not {
-        name
-        for name, classes in ovo.VersionedObjectRegistry.obj_classes().items()
-        for each in classes
-        if each.__module__.startswith('novasched')
-    }
+    assert ovo.VersionedObject.obj_class_from_name('Flavor', '1.2') is Flavor
+    modules = {each.__module__ for classes in shared.values() for each in classes}
+    assert not [name for name in modules if name.startswith('novasched')]
 
 
 @pytest.mark.parametrize('text', ['', '{', '[]', '3', '"Flavor"', '{"cells": []}'])

@@ -18,24 +18,17 @@ CALLER = {**context_of(CALLS['boot']), 'auth_token': 'secret', 'remote_address':
 NOW = datetime(2026, 11, 21, 12, 0, 0, 5)
 
 
-def sent(**fields):
-    return {**SENT, payloads.DATA: {**data(SENT), **fields}}
-
-
 @pytest.mark.parametrize(
-    ('before', 'wanted', 'expected'),
-    [
-        (None, {}, {}),
-        ({'aggregates': ['b,a']}, {'aggregates': ('ab', 'c')}, {'aggregates': ['b,a', 'c']}),
-    ],
+    ('before', 'aggregates', 'after'),
+    [({}, [], {}), ({'aggregates': ['b,a']}, ['ab', 'c'], {'aggregates': ['b,a', 'c']})],
 )
-def test_destination_at_start(before, wanted, expected):
+def test_destination_at_start(before, aggregates, after):
     """Aggregates of prefilters stand behind those that were sent, which stay as they are."""
-    aggregates = tuple(map(frozenset, wanted.get('aggregates', ())))
-    request = a_request(requested_destination=Destination(aggregates=aggregates))
-    destination = before and primitive('Destination', '1.4', **before)
-    fields = payloads.at_start(sent(requested_destination=destination), request)
-    assert data(fields['requested_destination']) == expected
+    wanted = Destination(aggregates=tuple(map(frozenset, aggregates)))
+    destination = primitive('Destination', '1.4', **before) if before else None
+    spec = {**SENT, payloads.DATA: {**data(SENT), 'requested_destination': destination}}
+    fields = payloads.at_start(spec, a_request(requested_destination=wanted))
+    assert data(fields['requested_destination']) == after
     assert destination is None or data(destination) == before
 
 
