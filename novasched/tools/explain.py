@@ -10,16 +10,15 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from prettytable import PrettyTable
 
 from novasched.conf.redaction import one_line
 from novasched.observe.records import render
-from novasched.observe.records.record import AttemptRecord, Record, Rejections, Stage
+from novasched.observe.records.record import AttemptRecord, Record, Rejections
 from novasched.observe.records.store import RecordReader
-from novasched.scheduler.decision import HostWeight
 from novasched.tools import USAGE_ERROR, add_config_files, config_files
 
 UNKNOWN = 1
@@ -105,27 +104,25 @@ def _tables(attempt: AttemptRecord) -> Iterator[str]:
     rejecting = [stage for stage in attempt.stages if stage.causes]
     idle = [stage.name for stage in attempt.stages if not stage.causes]
     if rejecting:
-        yield _stages(rejecting)
+        names = 'filter', 'in', 'out', 'why not'
+        rows = (
+            (each.name, f'{each.start:,}', f'{each.end:,}', '\n'.join(render.reasons(each)))
+            for each in rejecting
+        )
+        yield table_of(names, rows, reasons='why not')
     if idle:
         yield f'None dropped by {", ".join(idle)}.'
-    if attempt.best:
-        yield _best(attempt.best[:MAX_HOSTS])
+    if best := attempt.best[:MAX_HOSTS]:
+        weighers = render.telling_weighers(best)[:MAX_WEIGHERS]
+        weights = ((each.host, *render.weight_cells(each, weighers)) for each in best)
+        yield table_of(('host', 'weight', *weighers), weights)
 
 
-def _stages(stages: Sequence[Stage]) -> str:
-    table = PrettyTable(('filter', 'in', 'out', 'why not'))
-    table.align, table.align['in'], table.align['out'] = 'l', 'r', 'r'
-    table.max_width['why not'] = REASONS_WIDTH
-    for stage in stages:
-        reasons = '\n'.join(render.reasons(stage))
-        table.add_row([stage.name, f'{stage.start:,}', f'{stage.end:,}', reasons])
-    return str(table)
-
-
-def _best(best: Sequence[HostWeight]) -> str:
-    names = render.telling_weighers(best)[:MAX_WEIGHERS]
-    table = PrettyTable(('host', 'weight', *names))
-    table.align, table.align['host'] = 'r', 'l'
-    for each in best:
-        table.add_row([each.host, *render.weight_cells(each, names)])
+def table_of(names: Sequence[str], rows: Iterable[Sequence[str]], reasons: str = '') -> str:
+    """A table of numbers, but for its first column and one that may hold ``reasons``."""
+    table = PrettyTable(names)
+    table.align, table.align[names[0]] = 'r', 'l'
+    if reasons:
+        table.align[reasons], table.max_width[reasons] = 'l', REASONS_WIDTH
+    table.add_rows([*map(list, rows)])
     return str(table)

@@ -103,8 +103,7 @@ def as_table(findings: Sequence[Finding]) -> str:
     table = PrettyTable(('area', 'level', 'subject', 'finding'))
     table.align = 'l'
     table.max_width['subject'], table.max_width['finding'] = 40, 60
-    for each in findings:
-        table.add_row([each.area, each.level, each.subject, each.text])
+    table.add_rows([[each.area, each.level, each.subject, each.text] for each in findings])
     count = Counter(finding.level for finding in findings)
     counts = f'{count[Level.ERROR]} errors, {count[Level.WARNING]} warnings'
     verdict = 'ready for the switch' if is_fit(findings) else 'mend the errors before the switch'

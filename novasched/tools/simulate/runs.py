@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
-from prettytable import PrettyTable
 
 from novasched.observe.records import render
 from novasched.observe.records.record import Record, Rejections
@@ -181,10 +180,8 @@ def decided_as_text(record: Record, host: str | None, rejections: Rejections | N
     counts = Counter(record.result.hosts)
     if host or counts.total() < 2:
         return text
-    table = _table(('host', 'servers'))
-    for name, number in counts.most_common():
-        table.add_row([name, f'{number:,}'])
-    return f'{text}\n{table}'
+    rows = ((name, f'{number:,}') for name, number in counts.most_common())
+    return f'{text}\n{explain.table_of(("host", "servers"), rows)}'
 
 
 def filled_as_json(filled: Filled, name: str) -> str:
@@ -228,13 +225,14 @@ def filled_as_text(filled: Filled, name: str) -> str:
 def _placed(filled: Filled) -> list[str]:
     before = {host.host: f'{used_share(host):.0%}' for host in filled.before}
     after = {host.host: f'{used_share(host):.0%}' for host in filled.after}
-    table = _table(('host', 'servers', 'memory before', 'memory after'))
-    for host, number in list(filled.placed.items())[:ROWS]:
-        table.add_row([host, f'+{number:,}', before.get(host, ''), after.get(host, '')])
+    rows = (
+        (host, f'+{number:,}', before.get(host, ''), after.get(host, ''))
+        for host, number in list(filled.placed.items())[:ROWS]
+    )
     rest = len(filled.placed) - ROWS
     found = filled.spread
     return [
-        str(table),
+        explain.table_of(('host', 'servers', 'memory before', 'memory after'), rows),
         *([f'and {rest:,} other hosts'] if rest > 0 else []),
         f'Standard deviation over all hosts: {found.servers_deviation:.2f} servers, '
         f'{found.ram_deviation_mb:,.0f} MiB; empty hosts: {found.empty:,}.',
@@ -268,7 +266,7 @@ def replayed_as_json(runs: Sequence[Run], entries: Entries, probe: str | None) -
 
 def replayed_as_text(runs: Sequence[Run], entries: Entries, probe: str | None) -> str:
     """The runs side by side, and what they refused below."""
-    table = _table((f'of {len(entries.requests):,} requests', *(each.name for each in runs)))
+    names = f'of {len(entries.requests):,} requests', *(each.name for each in runs)
     spreads = [each.spread for each in runs]
     rows = {
         'servers placed': [f'{each.servers:,}' for each in runs],
@@ -281,9 +279,7 @@ def replayed_as_text(runs: Sequence[Run], entries: Entries, probe: str | None) -
     }
     if probe:
         rows[f'{probe} that fit then'] = [f'{each.probe or 0:,}' for each in runs]
-    for label, cells in rows.items():
-        table.add_row([label, *cells])
-    lines = [str(table)]
+    lines = [explain.table_of(names, ((label, *cells) for label, cells in rows.items()))]
     if len(runs) > 1:
         lines.append(f'{_elsewhere(runs):,} requests get other hosts.')
     for each in runs:
@@ -298,9 +294,3 @@ def _elsewhere(runs: Sequence[Run]) -> int:
     """The number of requests that the first and the last run answer differently."""
     pairs = zip(runs[0].answers, runs[-1].answers, strict=True)
     return sum(Counter(one) != Counter(other) for one, other in pairs)
-
-
-def _table(names: Sequence[str]) -> PrettyTable:
-    table = PrettyTable(names)
-    table.align, table.align[names[0]] = 'r', 'l'
-    return table
