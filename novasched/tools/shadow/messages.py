@@ -106,15 +106,6 @@ def _hosts(reply: Any) -> tuple[str, ...] | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RebuiltRequest:
-    """A request as far as it is known, and the names of the missing fields; one that would change
-    nothing is not named."""
-
-    request: Request
-    missing_fields: tuple[str, ...] = ()
-
-
 def instance_of(payload: Mapping[str, Any]) -> str | None:
     """The instance that either form of a payload names: at the start the first of a request,
     in the end the last."""
@@ -130,8 +121,9 @@ def rebuild_request(
     context: Mapping[str, Any],
     saved: RequestSpec | None = None,
     routed: bool = False,
-) -> RebuiltRequest:
-    """The request that a ``select_destinations.start`` tells of.
+) -> tuple[Request, tuple[str, ...]]:
+    """The request that a ``select_destinations.start`` tells of, as far as it is known, and the
+    names of the missing fields; one that would change nothing is not named.
 
     Of the instances of one request only the first is named; the others get UUIDs of their own.
     An instance that was created with others and is moved alone says how many they were, and
@@ -145,7 +137,9 @@ def rebuild_request(
     try:
         spec = _versioned(payload) if versioned else _legacy(payload)
         if saved is not None:
-            _fill(spec, saved, ('is_bfv',) if versioned else ('is_bfv', *SAVED_FIELDS))
+            for name in ('is_bfv',) if versioned else ('is_bfv', *SAVED_FIELDS):
+                if (value := saved.value(name)) is not None:
+                    setattr(spec, name, value)
         request = decode.request(versions.Call(spec), Serializer().deserialize_context(context))
     except (BadObject, KeyError, TypeError, AttributeError) as error:
         raise BadRequest(f'no payload that can be read ({error})') from None
@@ -164,7 +158,7 @@ def rebuild_request(
         names.append('network_metadata')
     if routed:
         names.append('requested_networks')
-    return RebuiltRequest(replace(request, instance_uuids=uuids), tuple(names))
+    return replace(request, instance_uuids=uuids), tuple(names)
 
 
 def _versioned(payload: Mapping[str, Any]) -> RequestSpec:
@@ -212,13 +206,6 @@ def _legacy(payload: Mapping[str, Any]) -> RequestSpec:
     instance = dict(told['instance_properties'])
     instance['pci_requests'] = _outside(instance.get('pci_requests'))
     return versions.spec_from_dicts({**told, 'instance_properties': instance}, {})
-
-
-def _fill(spec: RequestSpec, saved: RequestSpec, names: Iterable[str]) -> None:
-    for name in names:
-        value = saved.value(name)
-        if value is not None:
-            setattr(spec, name, value)
 
 
 def _outside(value: Any) -> Any:

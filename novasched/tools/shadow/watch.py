@@ -23,12 +23,7 @@ from novasched.rpc.wire.base import DATA
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.model.request import Request
 from novasched.tools.shadow.comparison import ComparedRequest, Difference, Shadow, compare
-from novasched.tools.shadow.messages import (
-    FIELDS_IN_CLAIM,
-    RebuiltRequest,
-    instance_of,
-    rebuild_request,
-)
+from novasched.tools.shadow.messages import FIELDS_IN_CLAIM, instance_of, rebuild_request
 
 START_EVENT, END_EVENT = 'scheduler.select_destinations.start', 'scheduler.select_destinations.end'
 CREATED_EVENTS = ('compute.instance.create.start', 'instance.create.start')
@@ -90,7 +85,8 @@ class Verdict:
     """A request as far as it is known, our decision, and the claim of its first instance before
     that and after."""
 
-    rebuilt: RebuiltRequest
+    request: Request
+    missing_fields: tuple[str, ...]
     decision: Decision
     before: ObservedClaim
     after: ObservedClaim
@@ -177,10 +173,11 @@ class LiveComparison:
     def _decided(self, event: Event, server: str) -> Verdict:
         settings = self.shadow.driver.pipeline.settings
         routed = settings.query_placement_for_routed_network_aggregates
-        found = rebuild_request(event.payload, event.context, self.saved(server), routed)
-        before = self._claim(server, found.request)
-        decision = self.shadow.decide(found.request)
-        return Verdict(found, decision, before, self._claim(server, found.request))
+        saved = self.saved(server)
+        request, missing = rebuild_request(event.payload, event.context, saved, routed)
+        before = self._claim(server, request)
+        decision = self.shadow.decide(request)
+        return Verdict(request, missing, decision, before, self._claim(server, request))
 
     def _claim(self, server: str, request: Request) -> ObservedClaim:
         """The claim of an instance of a request.
@@ -212,7 +209,7 @@ class LiveComparison:
         """Read the claims of instances from Placement, once the request is rebuilt."""
 
         def ask(server: str) -> ObservedClaim:
-            return self._claim(server, pending.verdict.result().rebuilt.request)
+            return self._claim(server, pending.verdict.result().request)
 
         pending.claims = {server: self.pool.submit(ask, server) for server in servers}
 
@@ -228,7 +225,7 @@ class LiveComparison:
             pending.number,
             verdict.decision.hosts,
             server=pending.server,
-            missing_fields=verdict.rebuilt.missing_fields,
+            missing_fields=verdict.missing_fields,
         )
         if pending.refused:
             return _compared(row, verdict, ())
@@ -240,7 +237,7 @@ class LiveComparison:
             return _compared(row, verdict, ())
         found = {server: each.host(verdict.before) for server, each in claims.items()}
         hosts = {**pending.told, **{server: host for server, host in found.items() if host}}
-        count = verdict.rebuilt.request.count
+        count = verdict.request.count
         if count > 1 and pending.ended and len(claims) == 1:
             return replace(row, unknown='it was for one of servers that were made together')
         if len(hosts) < count:
@@ -259,7 +256,7 @@ class LiveComparison:
         decision = verdict.decision
         narrowed = decision.narrowed if decision.attempts else None
         settings = self.shadow.driver.pipeline.settings
-        wanted = requested_amounts(narrowed or verdict.rebuilt.request, settings)
+        wanted = requested_amounts(narrowed or verdict.request, settings)
         for claim in claims:
             if not verdict.before.hosts and wanted and claim.amounts not in ({}, wanted):
                 why = (

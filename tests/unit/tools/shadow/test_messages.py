@@ -78,16 +78,13 @@ FORMS = {
 def test_recorded_calls(spec, form):
     """What is told is as in the call, devices and flavor included; one request has every object."""
     payload, told = FORMS[form]
-    call, found = called(spec), rebuild_request(payload(spec), CALLER)
+    call, (found, _) = called(spec), rebuild_request(payload(spec), CALLER)
     # A rebuild forces one host, and so does a user.
-    assert {name: getattr(found.request, name) for name in told} == {
+    assert {name: getattr(found, name) for name in told} == {
         name: getattr(call, name) for name in told
     }
-    flavor = found.request.flavor
-    assert replace(flavor, id=None) == replace(call.flavor, id=None)
-    assert [devices_of(x) for x in found.request.pci_requests] == [
-        devices_of(x) for x in call.pci_requests
-    ]
+    assert replace(found.flavor, id=None) == replace(call.flavor, id=None)
+    assert [devices_of(x) for x in found.pci_requests] == [devices_of(x) for x in call.pci_requests]
     assert instance_of(payload(spec)) == call.instance_uuid
 
 
@@ -108,11 +105,11 @@ def test_what_is_not_told(fields, routed, missing_fields):
     """It is named: parts of the versioned form, networks' names where networks are routed, and
     for the other form much."""
     spec = {**BOOT, **fields}
-    found = rebuild_request(payloads.versioned_payload(spec), CALLER, routed=routed)
-    assert found.missing_fields == missing_fields
-    found = rebuild_request(a_legacy(spec), CALLER)
+    _, missing = rebuild_request(payloads.versioned_payload(spec), CALLER, routed=routed)
+    assert missing == missing_fields
+    _, missing = rebuild_request(a_legacy(spec), CALLER)
     told_by_nobody = (*SAVED_FIELDS, *UNSAVED_FIELDS)
-    assert found.missing_fields[: len(told_by_nobody)] == told_by_nobody
+    assert missing[: len(told_by_nobody)] == told_by_nobody
 
 
 @pytest.mark.parametrize(
@@ -126,7 +123,7 @@ def test_what_is_not_told(fields, routed, missing_fields):
 )  # fmt: skip
 def test_how_many(fields, servers):
     """As many as are told of, each with a UUID; a move is of one."""
-    found = rebuild_request(payloads.versioned_payload({**BOOT, **fields}), CALLER).request
+    found, _ = rebuild_request(payloads.versioned_payload({**BOOT, **fields}), CALLER)
     assert len(set(found.instance_uuids)) == found.count == servers
     assert found.instance_uuids[0] == BOOT['instance_uuid']
 
@@ -136,14 +133,14 @@ def test_what_was_saved(form):
     """The database knows of volumes, and tells what the unversioned form does not."""
     saved = {'is_bfv': True, 'scheduler_hints': {'same_host': ['x']}, 'force_hosts': ['h']}
     spec = decoded({'spec_obj': primitive('RequestSpec', '1.15', **saved)})['spec_obj']
-    found = rebuild_request(FORMS[form][0](BOOT), CALLER, spec)
-    assert found.request.is_bfv
+    found, missing = rebuild_request(FORMS[form][0](BOOT), CALLER, spec)
+    assert found.is_bfv
     if form == 'unversioned':
-        assert found.request.scheduler_hints == {'same_host': ('x',)}
-        assert found.request.force_hosts == ('h',)
-        assert found.missing_fields == UNSAVED_FIELDS
+        assert found.scheduler_hints == {'same_host': ('x',)}
+        assert found.force_hosts == ('h',)
+        assert missing == UNSAVED_FIELDS
     else:
-        assert found.request.scheduler_hints == called(BOOT).scheduler_hints
+        assert found.scheduler_hints == called(BOOT).scheduler_hints
 
 
 @pytest.mark.parametrize(
