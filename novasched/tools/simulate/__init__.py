@@ -57,13 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = 'so many (%(default)s)'
     add('--at-most', type=whole_number, default=MAX_INSTANCES, metavar='N', help=text)
     add('--host', metavar='HOST', help='why not this host')
-    _add_comparison(parser)
-    add('--seed', type=int, default=0, metavar='N', help='for draws among hosts (%(default)s)')
-    add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
-
-
-def _add_comparison(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
     add(
         '--set',
         action='append',
@@ -75,6 +68,8 @@ def _add_comparison(parser: argparse.ArgumentParser) -> None:
     add('--probe', metavar='FLAVOR', help='how many of these fit after the replay')
     add('--plot', metavar='FILE', help='draw how full hosts are, as .png, .svg or .pdf')
     add('--file', metavar='FILE', help='the decisions, in place of those that nova.conf names')
+    add('--seed', type=int, default=0, metavar='N', help='for draws among hosts (%(default)s)')
+    add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
 
 
 def run(arguments: argparse.Namespace) -> int:

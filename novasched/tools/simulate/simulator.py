@@ -74,10 +74,7 @@ class CandidatesLeft:
     def fitting(self) -> Sequence[Candidate]:
         """The candidates that fit, in Placement's order."""
         self._follow()
-        gone = self._gone
-        if not gone:
-            return self._candidates
-        return [each for index, each in enumerate(self._candidates) if index not in gone]
+        return [each for index, each in enumerate(self._candidates) if index not in self._gone]
 
     def lacking(self) -> Counter[frozenset[str]]:
         """The numbers of candidates that are gone, by the resource classes that they lack."""
