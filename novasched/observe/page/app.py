@@ -96,16 +96,16 @@ class Page:
 
     def _answer(self, environ: WSGIEnvironment) -> PageResponse:
         peer, host = environ.get('REMOTE_ADDR', ''), environ.get('HTTP_HOST', '')
-        if not (self._remote or is_local(peer, host)):
-            why = 'This page is shown on its own machine alone.'
-            return self._error(BadQuery(why, '403 Forbidden'))
         try:
+            if not (self._remote or is_local(peer, host)):
+                raise BadQuery('This page is shown on its own machine alone.', '403 Forbidden')
             path, query = _text(environ, 'PATH_INFO'), _text(environ, 'QUERY_STRING')
             if path in FILES:
                 return OK, FILES[path], self._files[path]
             return self._page(path, query)
         except BadQuery as error:
-            return self._error(error)
+            title = error.status.partition(' ')[2]
+            return self._shown('error', '', error.status, title=title, why=str(error))
 
     def _page(self, path: str, query: str) -> PageResponse:
         match path.split('/', 2):
@@ -198,10 +198,6 @@ class Page:
         """A page; ``root`` is the relative path from it to the first page."""
         template = self._templates.get_template(f'{name}.html')
         return status, HTML, template.render(root=root, **values).encode()
-
-    def _error(self, error: BadQuery) -> PageResponse:
-        title = error.status.partition(' ')[2]
-        return self._shown('error', '', error.status, title=title, why=str(error))
 
 
 def _text(environ: WSGIEnvironment, name: str) -> str:

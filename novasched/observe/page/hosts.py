@@ -41,8 +41,7 @@ class Amount:
     @property
     def level(self) -> int | None:
         """The used part in tenths, from 0 to 9; None if the limit is 0."""
-        share = self.share
-        return None if share is None else int(min(max(share * LEVELS, 0), LEVELS - 1))
+        return None if self.share is None else min(self.percent * LEVELS // 100, LEVELS - 1)
 
     @property
     def percent(self) -> int:
@@ -264,7 +263,11 @@ def heatmap(view: HostsView, query: HostsQuery, zone: str | None) -> Heatmap:
     groups = _grouped(view, query, zone)
     shown = {host.uuid: (cell, host) for each in groups.values() for cell, host in each}
     resource = RESOURCES[query.show]
-    key = _order(query, resource)
+
+    def key(entry: Entry) -> Any:
+        share = resource.of(entry[1]).share if query.order == 'fullest' else None
+        return -(share or 0.0), natural(name_of(entry[1]))
+
     rows: Sequence[Entry] = ()
     heads: Iterable[HostGroup] = ()
     if query.form == 'table':
@@ -300,12 +303,6 @@ def natural(text: str) -> list[tuple[int, int | str]]:
     return [(0, int(each)) if each.isdecimal() else (1, each) for each in parts]
 
 
-def _matches(host: Host, query: HostsQuery) -> bool:
-    if query.state not in ('all', state(host)):
-        return False
-    return not query.name or query.name.lower() in name_of(host).lower()
-
-
 def _group_names(cell: CellView, host: Host, by: str, zone: str | None) -> Sequence[str]:
     if by == 'zone':
         return [host.zone(zone) or NO_ZONE]
@@ -318,18 +315,13 @@ def _grouped(view: HostsView, query: HostsQuery, zone: str | None) -> Mapping[st
     groups: dict[str, list[Entry]] = defaultdict(list)
     for cell in view.cells:
         for host in cell.hosts:
-            if _matches(host, query):
+            named = query.name.lower() in name_of(host).lower()
+            if named and query.state in ('all', state(host)):
                 for name in _group_names(cell, host, query.by, zone):
                     groups[name].append((cell.name, host))
     return {
         name: groups[name] for name in sorted(groups, key=natural) if query.within in ('', name)
     }
-
-
-def _order(query: HostsQuery, resource: Resource) -> Callable[[Entry], Any]:
-    if query.order == 'name':
-        return lambda entry: natural(name_of(entry[1]))
-    return lambda entry: (-(resource.of(entry[1]).share or 0.0), natural(name_of(entry[1])))
 
 
 def _group(

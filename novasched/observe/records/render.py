@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import entry_points
 
-from novasched.observe.records.from_decision import record_of
+from novasched.observe.records.from_decision import NAME_FIELDS, record_of
 from novasched.observe.records.record import (
     MAX_REJECTIONS_KEPT,
     AttemptRecord,
@@ -136,17 +136,14 @@ MAX_SHOWN_REASONS = 2
 
 def facts(record: Record) -> Iterator[tuple[str, str]]:
     """Names and texts of facts of the request, the offer and the choice."""
-    return ((name, text) for name, text in _facts(record) if text)
-
-
-def _facts(record: Record) -> Iterator[tuple[str, str]]:
-    """The same, with an empty text where there is nothing to say."""
     asked, offer = record.asked, record.offer
     if record.at:
         yield 'decided', f'{when(record)}, request {record.request_id}'
-    yield 'servers', some(asked.servers)
+    if asked.servers:
+        yield 'servers', some(asked.servers)
     yield 'asked', _size(asked)
-    yield 'also', '; '.join(_conditions(asked))
+    if conditions := '; '.join(_conditions(asked)):
+        yield 'also', conditions
     if offer and offer.asked:
         known = f' of {offer.total:,}' if offer.total else ''
         away = f'; {offer.elsewhere:,} candidates on hosts that no cell shows'
@@ -157,10 +154,11 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
         yield 'asked again', f'without each of {tried} of {every} constraints'
     if record.result.refusal is not None:
         yield 'refused', record.result.refusal or '(no reason given to the caller)'
-    yield 'chosen', some(record.result.hosts)
+    if record.result.hosts:
+        yield 'chosen', some(record.result.hosts)
     steps = [f'{name} {record.steps[name] * 1e3:.1f}' for name in STEPS if name in record.steps]
-    total = sum(record.steps.values()) * 1e3
     if steps:
+        total = sum(record.steps.values()) * 1e3
         yield 'time', f'{total:.1f} ms: {", ".join(steps)}; seed {record.seed}'
     else:
         yield 'seed', str(record.seed)
@@ -255,7 +253,7 @@ def _conditions(asked: RequestSummary) -> Iterator[str]:
     if asked.destination:
         yield f'to {asked.destination}'
     yield from (f'hint {name}={value}' for name, value in asked.hints.items())
-    for field in ('ignore_hosts', 'force_hosts', 'force_nodes'):
+    for field in NAME_FIELDS:
         if names := getattr(asked, field):
             yield f'{field} {some(names)}'
 

@@ -153,14 +153,10 @@ class RecordReader:
         )
         return self._records(select, name=name, limit=limit, offset=offset)
 
-    def newest(self, limit: int, offset: int = 0) -> list[Record]:
-        """The newest decisions, the newest first."""
+    def newest(self, limit: int = -1, offset: int = 0) -> list[Record]:
+        """The newest decisions, by default all, the newest first."""
         select = 'select record from decisions order by number desc limit :limit offset :offset'
         return self._records(select, limit=limit, offset=offset)
-
-    def all(self) -> list[Record]:
-        """Every decision, the oldest first."""
-        return self._records('select record from decisions order by number')
 
     def by_id(self, id: str) -> Record | None:
         found = self._records('select record from decisions where id = :id', id=id)

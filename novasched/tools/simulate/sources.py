@@ -43,7 +43,7 @@ def entries(path: str, settings: Settings) -> Entries:
     unread, skipped = [], Counter[str]()
     if _is_archive(path):
         with closing(RecordReader(path)) as reader:
-            records = reader.all()
+            records = reader.newest()[::-1]
         for number, record in enumerate(records, 1):
             request = rebuilt(record, settings)
             if isinstance(request, str):
