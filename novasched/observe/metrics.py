@@ -28,9 +28,9 @@ from novasched.scheduler.decision import RESULTS, STEPS, Decision
 from novasched.scheduler.model.host import HostSnapshot
 
 COUNTER, GAUGE, HISTOGRAM = 'counter', 'gauge', 'histogram'
-SUM: Final = 'livesum'
 MAX: Final = 'livemax'
-"""Ways to make one gauge of those of several workers; workers that have ended count in neither."""
+"""One gauge of several workers is the maximum of theirs, not the sum; those that have ended do not
+count in either."""
 
 SECONDS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
@@ -47,7 +47,7 @@ class Metric:
     name: str
     help: str
     labels: tuple[str, ...] = ()
-    mode: Literal['livesum', 'livemax'] = SUM
+    mode: Literal['livesum', 'livemax'] = 'livesum'
 
 
 _counter, _gauge, _histogram = (partial(Metric, kind) for kind in (COUNTER, GAUGE, HISTOGRAM))
@@ -132,12 +132,8 @@ Samples: TypeAlias = Mapping[tuple[str, ...], float]
 
 
 class Instruments:
-    """Metrics in files, which the process that serves HTTP reads.
-
-    Counters go on from those of the worker that had the same number before.
-
-    :param number: differs between workers that run at the same time.
-    """
+    """Metrics in files. Counters go on from those of the worker that had the same number before;
+    workers that run at the same time have different ones."""
 
     def __init__(self, number: int) -> None:
         values.ValueClass = values.MultiProcessValue(lambda: number)

@@ -226,11 +226,8 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class HostGroup:
-    """Hosts of a cell, zone or aggregate.
-
-    :ivar amount: the sum of the hosts that are up and enabled.
-    :ivar bars: their levels as parts of a bar of length 100: level, hosts, start and width.
-    """
+    """Hosts of a cell, zone or aggregate; ``amount`` and :func:`bars` are of those that are up and
+    enabled."""
 
     name: str
     states: Mapping[str, int]

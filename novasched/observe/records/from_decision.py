@@ -113,10 +113,7 @@ def _names(hosts: Sequence[Host]) -> HostNames:
 
 
 def summary_of(request: Request, key: bytes | None = None) -> RequestSummary:
-    """A request in short.
-
-    :param key: hashes under this key stand for the ids of project and user.
-    """
+    """A request in short; for the key see :func:`record_of`."""
     flavor, group, image = request.flavor, request.instance_group, request.image
     destination = request.requested_destination or Destination()
     summary = RequestSummary(

@@ -16,7 +16,6 @@ import novasched.concurrency  # noqa: F401
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.redaction import Secrets
-from novasched.conf.settings import Settings
 from novasched.observe.web import wiring
 from novasched.plugins import loading as plugins
 from novasched.plugins.nova_compat.import_stubs import share_options
@@ -33,14 +32,12 @@ from novasched.tools.check.findings import (
 )
 from novasched.tools.check.options import NovaConf
 
-Loader = Callable[[Settings, plugins.Prepare], object]
-
 
 def check_plugins(nova_conf: NovaConf) -> Iterator[Finding]:
     """Load all plugins one after another, as the daemon does."""
     settings, prepare = nova_conf.settings, partial(share_options, nova_conf.conf)
 
-    def load(subject: str, loader: Loader, **values: Any) -> Finding:
+    def load(subject: str, loader: Callable[..., object], **values: Any) -> Finding:
         try:
             loader(replace(settings, **values), prepare)
         except NovaschedError as error:

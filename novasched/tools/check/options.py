@@ -2,11 +2,10 @@
 """nova.conf as it is written and as it is understood: names that are unknown, renamed or useless
 here, values that cannot be used, and what novasched does differently with the same file."""
 
-import contextlib
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -61,7 +60,7 @@ def load(files: Sequence[str], folders: Sequence[str]) -> tuple[cfg.ConfigOpts, 
     said = io.StringIO()
     try:
         # Values that a command line may also give are read by argparse, which would exit.
-        with contextlib.redirect_stderr(said):
+        with redirect_stderr(said):
             return loading.load(config_files(files, folders), 'novasched'), written
     except ConfigError as error:
         why = Secrets(secret_values(written)).redact(str(error))

@@ -47,11 +47,6 @@ PRODUCTS = {'mysql': 'MySQL', 'postgresql': 'PostgreSQL', 'sqlite': 'SQLite'}
 
 Mapped = sa.Row[tuple[object, ...]]
 """A row of ``cell_mappings``."""
-Probe = Callable[[Database, bool], str]
-"""Text on a database that answers, given whether this process maps the hosts of new computes.
-
-:raises NovaschedError: it cannot be used.
-"""
 
 
 def check_database(group: str, nova_conf: NovaConf) -> Findings:
@@ -106,7 +101,9 @@ def _mappings(conf: cfg.ConfigOpts) -> Sequence[Mapped]:
         return [row for row in api.rows('cell_mappings', wanted) if row.uuid != CELL0]
 
 
-def _look(nova_conf: NovaConf, group: str, url: str, name: str, probe: Probe) -> Finding:
+def _look(
+    nova_conf: NovaConf, group: str, url: str, name: str, probe: Callable[[Database, bool], str]
+) -> Finding:
     """Connect once, without the retries of a daemon that waits for its database."""
     settings = nova_conf.settings
     maps_hosts = settings.periodic_enable and settings.discover_hosts_in_cells_interval >= 0
@@ -161,10 +158,6 @@ def _insert(table: sa.Table, columns: Sequence[str]) -> sa.Insert:
 
 
 def _may_write(database: Database, what: str, *statements: sa.Update | sa.Insert) -> None:
-    """See that something may be written.
-
-    :raises DatabaseUnavailable: it may not.
-    """
     try:
         with database.engine.begin() as connection:
             for statement in statements:

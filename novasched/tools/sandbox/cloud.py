@@ -264,11 +264,10 @@ class Sandbox:
         }
         for group, options in self._options.items():
             groups.setdefault(group, {}).update(options)
-        # oslo.config takes a plain $ for a reference.
         ini = ConfigParser(interpolation=None)
         ini.read_dict(groups)
-        text = StringIO()
-        ini.write(text)
+        ini.write(text := StringIO())
+        # oslo.config takes a plain $ for a reference.
         path.write_text(text.getvalue().replace('$', '$$'))
         self.configuration = ('--config-file', str(path), '--config-dir', str(further))
         return loading.load(self.configuration, SANDBOX_NAME)

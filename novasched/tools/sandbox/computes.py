@@ -283,8 +283,7 @@ class Providers:
 
     def usages(self, provider: str) -> Amounts:
         """The amounts taken from a provider, by class of its inventory."""
-        usages: Amounts = self.call('GET', f'/resource_providers/{provider}/usages')['usages']
-        return usages
+        return dict(self.call('GET', f'/resource_providers/{provider}/usages')['usages'])
 
     def call(self, method: str, path: str, **body: Any) -> Any:
         """One request; the answer is its JSON, None for an empty one.

@@ -6,7 +6,6 @@ would fill it for ever, so it is deleted in the end.
 """
 
 import argparse
-import contextlib
 import functools
 import math
 import queue
@@ -15,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,7 +120,7 @@ def run(arguments: argparse.Namespace) -> list[ComparedRequest]:
 
 def _take(watch: LiveComparison, events: queue.SimpleQueue[Event], starts: bool) -> None:
     """One event if there is one soon, and what it settles."""
-    with contextlib.suppress(queue.Empty):
+    with suppress(queue.Empty):
         watch.receive(events.get(timeout=0.2), starts)
     watch.settle()
 

@@ -12,7 +12,6 @@ be read; 2 for a wrong argument.
 import argparse
 import functools
 import sys
-from collections.abc import Collection
 from importlib import import_module
 
 from novasched.tools import USAGE_ERROR, add_config_files, whole_number
@@ -88,19 +87,15 @@ def _wrong(arguments: argparse.Namespace) -> str | None:
     if arguments.count == 1:
         given.discard('count')
     if not arguments.replay and (lost := given.intersection(ONLY_WITH_REPLAY)):
-        return f'--{_spelt(lost)} needs --replay'
+        return f'--{min(lost)} needs --replay'
     for source, others in RECORDED.items():
         if source in given and (lost := given.intersection(others)):
-            return f'--{_spelt(lost)} does not go with --{source}'
+            return f'--{min(lost).replace("_", "-")} does not go with --{source}'
     if (arguments.vcpus is None) != (arguments.ram is None):
         return '--vcpus needs --ram' if arguments.ram is None else '--ram needs --vcpus'
     if arguments.plot and not (arguments.until_full or arguments.replay):
         return '--plot needs --until-full or --replay'
     return None
-
-
-def _spelt(names: Collection[str]) -> str:
-    return min(names).replace('_', '-')
 
 
 def _pair(text: str) -> tuple[str, str]:
