@@ -16,7 +16,7 @@ from typing import Any
 from novasched.rpc import decode, versions, wire
 from novasched.rpc.server import Serializer
 from novasched.rpc.wire import BadObject, RequestSpec
-from novasched.rpc.wire.base import DATA, NAME, NAMESPACE, VERSION
+from novasched.rpc.wire.base import DATA, NAME
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.request import Request
 
@@ -167,14 +167,15 @@ def _versioned(payload: Mapping[str, Any]) -> RequestSpec:
     fields = {name: _object(value) for name, value in told.items()}
     for name in ('force_hosts', 'force_nodes'):
         fields[name] = [told[name]] if told.get(name) else None
-    groups = [{'name': name} for name in told.get('security_groups') or ()]
-    fields['security_groups'] = _list('SecurityGroup', groups)
+    names = told.get('security_groups') or ()
+    groups = [wire.SecurityGroup.from_plain({'name': name}) for name in names]
+    fields['security_groups'] = wire.SecurityGroupList.from_plain({'objects': groups})
     spec: RequestSpec = RequestSpec.from_plain(fields)
     return spec
 
 
 def _object(value: Any) -> Any:
-    """A payload, with those in it, as the primitive of the object that it tells of."""
+    """The object that a payload tells of, with those in it."""
     if isinstance(value, list):
         return [_object(each) for each in value]
     if not isinstance(value, Mapping) or DATA not in value:
@@ -186,18 +187,10 @@ def _object(value: Any) -> Any:
         fields['_rules'] = fields.pop('rules', None)
     if name == 'SchedulerRetries':
         # Only the nodes are told, which is not enough to know the hosts by.
-        nodes = [{'hypervisor_hostname': node} for node in fields.get('hosts') or ()]
-        fields['hosts'] = _list('ComputeNode', nodes)
-    return _primitive(name, fields)
-
-
-def _list(name: str, elements: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    return _primitive(f'{name}List', {'objects': [_primitive(name, each) for each in elements]})
-
-
-def _primitive(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    version = getattr(wire, name).VERSION
-    return {NAME: name, NAMESPACE: 'nova', VERSION: version, DATA: dict(fields)}
+        names = [{'hypervisor_hostname': node} for node in fields.get('hosts') or ()]
+        nodes = [*map(wire.ComputeNode.from_plain, names)]
+        fields['hosts'] = wire.ComputeNodeList.from_plain({'objects': nodes})
+    return getattr(wire, name).from_plain(fields)
 
 
 def _legacy(payload: Mapping[str, Any]) -> RequestSpec:
