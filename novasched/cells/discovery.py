@@ -50,7 +50,7 @@ class Discovery:
             LOG.error('Unable to discover hosts: %s', error)
             return
         try:
-            new = [(cell, host) for cell in cells.cells.values() for host in self._new(cell)]
+            new = [(cell, host) for cell in cells.values() for host in self._new(cell)]
         finally:
             self.cells.release(cells)
         mapped = [f'{cell.name}:{host}' for cell, host in new]

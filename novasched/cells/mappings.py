@@ -30,30 +30,19 @@ one that is wrong, in each request, does not read them each time."""
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell that runs instances, with its database."""
+    """A cell that runs instances, with its database, whose URL may hold a password."""
 
     id: int
     uuid: str
     name: str | None
     disabled: bool
     database: Database
+    url: str = field(default='', repr=False)
 
     @property
     def identity(self) -> str:
         """The cell as nova's logs name it."""
         return f'{self.uuid}({self.name})' if self.name else self.uuid
-
-
-@dataclass(frozen=True, slots=True)
-class CellMappings:
-    """The mappings of one moment: cells by UUID, databases by cell and URL."""
-
-    cells: Mapping[str, Cell] = field(default_factory=dict)
-    databases: Mapping[tuple[str, str], Database] = field(default_factory=dict)
-
-    def enabled(self) -> Sequence[Cell]:
-        """The cells that instances may go to."""
-        return tuple(cell for cell in self.cells.values() if not cell.disabled)
 
 
 class Cells:
@@ -67,7 +56,7 @@ class Cells:
         self.api = api
         self._options = options
         self._patience = patience
-        self._mapped = CellMappings()
+        self._cells: Mapping[str, Cell] = {}
         self.changed = -math.inf
         """The moment (monotonic seconds) since which the cells are what they are."""
         self._lookups = SingleFlight(self._refresh_for_request)
@@ -76,14 +65,13 @@ class Cells:
         """Read the mappings anew, and use them. Raises what :meth:`read` raises."""
         self.use(self.read())
 
-    def read(self) -> CellMappings:
-        """The mappings as they are now; databases whose URL stays keep their connections. A cell
-        whose URL cannot be used is logged and left out.
+    def read(self) -> Mapping[str, Cell]:
+        """The cells by UUID as they are now; databases whose URL stays keep their connections. A
+        cell whose URL cannot be used is logged and left out.
 
         :raises DatabaseUnavailable: the API database does not answer.
         """
-        known = self._mapped.databases
-        databases: dict[tuple[str, str], Database] = {}
+        known = {(cell.uuid, cell.url): cell.database for cell in self.all()}
         cells = {}
         columns = ('id', 'uuid', 'name', 'disabled', 'database_connection')
         for row in sorted(self.api.rows('cell_mappings', columns), key=attrgetter('id')):
@@ -91,52 +79,52 @@ class Cells:
                 continue
             name = f'cell {row.name or row.uuid}'
             url = filled(row.database_connection, self._options.connection, name)
-            key = (row.uuid, url)
             try:
-                databases[key] = known.get(key) or connect(
+                database = known.get((row.uuid, url)) or connect(
                     self._options, url, name, patience=self._patience
                 )
             except ConfigError as error:
                 LOG.error('A cell is left out: %s', error)
                 continue
-            cells[row.uuid] = Cell(row.id, row.uuid, row.name, bool(row.disabled), databases[key])
-        return CellMappings(cells, databases)
+            cells[row.uuid] = Cell(row.id, row.uuid, row.name, bool(row.disabled), database, url)
+        return cells
 
-    def use(self, mapped: CellMappings) -> None:
-        """Use these mappings. Operations on a database that is gone may go on."""
-        before, self._mapped = self._mapped, mapped
-        if mapped.cells != before.cells:
+    def use(self, cells: Mapping[str, Cell]) -> None:
+        """Use these cells. Operations on a database that is gone may go on."""
+        before, self._cells = self._cells, cells
+        if cells != before:
             self.changed = time.monotonic()
         self.release(before)
-        LOG.debug('Found %d cells: %s', len(mapped.cells), ', '.join(mapped.cells))
+        LOG.debug('Found %d cells: %s', len(cells), ', '.join(cells))
         disabled = [cell.identity for cell in self.all() if cell.disabled]
         LOG.debug('Found %d disabled cells: %s', len(disabled), ', '.join(disabled))
 
-    def release(self, mapped: CellMappings) -> None:
-        """Close the databases of mappings that are not used, but for those that are in use."""
-        for base in {*mapped.databases.values()}.difference(self._mapped.databases.values()):
+    def release(self, cells: Mapping[str, Cell]) -> None:
+        """Close the databases of cells that are not used, but for those that are in use."""
+        for base in {x.database for x in cells.values()}.difference(x.database for x in self.all()):
             base.close()
 
     def all(self) -> Sequence[Cell]:
         """All cells but cell0, which never runs instances."""
-        return tuple(self._mapped.cells.values())
+        return tuple(self._cells.values())
 
     def enabled(self) -> Sequence[Cell]:
-        return self._mapped.enabled()
+        """The cells that instances may go to."""
+        return tuple(cell for cell in self.all() if not cell.disabled)
 
     def close(self) -> None:
         """Close every connection to the cells."""
-        for base in self._mapped.databases.values():
-            base.close()
+        for cell in self.all():
+            cell.database.close()
 
     def get(self, uuid: str) -> Cell | None:
         """The cell of that UUID, disabled or not; looked up if it is not known.
 
         :raises DatabaseUnavailable: it is not known, and the API database does not answer.
         """
-        if uuid not in self._mapped.cells:
+        if uuid not in self._cells:
             self._look_up()
-        return self._mapped.cells.get(uuid)
+        return self._cells.get(uuid)
 
     def of_host(self, host: str) -> Cell | None:
         """The cell that a host is mapped to; looked up if it is not known.
@@ -157,7 +145,7 @@ class Cells:
         self._lookups.at_least(time.monotonic() - LOOKUP_INTERVAL_S)
 
     def _refresh_for_request(self) -> None:
-        before = self._mapped.cells
+        before = self._cells
         self.refresh()
         for cell in self.all():
             if cell.uuid not in before:

@@ -72,7 +72,7 @@ def test_mappings_that_are_not_used(cloud):
     cloud.cells.refresh()
     closed = disposals(cloud.cells)
     mapped = cloud.cells.read()
-    assert [cell.database for cell in mapped.cells.values()] == [
+    assert [cell.database for cell in mapped.values()] == [
         cell.database for cell in cloud.cells.all()
     ]
     cloud.cells.release(mapped)
