@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hosts of all cells, as they are when a request arrives."""
 
-import contextlib
 import logging
 import math
 import time
@@ -20,7 +19,7 @@ from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
 from novasched.cells.servicegroup import COMPUTE, ServiceGroup
 from novasched.concurrency.single_flight import FROM_NOW, SingleFlight
 from novasched.conf.settings import Settings
-from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost
+from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
@@ -137,12 +136,8 @@ class HostReader:
         return self._flights.at_least(moment)
 
     def prepare(self, moment: float) -> None:
-        def prefetch() -> None:
-            # The request that needs the hosts asks once more, and gets the error.
-            with contextlib.suppress(DatabaseUnavailable):
-                self._flights.at_least(moment)
-
-        self._prefetches.submit(prefetch)
+        # The request that needs the hosts asks once more, and gets the error.
+        self._prefetches.submit(self._flights.at_least, moment)
 
     def read(
         self,
@@ -197,7 +192,7 @@ class HostReader:
         :raises DatabaseUnavailable: the API database does not answer.
         """
         mapped, before = self.cells.read(), self._caches
-        caches = {cell: self._cache(cell) for cell in mapped.enabled()}
+        caches = {cell: self._cache(cell) for cell in mapped.values() if not cell.disabled}
         answers = self._scatter_gather(
             list(caches), lambda cell: caches[cell].refresh(self.utcnow())
         )

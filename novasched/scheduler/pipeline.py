@@ -75,20 +75,16 @@ class Pipeline:
         """The instances that the filters and weighers of a request look for on hosts, by UUID,
         None where one of them looks at all that are there; and True if their images are read."""
         named: set[str] = set()
-        all_of_them = images = False
-        running: list[Enabled[Any]] = []
-        for each in self.filters:
-            if _judges(each, request):
-                running.append(each)
-        for weigher in self.weighers:
-            if weigher.applies(request):
-                running.append(weigher)
-                images = images or weigher.plugin.reads_images
+        all_of_them = False
+        filters = [each for each in self.filters if _judges(each, request)]
+        weighers = [each for each in self.weighers if each.applies(request)]
+        running: list[Enabled[Any]] = [*filters, *weighers]
         for each in running:
             with each:
                 uuids = each.plugin.needed_instances(request)
             all_of_them = all_of_them or uuids is None
             named.update(uuids or ())
+        images = any(each.plugin.reads_images for each in weighers)
         return None if all_of_them else named, images
 
     def rank(

@@ -15,15 +15,32 @@ from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 
 
-class CoreFilter(Filter):
+class _Overcommitted(Filter):
+    """Let hosts give away a resource as often as their allocation ratio of that name says."""
+
+    scope = Scope.HOST
+    ratio_name: str
+
+    def ratio(self, host: Host) -> float:
+        """The amount that may be given away for each unit of the host."""
+        ratio: float = getattr(host, self.ratio_name)
+        return ratio
+
+
+class _AggregateRatio(_Overcommitted):
+    def ratio(self, host: Host) -> float:
+        return smallest(host, self.ratio_name, super().ratio(host), float)
+
+
+class CoreFilter(_Overcommitted):
     """Reject hosts without enough vCPUs, which may be overcommitted.
 
     An instance may not be bigger than the host is before overcommit. A host that reports
     no vCPUs is accepted: its nova-compute does not count them.
     """
 
-    scope = Scope.HOST
     phrase = 'lack free vCPUs'
+    ratio_name = 'cpu_allocation_ratio'
 
     def reject(self, host: Host, request: Request) -> str | None:
         vcpus = request.flavor.vcpus
@@ -39,16 +56,9 @@ class CoreFilter(Filter):
         limit = host.vcpus_total * self.ratio(host)
         return {'vcpu': limit} if 0 < limit < math.inf else {}
 
-    def ratio(self, host: Host) -> float:
-        """Virtual CPUs for each CPU of the host."""
-        return host.cpu_allocation_ratio
 
-
-class AggregateCoreFilter(CoreFilter):
+class AggregateCoreFilter(_AggregateRatio, CoreFilter):
     """Let aggregate metadata override the host's ``cpu_allocation_ratio``."""
-
-    def ratio(self, host: Host) -> float:
-        return smallest(host, 'cpu_allocation_ratio', super().ratio(host), float)
 
 
 class ExactCoreFilter(Filter):
@@ -67,11 +77,11 @@ class ExactCoreFilter(Filter):
         return {'vcpu': host.vcpus_total}
 
 
-class RamFilter(Filter):
+class RamFilter(_Overcommitted):
     """Reject hosts without enough memory, which may be overcommitted."""
 
-    scope = Scope.HOST
     phrase = 'lack free memory'
+    ratio_name = 'ram_allocation_ratio'
 
     def reject(self, host: Host, request: Request) -> str | None:
         memory_mb, total = request.flavor.memory_mb, host.total_usable_ram_mb
@@ -81,16 +91,9 @@ class RamFilter(Filter):
         limit = host.total_usable_ram_mb * self.ratio(host)
         return {'memory_mb': limit} if math.isfinite(limit) else {}
 
-    def ratio(self, host: Host) -> float:
-        """MiB that may be given away for each MiB of the host."""
-        return host.ram_allocation_ratio
 
-
-class AggregateRamFilter(RamFilter):
+class AggregateRamFilter(_AggregateRatio, RamFilter):
     """Let aggregate metadata override the host's ``ram_allocation_ratio``."""
-
-    def ratio(self, host: Host) -> float:
-        return smallest(host, 'ram_allocation_ratio', super().ratio(host), float)
 
 
 class ExactRamFilter(Filter):
@@ -100,20 +103,18 @@ class ExactRamFilter(Filter):
     phrase = 'have other memory free'
 
     def reject(self, host: Host, request: Request) -> str | None:
-        free, memory_mb = host.free_ram_mb, request.flavor.memory_mb
-        return (
-            None if free == memory_mb else f'{free} MiB of memory free, exactly {memory_mb} wanted'
-        )
+        free, amount = host.free_ram_mb, request.flavor.memory_mb
+        return None if free == amount else f'{free} MiB of memory free, exactly {amount} wanted'
 
     def limits(self, host: Host, request: Request) -> Mapping[str, int]:
         return {'memory_mb': host.total_usable_ram_mb}
 
 
-class DiskFilter(Filter):
+class DiskFilter(_Overcommitted):
     """Reject hosts without enough disk, which may be overcommitted."""
 
-    scope = Scope.HOST
     phrase = 'lack free disk'
+    ratio_name = 'disk_allocation_ratio'
 
     def reject(self, host: Host, request: Request) -> str | None:
         disk_mb, total = _disk_mb(request.flavor), host.total_usable_disk_gb * 1024
@@ -123,16 +124,9 @@ class DiskFilter(Filter):
         limit = host.total_usable_disk_gb * self.ratio(host)
         return {'disk_gb': limit} if math.isfinite(limit) else {}
 
-    def ratio(self, host: Host) -> float:
-        """GiB that may be given away for each GiB of the host."""
-        return host.disk_allocation_ratio
 
-
-class AggregateDiskFilter(DiskFilter):
+class AggregateDiskFilter(_AggregateRatio, DiskFilter):
     """Let aggregate metadata override the host's ``disk_allocation_ratio``."""
-
-    def ratio(self, host: Host) -> float:
-        return smallest(host, 'disk_allocation_ratio', super().ratio(host), float)
 
 
 class ExactDiskFilter(Filter):

@@ -29,7 +29,7 @@ from novasched.scheduler.model.numa import (
     TopologyLimits,
 )
 from novasched.scheduler.numa.fit_cell import KIB_PER_MIB, describe, fit_cell, shortfall
-from novasched.scheduler.numa.search import Search, bottleneck
+from novasched.scheduler.numa.search import Acceptance, Search, bottleneck
 
 PciCheck = Callable[[Sequence[int]], str | None]
 """The reason that the PCI devices of a request cannot be had near host cells, given by their
@@ -38,15 +38,13 @@ ids; None if they can. The answer depends on the set of cells, not on their orde
 It is also called with more cells than the guest has, and may then refuse only if it would refuse
 every subset of the guest's size: of more cells, nova's rules may find less."""
 
-NO_DEVICES: Mapping[int, int] = MappingProxyType({})
-
 
 def fit(
     host: HostTopology,
     guest: GuestTopology,
     limits: TopologyLimits | None = None,
     pci_check: PciCheck | None = None,
-    pci_cells: Mapping[int, int] = NO_DEVICES,
+    pci_cells: Mapping[int, int] = MappingProxyType({}),
     packing: bool = False,
 ) -> Fit | str:
     """Fit the guest on the host; a string says in one line why it does not fit.
@@ -64,7 +62,7 @@ def fit(
     if isinstance(masks, str):
         return masks
     networks = _network_masks(cells, limits)
-    accepts = None if pci_check is None else _acceptance(cells, pci_check)
+    accepts: Acceptance | None = pci_check and (lambda mask: not pci_check(_ids(cells, mask)))
     kinds: Sequence[Hashable] = ()
     if networks or accepts:
         # Cells without devices differ by their socket, which devices may have to be on.
@@ -136,7 +134,10 @@ def _masks(
     masks = []
     for i, cell in enumerate(guest.cells):
         emulator_cpus = guest.emulator_cpus(i)
-        kind = _kind(cell, emulator_cpus)
+        kind = (
+            emulator_cpus, len(cell.cpuset), len(cell.pcpuset), cell.memory, cell.pagesize,
+            cell.cpu_policy, cell.cpu_thread_policy,
+        )  # fmt: skip
         mask = by_kind.get(kind)
         if mask is None:
             lacks = [shortfall(host_cell, cell, emulator_cpus, limits) for host_cell in cells]
@@ -146,14 +147,6 @@ def _masks(
                 return f'guest cell {i} fits no host cell: {describe(by_id)}'
         masks.append(mask)
     return masks
-
-
-def _kind(cell: GuestCell, emulator_cpus: int) -> Hashable:
-    """All that a guest cell's fitting depends on."""
-    return (
-        emulator_cpus, len(cell.cpuset), len(cell.pcpuset), cell.memory, cell.pagesize,
-        cell.cpu_policy, cell.cpu_thread_policy,
-    )  # fmt: skip
 
 
 def _network_masks(cells: Sequence[HostCell], limits: TopologyLimits | None) -> dict[str, int]:
@@ -175,10 +168,6 @@ def _mask(bits: Iterable[bool]) -> int:
     for index, bit in enumerate(bits):
         mask |= bit << index
     return mask
-
-
-def _acceptance(cells: Sequence[HostCell], pci_check: PciCheck) -> Callable[[int], bool]:
-    return lambda mask: pci_check(_ids(cells, mask)) is None
 
 
 def _ids(cells: Sequence[HostCell], mask: int) -> list[int]:

@@ -70,8 +70,7 @@ class AvailabilityZonePrefilter(Prefilter):
         zone = request.availability_zone
         if not zone:
             return request
-        aggregates = self.sources.aggregates.all(request.arrived)
-        uuids = {x.uuid for x in aggregates if x.uuid and x.metadata.get(AVAILABILITY_ZONE) == zone}
+        uuids = self.aggregates_with(lambda *pair: pair == (AVAILABILITY_ZONE, zone), request)
         return self.within(request, uuids) if uuids else request
 
 

@@ -2,6 +2,7 @@
 """Request groups from the extra specs ``resources[N]:`` and ``trait[N]:``."""
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,41 +27,35 @@ def flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
     policy = None
     warnings = []
     resources: dict[str, dict[str, int]] = {'': {}}
-    traits: dict[str, dict[str, str]] = {'': {}}
+    traits: dict[tuple[str, str], set[str]] = defaultdict(set)
     for key, value in extra_specs.items():
+        problem = None
         if key == 'group_policy':
             if value in ('none', 'isolate'):
                 policy = value
             else:
-                warnings.append(
-                    f"Invalid group_policy '{value}'. Valid values are 'none' and 'isolate'."
-                )
-            continue
-        match = _KEY.match(key)
-        if match is None:
-            continue
-        kind, suffix, name = match[1], match[2] or '', match[3]
-        amounts = resources.setdefault(suffix, {})
-        if kind == 'resources':
-            problem = _add_resource(amounts, name, value)
-        else:
-            problem = _add_trait(traits.setdefault(suffix, {}), name, value)
+                problem = f"Invalid group_policy '{value}'. Valid values are 'none' and 'isolate'."
+        elif match := _KEY.match(key):
+            kind, suffix, name = match[1], match[2] or '', match[3]
+            amounts = resources.setdefault(suffix, {})
+            if kind == 'resources':
+                problem = _add_resource(amounts, name, value)
+            elif value in ('required', 'forbidden'):
+                traits[suffix, value].add(name)
+            else:
+                problem = f"Only (required, forbidden) traits are supported. Received '{value}'."
         if problem:
             warnings.append(problem)
     groups = {
         suffix: RequestGroup(
             requester_id=suffix or None,
             resources=amounts,
-            required_traits=_of_kind(traits.get(suffix, {}), 'required'),
-            forbidden_traits=_of_kind(traits.get(suffix, {}), 'forbidden'),
+            required_traits=frozenset(traits[suffix, 'required']),
+            forbidden_traits=frozenset(traits[suffix, 'forbidden']),
         )
         for suffix, amounts in resources.items()
     }
     return FlavorGroups(groups, policy, tuple(warnings))
-
-
-def _of_kind(traits: Mapping[str, str], kind: str) -> frozenset[str]:
-    return frozenset(name for name, value in traits.items() if value == kind)
 
 
 def _add_resource(amounts: dict[str, int], name: str, value: str) -> str | None:
@@ -73,11 +68,4 @@ def _add_resource(amounts: dict[str, int], name: str, value: str) -> str | None:
     if amount < 0:
         return f"Resource amounts must be nonnegative integers. Received '{value}'"
     amounts[name] = amount
-    return None
-
-
-def _add_trait(traits: dict[str, str], name: str, value: str) -> str | None:
-    if value not in ('required', 'forbidden'):
-        return f"Only (required, forbidden) traits are supported. Received '{value}'."
-    traits[name] = value
     return None
