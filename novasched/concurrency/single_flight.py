@@ -78,7 +78,10 @@ class SingleFlight(Generic[Result]):
                 leads = self._next is None
                 flight = self._next = self._next or _Flight()
         if leads:
-            self._await(before)
+            if (left := self._stuck_after) is not None:
+                left = max(0.0, before.began + left - time.monotonic())
+            with contextlib.suppress(futures.TimeoutError):
+                before.result.exception(left)
             self._gather()
             with self._lock:
                 flight.began = time.monotonic()
@@ -97,10 +100,3 @@ class SingleFlight(Generic[Result]):
         """True while no flight is under way or wanted."""
         with self._lock:
             return self._flight.result.done() and self._next is None
-
-    def _await(self, flight: _Flight[Result]) -> None:
-        left = None
-        if self._stuck_after is not None:
-            left = max(0.0, flight.began + self._stuck_after - time.monotonic())
-        with contextlib.suppress(futures.TimeoutError):
-            flight.result.exception(left)

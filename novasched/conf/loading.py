@@ -214,28 +214,24 @@ def _values(conf: cfg.ConfigOpts, kind: type[Settings | ServiceSettings]) -> dic
     values: dict[str, Any] = {}
     for group, option in OPTIONS:
         name = field_of(group, option.dest)
-        if name in names:
-            value = _read(conf, group, option)
-            if value is None and kind is ServiceSettings:
-                continue
-            if value is None and option.default is not None:  # so oslo.config reads a number
-                raise ConfigError(f'[{group}] {option.name}', '', 'it is empty')
-            values[name] = tuple(value) if isinstance(value, list) else value
+        if name not in names:
+            continue
+        shown = f'[{group}] {option.name}'
+        try:
+            value = (conf if group == 'DEFAULT' else conf[group])[option.dest]
+        except cfg.ConfigSourceValueError as error:
+            why = str(error).rpartition('is not valid: ')[2]
+            raise ConfigError(shown, _text(conf, group, option), why) from None
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(shown, value, 'is no finite number')
+        if isinstance(value, int) and abs(value) > MAX_INTEGER:
+            raise ConfigError(shown, value, f'is not within {MAX_INTEGER}')
+        if value is None and kind is ServiceSettings:
+            continue
+        if value is None and option.default is not None:  # so oslo.config reads a number
+            raise ConfigError(shown, '', 'it is empty')
+        values[name] = tuple(value) if isinstance(value, list) else value
     return values
-
-
-def _read(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> Any:
-    name = f'[{group}] {option.name}'
-    try:
-        value = (conf if group == 'DEFAULT' else conf[group])[option.dest]
-    except cfg.ConfigSourceValueError as error:
-        why = str(error).rpartition('is not valid: ')[2]
-        raise ConfigError(name, _text(conf, group, option), why) from None
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(name, value, 'is no finite number')
-    if isinstance(value, int) and abs(value) > MAX_INTEGER:
-        raise ConfigError(name, value, f'is not within {MAX_INTEGER}')
-    return value
 
 
 def _text(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> str:

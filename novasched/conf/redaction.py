@@ -99,9 +99,8 @@ class Secrets:
 
 def is_telling(name: str, value: str) -> bool:
     """True for the name and value of an option that holds a secret, known or not."""
-    if value.lower() in _PLAIN:
-        return False
-    return '://' in value or _TELLING.search(name) is not None
+    looks_telling = '://' in value or _TELLING.search(name) is not None
+    return looks_telling and value.lower() not in _PLAIN
 
 
 def is_random(word: str) -> bool:

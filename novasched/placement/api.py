@@ -102,9 +102,8 @@ class Response:
     @property
     def is_contended(self) -> bool:
         """True if others write to the same providers."""
-        if self.status_code != 409 or self.is_generation_conflict:
-            return False
-        return self._error.code == CONCURRENT_UPDATE
+        is_conflict = self.status_code == 409 and not self.is_generation_conflict
+        return is_conflict and self._error.code == CONCURRENT_UPDATE
 
     def decode(self, kind: type[Body]) -> Body:
         """Decode the body of an answer.
@@ -240,7 +239,10 @@ class PlacementApi:
             return self._transient_status(why, maybe_done=False)
         if isinstance(cause, (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
             retry = self.http.connect_retries, self.http.connect_retry_delay
-            return _Failure(why, maybe_done=not _was_never_connected(cause), retry=retry)
+            # Without a connection there was none that could have taken the request.
+            reason = getattr(next(iter(cause.args), None), 'reason', None)
+            never_connected = isinstance(reason, urllib3.exceptions.NewConnectionError)
+            return _Failure(why, maybe_done=not never_connected, retry=retry)
         return _Failure(why, maybe_done=True)
 
     def _judged(self, answer: Response, began: float) -> _Failure | None:
@@ -294,13 +296,6 @@ class PlacementApi:
 def _backoff(first: float, earlier: int) -> float:
     """Seconds before the next try, at random."""
     return random.uniform(0, min(LONGEST_PAUSE_S, first * 2**earlier))
-
-
-def _was_never_connected(cause: BaseException | None) -> bool:
-    """True if there was never a connection that could have taken a request."""
-    args = getattr(cause, 'args', ())
-    reason = getattr(args[0], 'reason', None) if args else None
-    return isinstance(reason, urllib3.exceptions.NewConnectionError)
 
 
 def _one_line(text: object) -> str:

@@ -142,16 +142,13 @@ def _hints(hints: Any) -> dict[str, tuple[str, ...]]:
         return {}
     if not isinstance(hints, Mapping):
         raise BadRequest(f'scheduler_hints must be a dict, not {kind(hints)}')
-    return {name: _texts(name, value) for name, value in hints.items()}
-
-
-def _texts(name: str, values: Any) -> tuple[str, ...]:
-    if not isinstance(values, list | tuple):
-        raise BadRequest(f'the scheduler hint {name} must be a list, not {kind(values)}')
-    for value in values:
-        if not isinstance(value, str | int | float):
-            raise BadRequest(f'the scheduler hint {name} must list texts, not {kind(value)}')
-    return tuple(map(str, values))
+    for name, values in hints.items():
+        if not isinstance(values, list | tuple):
+            raise BadRequest(f'the scheduler hint {name} must be a list, not {kind(values)}')
+        for value in values:
+            if not isinstance(value, str | int | float):
+                raise BadRequest(f'the scheduler hint {name} must list texts, not {kind(value)}')
+    return {name: tuple(map(str, values)) for name, values in hints.items()}
 
 
 def _group(group: NovaObject) -> InstanceGroup:

@@ -72,12 +72,8 @@ def _as_dict(chosen: Selection, version: SpecVersion) -> dict[str, Any]:
     """``{'host', 'nodename', 'limits'}``, with those limits that are set; the one for
     the NUMA topology is an object, which the serializer makes a primitive of."""
     wire = _limits(chosen.limits, version)
-    values = {name: wire.value(name) for name in wire.fields}
-    return {
-        'host': chosen.service_host,
-        'nodename': chosen.nodename,
-        'limits': {name: value for name, value in values.items() if value is not None},
-    }
+    limits = {name: wire.value(name) for name in wire.fields if wire.value(name) is not None}
+    return {'host': chosen.service_host, 'nodename': chosen.nodename, 'limits': limits}
 
 
 def _limits(values: Mapping[str, Any], version: SpecVersion) -> objects.SchedulerLimits:

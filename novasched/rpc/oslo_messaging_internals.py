@@ -194,10 +194,8 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         incoming = self.incoming.pop()
         earlier = self._returned.pop(incoming.msg_id, None)
         call = self._heartbeats.add(incoming, lifetime, earlier)
-        if _is_ping(incoming):
-            self.waiting.appendleft(call)
-        else:
-            self.waiting.append(call)
+        add = self.waiting.appendleft if _is_ping(incoming) else self.waiting.append
+        add(call)
 
     def poll(
         self, timeout: float | None = None, batch_size: int = 1, batch_timeout: float | None = None

@@ -59,7 +59,10 @@ def read(arguments: Mapping[str, Any]) -> Call:
     """
     if unknown := sorted(arguments.keys() - ARGUMENTS.keys()):
         raise BadRequest(f'select_destinations does not take {", ".join(unknown)}')
-    instance_uuids = _uuids(arguments.get('instance_uuids'))
+    if (uuids := arguments.get('instance_uuids')) is not None:
+        if not isinstance(uuids, list | tuple) or not all(isinstance(x, str) for x in uuids):
+            raise BadRequest('instance_uuids is not a list of texts')
+        uuids = tuple(uuids)
     return_objects = bool(arguments.get('return_objects'))
     return_alternates = return_objects and bool(arguments.get('return_alternates'))
     version: SpecVersion = (0,)
@@ -76,15 +79,7 @@ def read(arguments: Mapping[str, Any]) -> Call:
             )
         except BadObject as error:
             raise BadRequest(str(error)) from None
-    return Call(spec, version, instance_uuids, return_objects, return_alternates)
-
-
-def _uuids(value: Any) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list | tuple) or not all(isinstance(uuid, str) for uuid in value):
-        raise BadRequest('instance_uuids is not a list of texts')
-    return tuple(value)
+    return Call(spec, version, uuids, return_objects, return_alternates)
 
 
 def spec_from_dicts(spec: Mapping[str, Any], filters: Mapping[str, Any]) -> RequestSpec:

@@ -113,14 +113,13 @@ def compose(
     make_driver = plugins.driver(settings, prepare)
     if counters:
         counters.expect(map(name_of, filters), map(name_of, weighers))
-    endpoint = service.tracing_endpoint
-    traces = wiring.traces(endpoint, service.host, version()) if endpoint else None
+    host, utcnow, endpoint = service.host, timeutils.utcnow, service.tracing_endpoint
+    traces = wiring.traces(endpoint, host, version()) if endpoint else None
     own = _database(conf, 'database', settings.cell_timeout)
     api = _database(conf, 'api_database', settings.cell_timeout)
     cells = Cells(api, conf.database, settings.cell_timeout)
     cells.refresh()
     aggregates = AggregateReader(api)
-    host, utcnow = service.host, timeutils.utcnow
     group = service_group(conf, settings, host, utcnow)
     memcached = group if isinstance(group, MemcachedServiceGroup) else None
     pending_claims = PendingClaims(settings)
@@ -130,8 +129,8 @@ def compose(
     placement = PlacementClient(settings, http, InstanceStates(cells))
     sources = Sources(aggregates, hosts, _neutron(conf, settings, service, placement))
     prefilters = enabled_prefilters(settings, sources)
-
     notifier = make_notifier(conf, service)
+
     path = service.decisions_file
     store = RecordWriter(path, settings.decisions_stored) if path else None
     diagnosis_http = http_adapter(conf, 'placement', service)

@@ -102,11 +102,9 @@ class NovaFilter(BatchFilter):
         limits: dict[str, Any] = {
             name: int(written[name]) for name in LIMIT_NAMES if written.get(name) is not None
         }
-        numa = written.get('numa_topology')
-        if numa is not None:
-            limits['numa_topology'] = TopologyLimits(
-                float(numa.cpu_allocation_ratio), float(numa.ram_allocation_ratio)
-            )
+        if (numa := written.get('numa_topology')) is not None:
+            ratios = float(numa.cpu_allocation_ratio), float(numa.ram_allocation_ratio)
+            limits['numa_topology'] = TopologyLimits(*ratios)
         return limits
 
 

@@ -92,13 +92,11 @@ class HostState(View):
         """The nova-compute service. Whether it was up is said in the terms by which nova's
         servicegroup API finds out: ``forced_down`` if it was not, else seen just now."""
         service: model.Service = self._value.service
+        names = 'host', 'disabled', 'disabled_reason', 'version'
         return {
-            'host': service.host,
+            **{name: getattr(service, name) for name in names},
             'binary': 'nova-compute',
             'topic': 'compute',
-            'disabled': service.disabled,
-            'disabled_reason': service.disabled_reason,
-            'version': service.version,
             'forced_down': not service.up,
             'last_seen_up': timeutils.utcnow() if service.up else None,
         }

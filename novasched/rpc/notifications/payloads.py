@@ -201,9 +201,7 @@ def _attributes(value: Any, context: Mapping[str, Any]) -> Any:
         return value
     fields = {f'_obj_{name}': _attributes(item, context) for name, item in data(value).items()}
     changed = sorted(value.get(CHANGES) or ())
-    return {
-        '_changed_fields': changed, '_context': context, 'VERSION': value[VERSION], **fields,
-    }  # fmt: skip
+    return {'_changed_fields': changed, '_context': context, 'VERSION': value[VERSION], **fields}
 
 
 Payload = dict[str, Any]

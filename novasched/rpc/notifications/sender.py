@@ -68,8 +68,7 @@ class QueuedNotifier:
         self._add(END, request, claims)
 
     def close(self) -> None:
-        """Send the rest, for as long as
-        :data:`novasched.concurrency.worker_queue.CLOSE_TIMEOUT_S`."""
+        """Send the rest: see :meth:`novasched.concurrency.worker_queue.WorkerQueue.close`."""
         self._queue.close()
 
     def _add(self, phase: str, request: Request, claims: Sequence[PendingClaim] = ()) -> None:
