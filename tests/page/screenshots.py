@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the pictures of doc/source/images: ``python -m tests.page.screenshots [FOLDER]``."""
 
-from __future__ import annotations
-
 import base64
 import sys
 import tempfile
@@ -25,7 +23,7 @@ PICTURES = {
 """Path, colour scheme and height of each."""
 
 
-def placed(path: Path) -> str:
+def placed(path):
     """The newest decision that found a host for one server, after filters that dropped some."""
     records = RecordReader(str(path)).newest(REQUESTS)
     return next(
@@ -33,7 +31,7 @@ def placed(path: Path) -> str:
     )
 
 
-def main(folder: Path) -> None:
+def main(folder):
     """Take all of them."""
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as work:

@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page as a browser shows it: to eyes, to a keyboard and to a screen reader."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 from axe_selenium_python import Axe
-from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -35,7 +30,7 @@ PAGES = {
 
 
 @pytest.fixture(scope='module')
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
+def site(tmp_path_factory):
     """A page, and what its paths are filled with."""
     page, path = a_site(tmp_path_factory.mktemp('page'), 300, 30)
     records = RecordReader(str(path)).newest(30)
@@ -48,25 +43,25 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[s
 
 
 @pytest.fixture(scope='module')
-def chromium() -> Iterator[webdriver.Chrome]:
+def chromium():
     """A browser."""
     with browser() as driver:
         yield driver
 
 
 @pytest.fixture(params=PAGES)
-def path(request: pytest.FixtureRequest, site: tuple[str, dict[str, str]]) -> str:
+def path(request, site):
     """Each page in turn."""
     url, ids = site
     return url + PAGES[request.param].format(**ids)
 
 
-def arrived(driver: webdriver.Chrome, place: str) -> None:
+def arrived(driver, place):
     """Wait until a page of that place is there."""
     WebDriverWait(driver, WAIT).until(url_contains(place))
 
 
-def test_accessibility(chromium: webdriver.Chrome, path: str) -> None:
+def test_accessibility(chromium, path):
     """axe finds nothing: names, landmarks, headings, tables, and contrast in light and dark."""
     for scheme in ('light', 'dark'):
         appear(chromium, scheme, DESKTOP)
@@ -83,7 +78,7 @@ def test_accessibility(chromium: webdriver.Chrome, path: str) -> None:
     assert chromium.get_log('browser') == [] or path.endswith('nothing')
 
 
-def test_narrow_screens(chromium: webdriver.Chrome, path: str) -> None:
+def test_narrow_screens(chromium, path):
     """Nothing but a table is wider than a phone, and that scrolls by itself."""
     appear(chromium, 'light', PHONE)
     chromium.get(path)
@@ -93,7 +88,7 @@ def test_narrow_screens(chromium: webdriver.Chrome, path: str) -> None:
     assert wide <= there == PHONE
 
 
-def test_a_keyboard(chromium: webdriver.Chrome, site: tuple[str, dict[str, str]]) -> None:
+def test_a_keyboard(chromium, site):
     """The first key leads past the navigation; each stop is seen, and squares are none."""
     appear(chromium, 'light', DESKTOP)
     chromium.get(f'{site[0]}/?name=compute-1')
@@ -119,7 +114,7 @@ def test_a_keyboard(chromium: webdriver.Chrome, site: tuple[str, dict[str, str]]
     assert len(chromium.find_elements(By.CSS_SELECTOR, '.map a')) == 100
 
 
-def test_forms(chromium: webdriver.Chrome, site: tuple[str, dict[str, str]]) -> None:
+def test_forms(chromium, site):
     """They do without scripts: what is typed comes back as what is shown."""
     url, ids = site
     chromium.get(f'{url}/?show=disk&by=zone')

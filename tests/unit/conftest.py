@@ -7,7 +7,7 @@ from novasched.conf import loading, redaction
 
 
 @pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
+def known(monkeypatch):
     """No secret is known, whatever the tests before have told the process."""
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets()))
 

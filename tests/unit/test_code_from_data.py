@@ -3,7 +3,6 @@
 unpickled either, ruff sees: ``select`` in pyproject.toml."""
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,7 @@ ALLOWED = {
 """What may be where, and why."""
 
 
-def faults(tree: ast.AST) -> Iterator[str]:
+def faults(tree):
     """What source does of that which data must not decide."""
     for node in ast.walk(tree):
         match node:
@@ -57,12 +56,12 @@ def faults(tree: ast.AST) -> Iterator[str]:
                     yield IMPORT
 
 
-def is_literal(node: ast.AST) -> bool:
+def is_literal(node):
     """True for a text that stands in the source."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def test_no_data_is_a_format_or_a_module() -> None:
+def test_no_data_is_a_format_or_a_module():
     """But for what is allowed, and why; what is no longer there is no longer allowed."""
     found = {
         (path.relative_to(ROOT).as_posix(), fault)
@@ -95,6 +94,6 @@ def test_no_data_is_a_format_or_a_module() -> None:
         ("importlib.import_module('json')", None),
     ],
 )
-def test_what_is_seen(source: str, found: str | None) -> None:
+def test_what_is_seen(source, found):
     """The reader of sources sees what it is there for."""
     assert list(faults(ast.parse(source))) == ([found] if found else [])

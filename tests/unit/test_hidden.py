@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functional tests see a secret of theirs in a log."""
 
-from pathlib import Path
-
 from tests.lab.hidden import a_secret, leaks, remembered, shown_as_such
 
 
-def test_who_shows_a_secret_is_named(tmp_path: Path) -> None:
+def test_who_shows_a_secret_is_named(tmp_path):
     """By file and line, without the secret; the files that hold it may."""
     ours, given = a_secret(), remembered('given-by-hand')
     (tmp_path / 'nova.conf').write_text(f'password = {ours}\n')
@@ -17,7 +15,7 @@ def test_who_shows_a_secret_is_named(tmp_path: Path) -> None:
     assert list(leaks(tmp_path)) == [f'{log}:2', f'{log}:4']
 
 
-def test_a_word_that_is_shown_as_a_password() -> None:
+def test_a_word_that_is_shown_as_a_password():
     """It may stand anywhere else."""
     others = 'nova.filters nova /etc/nova exchange = nova nova-scheduler passwords of nova'
     shown = ['mysql://nova:nova@h/nova', "refused 'nova'", 'password = nova', '"token": "nova"']

@@ -2,7 +2,6 @@
 """The storeys of the house: who may import whom, and what the pure packages may not touch."""
 
 import ast
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -51,7 +50,7 @@ MAY_LOG = {
 """Modules that tell nova's loggers what was decided."""
 
 
-def imports_of(path: Path) -> Iterator[str]:
+def imports_of(path):
     """Every module that a file imports, dotted."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -60,12 +59,12 @@ def imports_of(path: Path) -> Iterator[str]:
             yield from (f'{node.module}.{alias.name}' for alias in node.names)
 
 
-def name_of(path: Path) -> str:
+def name_of(path):
     """A file's dotted name below ``novasched``."""
     return '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__')
 
 
-def longest_prefix(name: str, prefixes: set[str]) -> str | None:
+def longest_prefix(name, prefixes):
     """The longest of some dotted names that a name is, or begins with."""
     parts = name.split('.')
     dotted = ('.'.join(parts[:length]) for length in range(len(parts), 0, -1))
@@ -78,7 +77,7 @@ DEPTH = {room: depth for depth, storey in enumerate(STOREYS) for room in storey}
 PURE_MODULES = [name for name in MODULES if longest_prefix(name, PURE | IMPURE) in PURE]
 
 
-def imported_modules(name: str) -> set[str]:
+def imported_modules(name):
     """The modules of ours that one imports."""
     dotted = (each for each in imports_of(MODULES[name]) if each.startswith('novasched.'))
     found = {longest_prefix(each.removeprefix('novasched.'), set(MODULES)) for each in dotted}
@@ -86,7 +85,7 @@ def imported_modules(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize('name', MODULES)
-def test_imports_point_down(name: str) -> None:
+def test_imports_point_down(name):
     """A module imports from lower storeys, from its own package, and from listed neighbours."""
     own = longest_prefix(name, set(DEPTH))
     assert own is not None, 'a module that lies on no storey'
@@ -98,14 +97,14 @@ def test_imports_point_down(name: str) -> None:
         assert DEPTH[own] < DEPTH[room] or (DEPTH[own] == DEPTH[room] and same_storey), other
 
 
-def test_no_module_imports_itself_by_others() -> None:
+def test_no_module_imports_itself_by_others():
     """Imports have no cycle."""
     graph = {name: imported_modules(name) for name in MODULES}
     assert len([*TopologicalSorter(graph).static_order()]) == len(graph)
 
 
 @pytest.mark.parametrize('name', PURE_MODULES)
-def test_pure_modules_touch_nothing(name: str) -> None:
+def test_pure_modules_touch_nothing(name):
     """No I/O, clock, thread, OpenStack library or module-level chance in a pure module."""
     for imported in imports_of(MODULES[name]):
         top = imported.split('.')[0]
@@ -115,14 +114,14 @@ def test_pure_modules_touch_nothing(name: str) -> None:
         assert top != 'random' or imported == 'random.Random', 'take a Random'
 
 
-def test_every_room_is_inhabited() -> None:
+def test_every_room_is_inhabited():
     """The tables above name nothing that is gone."""
     for named in (set(DEPTH), PURE, IMPURE, MAY_LOG):
         assert not named - {longest_prefix(name, named) for name in MODULES}
 
 
 @pytest.mark.parametrize('path', sorted(TESTS.rglob('*.py')), ids=str)
-def test_suites_import_the_lab_alone(path: Path) -> None:
+def test_suites_import_the_lab_alone(path):
     """A suite of tests imports nothing of another suite, and the lab imports no suite."""
     own = path.relative_to(TESTS).parts[0]
     for imported in imports_of(path):

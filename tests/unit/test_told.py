@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors that broken configurations make: they name the option, and nothing of its value."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pymysql
 import pytest
 from oslo_config import cfg
@@ -23,10 +20,8 @@ from novasched.service.build import http_adapter
 
 WORD = 'Kraken7'
 
-Load = Callable[[str], cfg.ConfigOpts]
 
-
-def use(conf: cfg.ConfigOpts) -> None:
+def use(conf):
     """Load the URLs as the daemon does."""
     for group in (conf.database, conf.api_database):
         connect(group, group.connection or 'sqlite://', 'x')
@@ -43,7 +38,7 @@ def use(conf: cfg.ConfigOpts) -> None:
         (f'password = {WORD}\n', 'line 1: Section must be started before assignment'),
     ],
 )
-def test_a_broken_line(load: Load, tmp_path: Path, text: str, why: str) -> None:
+def test_a_broken_line(load, tmp_path, text, why):
     """The file and the number of the line are told."""
     with pytest.raises(ConfigError) as caught:
         load(text)
@@ -60,7 +55,7 @@ def test_a_broken_line(load: Load, tmp_path: Path, text: str, why: str) -> None:
         (f'[DEFAULT]\ntransport_url = rabbit://u:a${WORD}@h/', '[DEFAULT] transport_url'),
     ],
 )  # fmt: skip
-def test_a_dollar(load: Load, text: str, option: str) -> None:
+def test_a_dollar(load, text, option):
     """The option is told, and how a $ is written."""
     conf = load(text)
     with pytest.raises(cfg.Error) as caught:
@@ -69,7 +64,7 @@ def test_a_dollar(load: Load, text: str, option: str) -> None:
 
 
 @pytest.mark.parametrize('password', ['a/b', 'a#b', 'a?b', 'a,b', 'a[b', 'a]b'])
-def test_a_transport_url(load: Load, password: str) -> None:
+def test_a_transport_url(load, password):
     """One that cannot be read is refused by the option's name."""
     conf = load(f'[DEFAULT]\ntransport_url = rabbit://u:{password}@h/')
     with pytest.raises(ConfigError) as caught:
@@ -85,14 +80,14 @@ def test_a_transport_url(load: Load, password: str) -> None:
         (f'{WORD}://u:x@h/n', '(not shown): unusable: NoSuchModuleError'),
     ],
 )
-def test_the_url_of_a_database(load: Load, url: str, why: str) -> None:
+def test_the_url_of_a_database(load, url, why):
     """One that cannot be used is refused by its name."""
     with pytest.raises(ConfigError) as caught:
         connect(load('').database, url, '[database] connection')
     assert str(caught.value) == f'[database] connection = {why}'
 
 
-def test_a_database_that_is_not_found() -> None:
+def test_a_database_that_is_not_found():
     """The host that a driver made of half a password is hidden, the rest is told."""
     redaction.learn([f'mysql://u:half@{WORD}@host/n'])
     text = f"Can't connect to MySQL server on '{WORD}@host' (Name or service not known)"
@@ -104,7 +99,7 @@ def test_a_database_that_is_not_found() -> None:
 @pytest.mark.parametrize(
     'url', [f'http://u:{WORD}@127.0.0.1:1', f'http://u:x@{WORD}@127.0.0.1:1', f'http://u:{WORD}#@h']
 )
-def test_a_service_that_is_not_there(load: Load, url: str) -> None:
+def test_a_service_that_is_not_there(load, url):
     """Credentials in the URL of Placement or Neutron are hidden, in lower case too."""
     lines = ('auth_type = admin_token', 'token = x', f'endpoint_override = {url}')
     conf = load('\n'.join(['[placement]', *lines, '[neutron]', *lines]))
@@ -118,7 +113,7 @@ def test_a_service_that_is_not_there(load: Load, url: str) -> None:
     assert WORD.lower() not in str(away.value).lower()
 
 
-def test_a_plugin() -> None:
+def test_a_plugin():
     """What a plugin raises may quote what it reads."""
     redaction.learn([WORD])
     plugin = Enabled(Plugin(Settings()))
@@ -126,7 +121,7 @@ def test_a_plugin() -> None:
         raise KeyError(WORD)
 
 
-def test_the_environment(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment(load, monkeypatch):
     """Options that oslo.config takes from there are known as those of the files are."""
     monkeypatch.setenv('OS_PLACEMENT__PASSWORD', WORD)
     load('')

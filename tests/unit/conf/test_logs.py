@@ -4,7 +4,6 @@
 import io
 import logging
 import threading
-from typing import Any
 
 import pytest
 from oslo_config import cfg
@@ -20,12 +19,12 @@ RANDOM = 'kG7bQz2mXw9RtLp4'
 
 
 @pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
+def known(monkeypatch):
     """One secret, for one test."""
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([WORD, RANDOM])))
 
 
-def handled(monkeypatch: pytest.MonkeyPatch, formatter: logging.Formatter) -> io.StringIO:
+def handled(monkeypatch, formatter):
     """What a handler of the root logger writes."""
     output = io.StringIO()
     handler = logging.StreamHandler(output)
@@ -37,13 +36,13 @@ def handled(monkeypatch: pytest.MonkeyPatch, formatter: logging.Formatter) -> io
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+def said(monkeypatch):
     """What a handler writes in few words."""
     return handled(monkeypatch, logging.Formatter('%(name)s: %(message)s'))
 
 
 @pytest.fixture
-def oslo(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+def oslo(monkeypatch):
     """What a handler writes that is set up as the daemon's are."""
     conf = cfg.ConfigOpts()
     oslo_logging.register_options(conf)
@@ -66,7 +65,7 @@ def oslo(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
         ('novasched', f'x{RANDOM}y', 'no host x***y'),
     ],
 )
-def test_lines(said: io.StringIO, logger: str, argument: object, line: str) -> None:
+def test_lines(said, logger, argument, line):
     """Lines of libraries hide secrets; ours do where one stands as such. Names of loggers and
     our own words stay, even if a password is one of them."""
     logging.getLogger(logger).handle(
@@ -75,7 +74,7 @@ def test_lines(said: io.StringIO, logger: str, argument: object, line: str) -> N
     assert said.getvalue() == f'{logger}: {line}\n'
 
 
-def test_a_traceback(said: io.StringIO) -> None:
+def test_a_traceback(said):
     """Errors in hand hide theirs, for whatever handler reads the record too."""
     error = ValueError(WORD)
     record = logging.LogRecord(
@@ -87,7 +86,7 @@ def test_a_traceback(said: io.StringIO) -> None:
     assert record.exc_info == (ValueError, error, None)
 
 
-def test_where_an_error_comes_from(said: io.StringIO) -> None:
+def test_where_an_error_comes_from(said):
     """The errors behind an error hide theirs; files and lines of code stay, even if a password
     is a word in them."""
     redaction.learn(['Outer'])
@@ -111,7 +110,7 @@ class Outer:
         """An error of a library."""
 
 
-def test_an_error_in_hand(oslo: io.StringIO) -> None:
+def test_an_error_in_hand(oslo):
     """oslo.log adds the error that is handled meanwhile to a line, without its secrets; in front
     of each line of a traceback stand the logger and the level as they are."""
     redaction.learn(['ERROR', 'amqp'])
@@ -128,21 +127,21 @@ def test_an_error_in_hand(oslo: io.StringIO) -> None:
     assert WORD not in oslo.getvalue()
 
 
-def test_a_line_that_is_no_text() -> None:
+def test_a_line_that_is_no_text():
     """Formatters for stores of logs make dicts."""
 
     class Structured(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> Any:
+        def format(self, record):
             return {'message': record.getMessage(), 'lines': [RANDOM], 'pid': 7}
 
     record = logging.LogRecord('amqp', logging.DEBUG, __file__, 1, WORD, (), None)
     assert Hiding(Structured()).format(record) == {'message': '***', 'lines': ['***'], 'pid': 7}
 
 
-def test_a_thread_that_ends(said: io.StringIO) -> None:
+def test_a_thread_that_ends(said):
     """It ends in the log instead of on the standard error."""
 
-    def fail() -> None:
+    def fail():
         raise ValueError(WORD)
 
     thread = threading.Thread(target=fail)
@@ -152,7 +151,7 @@ def test_a_thread_that_ends(said: io.StringIO) -> None:
     assert said.getvalue().endswith('ValueError: ***\n')
 
 
-def test_once(said: io.StringIO) -> None:
+def test_once(said):
     """Done twice it is as if done once."""
     before = logging.root.handlers[0].formatter
     hide_secrets()

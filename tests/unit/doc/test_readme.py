@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[3]
 README = (ROOT / 'README.rst').read_text()
 
 
-def command(chapter: str) -> str:
+def command(chapter):
     """The line that a chapter gives to be copied."""
     text = README.split(f'{chapter}\n===', 1)[1].split('\n===', 1)[0]
     [line] = re.findall(r'::\n\n    (.+)\n\n', text)

@@ -12,7 +12,7 @@ LINK = 'ln -sf /opt/novasched/bin/novasched'
 KNOWN = {(group, option.dest) for group, option in OPTIONS}
 
 
-def named(path: Path) -> set[tuple[str, str]]:
+def named(path):
     """The options that a snippet sets, by group and name."""
     if path.suffix == '.yaml':
         groups = yaml.safe_load(path.read_text())['conf']['nova']

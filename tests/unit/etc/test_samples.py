@@ -13,7 +13,7 @@ LIBRARIES = ('api_database', 'database', 'neutron', 'placement')
 """The groups of libraries, whose texts differ between their releases."""
 
 
-def blocks(text: str) -> dict[tuple[str, str], str]:
+def blocks(text):
     """A sample configuration by group and by who declares the options."""
     found = {}
     for group, body in re.findall(r'^\[(\w+)\]$(.*?)(?=^\[\w+\]$|\Z)', text, re.M | re.S):

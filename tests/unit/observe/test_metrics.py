@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What workers count, and what is seen of it: in the files that they share."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import pytest

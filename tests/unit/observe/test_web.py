@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP as it is served: a real server, whoever comes to its port, and what nova.conf enables."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os
@@ -12,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,7 +42,7 @@ def echo(environ, start):
 class Served:
     """A server at work."""
 
-    def __init__(self, longest: float = 1.0, rate: int = MAX_CONNECTIONS_PER_S) -> None:
+    def __init__(self, longest=1.0, rate=MAX_CONNECTIONS_PER_S):
         address = Address('127.0.0.1', free_port())
         self.where = address.host, address.port
         app = routed({'/text': hello, '/fail': fail}, echo)
@@ -53,7 +50,7 @@ class Served:
         self.thread = threading.Thread(target=self.server.run, daemon=True)
         self.thread.start()
 
-    def close(self) -> None:
+    def close(self):
         """Stop. Its sockets are its loop's, whose thread alone may close them."""
         self.server.stop()
         with contextlib.suppress(OSError):  # the loop may have ended just now
@@ -61,12 +58,12 @@ class Served:
             self.server.trigger.pull_trigger(lambda: loop.close_all(map))
         self.thread.join(WAIT)
 
-    def ask(self, method: str, path: str) -> http.client.HTTPResponse:
+    def ask(self, method, path):
         connection = http.client.HTTPConnection(*self.where, timeout=WAIT)
         connection.request(method, path)
         return connection.getresponse()
 
-    def raw(self, sent: bytes) -> bytes:
+    def raw(self, sent):
         """What comes back until the connection is closed. Of an answer to somebody who still
         talks, the system may lose a part."""
         found = b''
@@ -80,7 +77,7 @@ class Served:
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
+def served():
     with contextlib.closing(Served()) as made:
         yield made
 
@@ -98,7 +95,7 @@ def served() -> Iterator[Served]:
         ('GET', '/fail', 500, b'500 Internal Server Error\n'),
     ],
 )
-def test_answers(served: Served, method: str, path: str, status: int, body: bytes) -> None:
+def test_answers(served, method, path, status, body):
     """Paths lead to their applications, others to the one for the rest, whoever does not read
     is refused, and a bug is not shown."""
     answer = served.ask(method, path)
@@ -106,7 +103,7 @@ def test_answers(served: Served, method: str, path: str, status: int, body: byte
     assert answer.getheader('Server') is None
 
 
-def heard(caplog: pytest.LogCaptureFixture) -> list[str]:
+def heard(caplog):
     """What the server has logged; that a request waits for a thread tells of a busy machine."""
     ours = ('novasched.observe.web', 'waitress')
     return [
@@ -116,7 +113,7 @@ def heard(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def test_a_bug_is_told_once(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_told_once(served, caplog):
     for _ in range(5):
         served.ask('GET', '/fail')
     assert len(heard(caplog)) == 1
@@ -135,7 +132,7 @@ def test_a_bug_is_told_once(served: Served, caplog: pytest.LogCaptureFixture) ->
     ],
     ids=['tls', 'words', 'length', 'body', 'coding', 'path', 'headers'],
 )
-def test_garbage(served: Served, sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_garbage(served, sent, caplog):
     """It is refused in a few words, the connection is closed, and the log has none of it."""
     found = served.raw(sent)
     assert found.split(b' ')[1:2] in ([b'400'], [b'413'], [b'431'], [b'501']) or len(sent) > 9000
@@ -144,7 +141,7 @@ def test_garbage(served: Served, sent: bytes, caplog: pytest.LogCaptureFixture) 
     assert served.ask('GET', '/text').status == 200
 
 
-def test_who_trickles_is_not_waited_for(served: Served) -> None:
+def test_who_trickles_is_not_waited_for(served):
     """However many requests never come to an end, who asks at once is answered, and each of
     them is closed when its time is over."""
     several = [socket.create_connection(served.where, WAIT) for _ in range(2 * MAX_CONNECTIONS)]
@@ -158,7 +155,7 @@ def test_who_trickles_is_not_waited_for(served: Served) -> None:
             assert each.recv(1) == b''
 
 
-def test_no_more_in_a_second() -> None:
+def test_no_more_in_a_second():
     """Who is one too many waits, and is answered in the next."""
     with contextlib.closing(Served(WAIT, rate=3)) as served:
         began = time.monotonic()
@@ -166,14 +163,14 @@ def test_no_more_in_a_second() -> None:
         assert time.monotonic() - began >= 2.0
 
 
-def test_one_answer_a_connection(served: Served) -> None:
+def test_one_answer_a_connection(served):
     found = served.raw(2 * b'GET /text HTTP/1.1\r\nHost: a\r\n\r\n')
     assert found.count(b'HTTP/1.1 200 OK') == 1
     assert found.count(b'Connection: close') == 1
     assert found.endswith(b'\r\n\r\nhello\n')
 
 
-def test_a_port_in_use() -> None:
+def test_a_port_in_use():
     """It is told with the option and its value."""
     address = Address('127.0.0.1', free_port())
     with (

@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,10 +26,10 @@ TIMEOUT = 4  # seconds for the end
 class Talkative:
     """A service. What is aside ends badly where it can."""
 
-    def __init__(self, file: Path, name: str = '') -> None:
+    def __init__(self, file, name=''):
         self.file, self.name = file, name
 
-    def start(self) -> None:
+    def start(self):
         say(f'{self.name}starting')
         text = self.file.read_text()
         if text == 'hang at start':
@@ -41,24 +40,24 @@ class Talkative:
             os._exit(3)
         say(f'{self.name}started')
 
-    def reload(self) -> None:
+    def reload(self):
         text = self.file.read_text()
         say(f'{self.name}reload {text}')
         time.sleep(0.05)
         if text == 'fail':
             raise RuntimeError('as told')
 
-    def stop(self) -> None:
+    def stop(self):
         say(f'{self.name}stopping')
         if self.name:
             os._exit(3)
 
 
-def say(text: str) -> None:
+def say(text):
     os.write(1, f'{text}\n'.encode())  # at once, since several processes write
 
 
-def run(file: Path, workers: int, aside: bool) -> int:
+def run(file, workers, aside):
     jobs = [Job(lambda: Talkative(file))] * workers
     if aside:
         jobs.append(
@@ -70,41 +69,41 @@ def run(file: Path, workers: int, aside: bool) -> int:
 class Program:
     """The program, and the file that it reads."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.file = folder / 'file'
         self.file.write_text('')
         self.log = folder / 'log'
 
-    def start(self, workers: int = 1, *aside: str) -> None:
+    def start(self, workers=1, *aside):
         command = [sys.executable, '-m', 'tests.unit.service.test_supervisor']
         command += [str(self.file), str(workers), *aside]
         root = Path(__file__).parents[3]
         self.process = Process(command, self.log, env=dict(os.environ), cwd=root)
 
-    def lines(self) -> list[str]:
+    def lines(self):
         return self.log.read_text().splitlines()
 
-    def says(self, text: str, times: int = 1) -> None:
+    def says(self, text, times=1):
         wait_until(lambda: self.lines().count(text) >= times, WAIT, f'{text} in {self.lines()}')
 
-    def reload(self, text: str) -> None:
+    def reload(self, text):
         self.file.write_text(text)
         os.kill(self.process.pid, signal.SIGHUP)
 
-    def end(self, number: int = signal.SIGTERM) -> None:
+    def end(self, number=signal.SIGTERM):
         """Expect the status 0."""
         os.kill(self.process.pid, number)
         assert self.process.wait(WAIT) == 0
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[Program]:
+def program(tmp_path):
     made = Program(tmp_path)
     yield made
     made.process.kill()
 
 
-def test_end_of_a_start_that_hangs(program: Program) -> None:
+def test_end_of_a_start_that_hangs(program):
     """Who cannot begin has nothing to finish."""
     program.file.write_text('hang at start')
     program.start()
@@ -113,7 +112,7 @@ def test_end_of_a_start_that_hangs(program: Program) -> None:
     assert 'stopping' not in program.lines()
 
 
-def test_the_last_reload_is_not_lost(program: Program) -> None:
+def test_the_last_reload_is_not_lost(program):
     """However fast SIGHUP comes, a reload begins after the last of them; many share one. Every
     worker stops in its own way."""
     program.start(2)
@@ -126,7 +125,7 @@ def test_the_last_reload_is_not_lost(program: Program) -> None:
     assert program.lines().count('stopping') == 2
 
 
-def test_a_reload_that_fails(program: Program) -> None:
+def test_a_reload_that_fails(program):
     """It is logged, and the worker lives."""
     program.start()
     program.says('started')
@@ -136,7 +135,7 @@ def test_a_reload_that_fails(program: Program) -> None:
     assert program.lines().count('started') == 1
 
 
-def test_a_worker_that_cannot_start(program: Program) -> None:
+def test_a_worker_that_cannot_start(program):
     """It is tried again, and comes when it can."""
     program.file.write_text('fail at start')
     program.start()
@@ -145,7 +144,7 @@ def test_a_worker_that_cannot_start(program: Program) -> None:
     program.says('started')
 
 
-def test_what_is_not_vital(program: Program) -> None:
+def test_what_is_not_vital(program):
     """A process beside the workers is started again when it dies, and told of when it has ended;
     it hears of signals as they do, and however it ends, the status is theirs."""
     program.file.write_text('break aside')
