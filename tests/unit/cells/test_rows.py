@@ -53,9 +53,12 @@ def host(settings=None, **changes):
         ({'ram_allocation_ratio': None}, 'ram_allocation_ratio', 1.0),
     ],
 )  # fmt: skip
-def test_host(changes, attribute, value):
-    """A row's columns become the attributes that nova's HostState has."""
+def test_host(changes, attribute, value, caplog):
+    """A row's columns become the attributes that nova's HostState has. One that cannot be read counts
+    as empty, and the log names node and column."""
     assert getattr(host(**changes), attribute) == value
+    told = 'Column stats of compute node h.example cannot be read' in caplog.text
+    assert told is (value == {})
 
 
 def test_own_ratio_comes_before_the_initial_one():
@@ -68,12 +71,6 @@ def test_own_ratio_comes_before_the_initial_one():
 def test_a_node_without_a_report_is_no_host(changes):
     """A nova-compute that has only just made its row cannot be judged."""
     assert host(**changes) is None
-
-
-def test_broken_column_is_named(caplog):
-    """A column that is no JSON counts as empty, and the log names node and column."""
-    host(stats='{broken')
-    assert 'Column stats of compute node h.example cannot be read' in caplog.text
 
 
 def row(node, text):
