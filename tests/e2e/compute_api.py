@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova's HTTP API as far as the scenarios use it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +44,7 @@ class Server:
     """The text of what went wrong last, or nothing."""
 
     @classmethod
-    def of(cls, shown: Mapping[str, Any]) -> Server:
+    def of(cls, shown: Mapping[str, Any]) -> 'Server':
         flavor = shown['flavor']
         return cls(
             shown['id'],
@@ -77,14 +75,14 @@ class ComputeApi:
     def act(self, uuid: str, action: str, arguments: Any = None) -> None:
         self.call('POST', f'/servers/{uuid}/action', {action: arguments})
 
-    def server(self, uuid: str) -> Server:
+    def server(self, uuid: str) -> 'Server':
         return Server.of(self.call('GET', f'/servers/{uuid}')['server'])
 
     def servers(self) -> list[Server]:
         shown = self.call('GET', '/servers/detail?all_tenants=1')['servers']
         return [Server.of(each) for each in shown]
 
-    def settled(self, uuid: str, status: str) -> Server:
+    def settled(self, uuid: str, status: str) -> 'Server':
         """A server that has nothing in hand, once its status is this one; Failed with its
         fault when it comes to an error instead."""
 
@@ -95,13 +93,13 @@ class ComputeApi:
 
         return self._once(uuid, arrived, status)
 
-    def offloaded(self, uuid: str) -> Server:
+    def offloaded(self, uuid: str) -> 'Server':
         """A shelved server, once it has left its host."""
         return self._once(
             uuid, lambda now: now.status == 'SHELVED_OFFLOADED' and now.host is None, 'offloaded'
         )
 
-    def migrated(self, uuid: str) -> Server:
+    def migrated(self, uuid: str) -> 'Server':
         """A server with nothing in hand, once its latest migration is done."""
 
         def done(_: Server) -> bool:
@@ -113,7 +111,7 @@ class ComputeApi:
 
         return self._once(uuid, done, 'migrated')
 
-    def _once(self, uuid: str, holds: Callable[[Server], bool], what: str) -> Server:
+    def _once(self, uuid: str, holds: Callable[[Server], bool], what: str) -> 'Server':
         """A server with nothing in hand, once that holds for it."""
         seen = [self.server(uuid)]
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One cloud for all scenarios; each runs with nova-scheduler, then with novasched in its place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The services of the cloud but the scheduler: Glance, nova's own, and what they ask of Neutron."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

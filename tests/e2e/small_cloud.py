@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole cloud on this machine, all but its scheduler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any

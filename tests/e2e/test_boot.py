@@ -2,8 +2,6 @@
 """Servers are built where their request wants them, together with those of their group or apart from
 them, and where operators let them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

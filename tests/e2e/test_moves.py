@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that exist move to hosts that are fit, and hold nothing where they came from."""
 
-from __future__ import annotations
-
 import pytest
 
 from .small_cloud import COMPUTES, FLAVORS, SmallCloud

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The servers, the cloud and the client that all functional tests share; and the tool."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

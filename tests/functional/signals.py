@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals to a daemon, and the processes that get them."""
 
-from __future__ import annotations
-
 import os
 import signal
 

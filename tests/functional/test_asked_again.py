@@ -2,8 +2,6 @@
 """Instances that are scheduled again before any host shows them, and hosts that can take an
 instance in several ways."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong configuration stops the start with one clear line; wrong messages stop nothing."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Iterator

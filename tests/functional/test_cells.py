@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cells as operators have them: templates, and changes that SIGHUP makes known."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

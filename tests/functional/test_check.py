@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``novaschedctl check`` against real servers, whatever is wrong with one of them."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

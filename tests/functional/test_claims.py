@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client of Placement against a real Placement on MariaDB."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

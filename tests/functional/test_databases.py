@@ -2,8 +2,6 @@
 """A database server that fails, and what its cells' hosts are to requests meanwhile; and the
 daemon on PostgreSQL."""
 
-from __future__ import annotations
-
 import queue
 import secrets
 import threading

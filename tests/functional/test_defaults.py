@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that are not set mean what they mean to nova-scheduler."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

@@ -2,8 +2,6 @@
 """New computes are mapped to their cells, as nova-scheduler does it. Databases that do not let
 us are in test_grants.py."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Sequence

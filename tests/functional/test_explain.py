@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``novaschedctl explain`` after a real daemon has decided."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from pathlib import Path

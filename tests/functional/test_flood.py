@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """More requests at once than can be served within the patience of those who ask."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The database grants that the documentation asks for are enough, and none is too many."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``novaschedctl shadow --listen`` beside the real nova-scheduler."""
 
-from __future__ import annotations
-
 import copy
 import json
 import secrets

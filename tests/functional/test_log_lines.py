@@ -2,8 +2,6 @@
 """The lines that operators search for: the real nova-scheduler's log and ours, for the same
 requests."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable, Iterator

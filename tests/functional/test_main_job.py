@@ -4,8 +4,6 @@
 Holds for novasched and for nova's own scheduler alike (see daemon.SCHEDULER_VARIABLE).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics for Prometheus: what a real daemon exposes, and what a real Prometheus makes of it."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notifications of nova-scheduler and of novasched, compared for the same requests."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence

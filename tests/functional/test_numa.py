@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pinned servers and PCI devices, of which Placement knows numbers and hosts know places."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

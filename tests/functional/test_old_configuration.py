@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A nova.conf of Mitaka's time."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.lab.client import NovaClient, Refused, new_uuids

@@ -2,8 +2,6 @@
 """Calls of releases that are gone, as Ocata, Pike and Queens sent them. Those of Kilo to Mitaka are
 Ocata's, which could still talk to them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page for people, as a real daemon serves it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A short outage refuses nobody: requests wait for what they cannot do without."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Iterator

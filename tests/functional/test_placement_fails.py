@@ -3,8 +3,6 @@
 nothing. Nobody waits here: test_patience.py is about that. Writers that collide, and deletions that
 fail, are in the unit tests of claims."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

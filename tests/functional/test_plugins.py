@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plugins of others in the running daemon: blazar's filter, and a package of our making."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from textwrap import dedent

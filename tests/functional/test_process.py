@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon as a process: signals, probes, and what it says of itself."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -4,8 +4,6 @@
 The daemon tells whatever it and its libraries have to tell, at the level DEBUG.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit

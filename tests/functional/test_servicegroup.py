@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services that show in memcached that they are up, as nova's own do."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import closing

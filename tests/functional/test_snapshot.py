@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts read from a real MariaDB, where digests say what has changed."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS to RabbitMQ, MariaDB, Placement and Neutron, each of which wants a certificate of us."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field

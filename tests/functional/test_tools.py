@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``novaschedctl shadow`` and ``simulate`` on MariaDB, with nova's schema."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces of the decisions of a real daemon, sent to a collector."""
 
-from __future__ import annotations
-
 import base64
 import time
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs cases on both sides, finds what differs, and makes it small."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

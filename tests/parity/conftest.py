@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova's side, and the figures at the end of the run."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import closing

@@ -2,8 +2,6 @@
 """Chance with a seed, and random cases made of themes: functions that add one matter to what they
 are given, to its hosts, its request or the configuration."""
 
-from __future__ import annotations
-
 import itertools
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@
 A reason looks at a description, of verdicts with one host, of weights with all of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -7,8 +7,6 @@
  'pci': {'near': {host cell: free devices}, 'count': devices wanted}}
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

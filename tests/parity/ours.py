@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A complete case through novasched, from the decoders to the verdict."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

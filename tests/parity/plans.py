@@ -2,8 +2,6 @@
 """Which themes reach every branch of each filter, weigher and part of a query. A new one
 is a line."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from tests.parity.dice import Theme

@@ -2,8 +2,6 @@
 """The same guests on the same hosts through nova's fitter and through ours, and the guest cells
 that both work out of flavors and images."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same pools and requests through nova's PciDeviceStats and through ours."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from itertools import count as numbers

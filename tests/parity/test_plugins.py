@@ -2,8 +2,6 @@
 """Every filter passes the hosts that nova's own passes, and sets the limits that it sets; every
 weigher gives hosts the weights that nova's gives them, multiplier included."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.lab.nova_answers import Nova

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Placement is asked what nova asks it: the query of GET /allocation_candidates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

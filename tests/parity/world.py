@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Databases and networks that do not change, for what a query depends on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small cloud of one release of nova, and that nova at work in it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One release of nova after the other: its schemas, its objects, its client, our daemon."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import closing

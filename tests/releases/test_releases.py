@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a release's own conductor, API and computes get from the daemon."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

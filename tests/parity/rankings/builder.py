@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts a random cloud into databases and Placement, and keeps it as it has to be."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -2,8 +2,6 @@
 """nova-scheduler and novasched, both running, each asked by its own queue, and what they do with
 the same call, side by side."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import json

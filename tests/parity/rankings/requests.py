@@ -4,8 +4,6 @@
 A theme adds one matter to a call. Most leave some hosts over, so that several can meet.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from typing import Any

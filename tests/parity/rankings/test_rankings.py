@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random requests to the real nova-scheduler and to ours, on the same databases."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict
 

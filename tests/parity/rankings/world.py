@@ -6,8 +6,6 @@ Sizes are such that two hosts practically never weigh the same: nova's order of 
 that of a set, another one in each process.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

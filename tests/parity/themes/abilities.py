@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What hosts can do: capabilities, kinds of hypervisors, metrics."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

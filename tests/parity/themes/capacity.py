@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes, workload, age: numbers, with limits near them."""
 
-from __future__ import annotations
-
 from tests.parity.dice import Dice, Draft
 from tests.parity.themes.abilities import a_metric
 

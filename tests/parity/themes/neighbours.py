@@ -2,8 +2,6 @@
 """Where other servers are (groups, hints, earlier attempts, cells), and hints that are small
 languages: addresses and JSON queries."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What makes up a query to Placement."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from tests.lab.builders import a_uuid

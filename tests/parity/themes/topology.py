@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """NUMA cells and PCI devices of hosts, and guests that want some of both."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.lab.builders import a_uuid
