@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
+# Before the commands' modules: it chooses the threads with which their libraries are imported.
+import novasched.concurrency  # noqa: F401
 from novasched.conf.errors import NovaschedError
 
 USAGE_ERROR = 2
@@ -14,20 +16,16 @@ MAX_AMOUNT = 2**31 - 1
 """The greatest amount that Placement knows."""
 
 
-class MissingPackage(NovaschedError):
-    """For the operator: an optional package is not installed."""
-
-
 def imported(module: str, extra: str) -> Any:
     """A module that needs the optional packages of ``novasched[extra]``.
 
-    :raises MissingPackage: one of them is not installed.
+    :raises NovaschedError: one of them is not installed.
     """
     try:
         return import_module(module)
     except ImportError as error:
         why = f'{error.name} is not installed: pip install novasched[{extra}]'
-        raise MissingPackage(why) from error
+        raise NovaschedError(why) from error
 
 
 def add_config_files(parser: argparse.ArgumentParser) -> None:

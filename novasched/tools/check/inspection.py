@@ -11,8 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-# First: it chooses the threads with which the libraries below are imported.
-import novasched.concurrency  # noqa: F401
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.redaction import Secrets

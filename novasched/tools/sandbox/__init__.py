@@ -9,8 +9,6 @@ the up to 50 ms after which the in-memory transport looks for a message.
 
 import argparse
 
-# Before any module that imports oslo.messaging, which settles on eventlet otherwise.
-import novasched.concurrency  # noqa: F401
 from novasched.scheduler.model.flavor import Flavor
 from novasched.tools import imported, whole_number
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from oslo_config import cfg
 from prettytable import PrettyTable
 
-# First: it chooses the threads with which the libraries below are imported.
-import novasched.concurrency  # noqa: F401
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.scheduler.cycle import Cycle
@@ -232,8 +230,7 @@ def as_table(rows: Sequence[ComparedRequest]) -> str:
         elif why is not None:
             table.add_row([row.line, row.server or '', '', ' '.join(row.hosts), why])
     counts = ', '.join(f'{number} {name}' for name, number in count_results(rows).items())
-    lines = [str(table)] if table.rows else []
-    lines.append(f'{counts}.')
+    lines = [*([str(table)] if table.rows else []), f'{counts}.']
     if partial := [row for row in rows if row.missing_fields]:
         names = ', '.join(sorted({name for row in partial for name in row.missing_fields}))
         some = ', '.join(str(row.line) for row in partial)

@@ -21,8 +21,6 @@ from typing import Any
 import oslo_messaging
 from oslo_config import cfg
 
-# First: it chooses the threads with which the libraries below are imported.
-import novasched.concurrency  # noqa: F401
 from novasched.cells.database import Database
 from novasched.conf import loading
 from novasched.conf.redaction import hide

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 
 from oslo_config import cfg
 
-# First: it chooses the threads with which the libraries below are imported.
-import novasched.concurrency  # noqa: F401
 from novasched.cells.instances import find_flavor
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError
