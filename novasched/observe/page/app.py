@@ -51,7 +51,6 @@ NO_FILE = 'No decision is kept here. Set [novasched] decisions_file in nova.conf
 NO_RECORD = 'No decision has been recorded yet.'
 UNREADABLE = 'The file of decision records cannot be read; the log says why.'
 
-
 PageResponse = tuple[str, str, bytes]
 """Status, content type and body."""
 
@@ -102,22 +101,19 @@ class Page:
             path, query = _text(environ, 'PATH_INFO'), _text(environ, 'QUERY_STRING')
             if path in FILES:
                 return OK, FILES[path], self._files[path]
-            return self._page(path, query)
+            match path.split('/', 2):
+                case [''] | ['', '']:
+                    return self._hosts(query)
+                case ['', 'decisions']:
+                    return self._decisions(query)
+                case ['', 'decisions', name] if name and queries.is_plain(name):
+                    return self._decision(name, query)
+                case ['', 'hosts', name] if name and queries.is_plain(name):
+                    return self._host(name, query)
+            raise BadQuery(NO_PAGE, NOT_FOUND)
         except BadQuery as error:
             title = error.status.partition(' ')[2]
             return self._shown('error', '', error.status, title=title, why=str(error))
-
-    def _page(self, path: str, query: str) -> PageResponse:
-        match path.split('/', 2):
-            case [''] | ['', '']:
-                return self._hosts(query)
-            case ['', 'decisions']:
-                return self._decisions(query)
-            case ['', 'decisions', name] if name and queries.is_plain(name):
-                return self._decision(name, query)
-            case ['', 'hosts', name] if name and queries.is_plain(name):
-                return self._host(name, query)
-        raise BadQuery(NO_PAGE, NOT_FOUND)
 
     def _hosts(self, query: str) -> PageResponse:
         asked = queries.parse(queries.HostsQuery, query)

@@ -65,10 +65,8 @@ class Resource:
 
 
 def total(amounts: Iterable[Amount]) -> Amount:
-    used = limit = 0.0
-    for each in amounts:
-        used, limit = used + each.used, limit + each.limit
-    return Amount(used, limit)
+    parts = tuple(amounts)
+    return Amount(sum(each.used for each in parts), sum(each.limit for each in parts))
 
 
 def describe_size(amount: Amount) -> str:
@@ -151,8 +149,7 @@ class HostsView:
     @property
     def known(self) -> bool:
         """True if any cell has ever answered, or there is none."""
-        ages = [cell.age for cell in self.cells]
-        return any(age is not None for age in ages) or not (ages or self.failure)
+        return bool(self.age) or not (self.cells or self.failure)
 
     @property
     def age(self) -> str:
@@ -294,10 +291,9 @@ def _page(items: Sequence[Item], number: int, size: int) -> tuple[Sequence[Item]
     return items[(number - 1) * size : number * size], max(1, -(-len(items) // size))
 
 
-def natural(text: str) -> list[tuple[int, int | str]]:
+def natural(text: str) -> list[int | str]:
     """A sort key by which host2 comes before host10."""
-    parts = re.split(r'(\d+)', text)
-    return [(0, int(each)) if each.isdecimal() else (1, each) for each in parts]
+    return [int(each) if each.isdecimal() else each for each in re.split(r'(\d+)', text)]
 
 
 def _group_names(cell: CellView, host: Host, by: str, zone: str | None) -> Sequence[str]:

@@ -19,7 +19,6 @@ READ_TIMEOUT_S = 2.0
 SILENT = 'The databases do not answer; the log says why.'
 UNREAD = 'The databases have not answered yet.'
 
-
 ReadCells = Callable[[], tuple[Mapping[str, CellView], bool]]
 """Reads the cells by UUID as they are now, without hosts where they do not answer; True if zones
 and aggregates could not be read.

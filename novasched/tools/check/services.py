@@ -267,10 +267,6 @@ def _tls(group: cfg.ConfigOpts.GroupAttr) -> dict[str, Any] | bool:
     return wanted or True
 
 
-UNUSED_PROVIDER = CELL0
-"""A UUID that no resource provider has."""
-
-
 def check_placement(nova_conf: NovaConf) -> Findings:
     """See that Placement is new enough, and accepts our credentials."""
     try:
@@ -288,7 +284,7 @@ def check_placement(nova_conf: NovaConf) -> Findings:
     client = PlacementClient(nova_conf.settings, http)
     try:
         client.check()
-        client.aggregates(UNUSED_PROVIDER)
+        client.aggregates(CELL0)  # no resource provider has this UUID
     except PlacementUnauthorized as error:
         yield Finding(Level.ERROR, 'credentials', f'not accepted: {error}')
     except PlacementUnavailable as error:

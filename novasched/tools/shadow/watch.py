@@ -160,8 +160,8 @@ class LiveComparison:
 
     def _of(self, event: Event) -> list[PendingComparison]:
         """The open comparisons of an event's request."""
-        name, key = 'request_id', event.context.get('request_id')
-        return [pending for pending in self._open if pending.start.context.get(name) == key]
+        id = event.context.get('request_id')
+        return [each for each in self._open if each.start.context.get('request_id') == id]
 
     def _start(self, event: Event) -> None:
         server = str(instance_of(event.payload))
