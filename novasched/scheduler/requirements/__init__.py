@@ -6,6 +6,8 @@ contradictions that arrive all the same are refused. Each part is worked out whe
 read, so that nothing is refused for a part that no enabled filter asks for.
 """
 
+import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +20,18 @@ from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor, RequestGroup
 from novasched.scheduler.model.numa import DEDICATED, MIXED, REQUIRE
 from novasched.scheduler.requirements import cpus, features
-from novasched.scheduler.requirements.flavor_groups import FlavorGroups, flavor_groups
+
+_GROUP_KEY = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$')
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorGroups:
+    """Groups of the extra specs ``resources[N]:`` and ``trait[N]:`` by suffix, '' always among
+    them, and warnings for the operator."""
+
+    groups: Mapping[str, RequestGroup]
+    policy: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,7 @@ class Requirements:
     @cached_property
     def flavor_groups(self) -> FlavorGroups:
         """The extra specs ``resources[N]:``, ``trait[N]:`` and ``group_policy``."""
-        return flavor_groups(self.flavor.extra_specs)
+        return _flavor_groups(self.flavor.extra_specs)
 
     @cached_property
     def feature_traits(self) -> frozenset[str]:
@@ -123,3 +136,52 @@ def flavor_sizes(
         root_gb = 0 if is_bfv else flavor.root_gb
         sizes[classes.DISK_GB] = root_gb + flavor.ephemeral_gb + swap_gb
     return sizes
+
+
+def _flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
+    """Read the groups; what cannot be read makes a warning."""
+    policy = None
+    warnings = []
+    resources: dict[str, dict[str, int]] = {'': {}}
+    traits: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for key, value in extra_specs.items():
+        problem = None
+        if key == 'group_policy':
+            if value in ('none', 'isolate'):
+                policy = value
+            else:
+                problem = f"Invalid group_policy '{value}'. Valid values are 'none' and 'isolate'."
+        elif match := _GROUP_KEY.match(key):
+            kind, suffix, name = match[1], match[2] or '', match[3]
+            amounts = resources.setdefault(suffix, {})
+            if kind == 'resources':
+                problem = _add_resource(amounts, name, value)
+            elif value in ('required', 'forbidden'):
+                traits[suffix, value].add(name)
+            else:
+                problem = f"Only (required, forbidden) traits are supported. Received '{value}'."
+        if problem:
+            warnings.append(problem)
+    groups = {
+        suffix: RequestGroup(
+            requester_id=suffix or None,
+            resources=amounts,
+            required_traits=frozenset(traits[suffix, 'required']),
+            forbidden_traits=frozenset(traits[suffix, 'forbidden']),
+        )
+        for suffix, amounts in resources.items()
+    }
+    return FlavorGroups(groups, policy, tuple(warnings))
+
+
+def _add_resource(amounts: dict[str, int], name: str, value: str) -> str | None:
+    if not name.startswith(classes.CUSTOM_NAMESPACE) and name not in classes.STANDARDS:
+        return f"Received an invalid ResourceClass '{name}' in extra_specs."
+    try:
+        amount = int(value)
+    except ValueError:
+        amount = -1
+    if amount < 0:
+        return f"Resource amounts must be nonnegative integers. Received '{value}'"
+    amounts[name] = amount
+    return None
