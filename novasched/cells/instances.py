@@ -233,9 +233,9 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 @dataclass(frozen=True, slots=True)
 class InstanceStates:
-    """Reads one instance, before its allocations are deleted in Placement. Implements
-    :class:`novasched.scheduler.ports.Instances`; an instance that is mapped to a cell which lacks
-    its row cannot be told, either."""
+    """Reads one instance as it is at one moment, before its allocations are deleted in Placement.
+    Implements :class:`novasched.scheduler.ports.Instances`; an instance that is mapped to a cell
+    which lacks its row cannot be told, either."""
 
     cells: Cells
 
@@ -252,33 +252,29 @@ class InstanceStates:
         cell = self.cells.get(cells[0].uuid) if cells else None
         if cell is None:
             raise DatabaseUnavailable(f'the cell of instance {uuid} is not known')
-        return _state(cell.database, uuid, providers)
+        base = cell.database
 
+        def read(connection: sa.Connection) -> tuple[Any, list[Any], list[Any]]:
+            table, nodes = base.table('instances'), base.table('compute_nodes')
+            names = ('host', 'task_state', 'vm_state', 'deleted', 'hidden')
+            columns = [table.c[x] if x in table.c else sa.null().label(x) for x in names]
+            row = connection.execute(sa.select(*columns).where(table.c.uuid == uuid)).first()
+            migrations = base.select('migrations', ('status',), instance_uuid=uuid)
+            hosts = base.select('compute_nodes', ('host',)).where(nodes.c.uuid.in_(providers))
+            return row, [*connection.execute(migrations)], [*connection.execute(hosts)]
 
-def _state(base: Database, uuid: str, providers: Collection[str]) -> InstanceState:
-    """The instance in its cell, all of it at one moment."""
-
-    def read(connection: sa.Connection) -> tuple[Any, list[Any], list[Any]]:
-        table, nodes = base.table('instances'), base.table('compute_nodes')
-        names = ('host', 'task_state', 'vm_state', 'deleted', 'hidden')
-        columns = [table.c[x] if x in table.c else sa.null().label(x) for x in names]
-        row = connection.execute(sa.select(*columns).where(table.c.uuid == uuid)).first()
-        migrations = base.select('migrations', ('status',), instance_uuid=uuid)
-        hosts = base.select('compute_nodes', ('host',)).where(nodes.c.uuid.in_(providers))
-        return row, [*connection.execute(migrations)], [*connection.execute(hosts)]
-
-    row, migrations, hosts = base.read(read)
-    if row is None:
-        raise DatabaseUnavailable(f'{base.name} has no instance {uuid}')
-    unfinished = [x.status for x in migrations if x.status not in FINISHED_MIGRATIONS]
-    migration = 'cross-cell migration' if row.hidden else next(iter(unfinished), None)
-    return InstanceState(
-        building=row.vm_state == 'building',
-        gone=bool(row.deleted),
-        host=row.host,
-        task=row.task_state or migration,
-        hosts=frozenset(node.host for node in hosts),
-    )
+        row, migrations, hosts = base.read(read)
+        if row is None:
+            raise DatabaseUnavailable(f'{base.name} has no instance {uuid}')
+        unfinished = [x.status for x in migrations if x.status not in FINISHED_MIGRATIONS]
+        migration = 'cross-cell migration' if row.hidden else next(iter(unfinished), None)
+        return InstanceState(
+            building=row.vm_state == 'building',
+            gone=bool(row.deleted),
+            host=row.host,
+            task=row.task_state or migration,
+            hosts=frozenset(node.host for node in hosts),
+        )
 
 
 def find_flavor(api: Database, name: str) -> Flavor | None:

@@ -48,8 +48,7 @@ class CellsSnapshot:
 
 @dataclass(eq=False)
 class HostReader:
-    """Implements :class:`novasched.scheduler.ports.Hosts`, and
-    :class:`novasched.scheduler.prefilters.Computes`.
+    """Implements :class:`novasched.scheduler.ports.Hosts`.
 
     Requests that arrive while the cells are being read share the next reading, so each of them
     sees the cells as they are when it arrives, or later.
@@ -106,6 +105,7 @@ class HostReader:
         return replace(request, in_tree=node.uuid)
 
     def minimum_version(self, since: float) -> int:
+        """See :class:`novasched.scheduler.prefilters.Sources`."""
         return self._versions.at_least(since)
 
     def _read_minimum_version(self) -> int:
@@ -177,7 +177,7 @@ class HostReader:
         cell = self.cells.get(uuid)
         if cell is None or not cell.disabled:
             return snapshot.cells.get(uuid, {})
-        cache = self._cache(cell)
+        cache = CellHostCache(cell, self.settings, self.group)
         answers = self._scatter_gather([cell], lambda _: cache.refresh(self.utcnow()))
         if not answers:
             raise no_answer([cell])
@@ -192,10 +192,9 @@ class HostReader:
         :raises DatabaseUnavailable: the API database does not answer.
         """
         mapped, before = self.cells.read(), self._caches
-        caches = {cell: self._cache(cell) for cell in mapped.values() if not cell.disabled}
-        answers = self._scatter_gather(
-            list(caches), lambda cell: caches[cell].refresh(self.utcnow())
-        )
+        enabled = [cell for cell in mapped.values() if not cell.disabled]
+        caches = {cell: CellHostCache(cell, self.settings, self.group) for cell in enabled}
+        answers = self._scatter_gather(enabled, lambda cell: caches[cell].refresh(self.utcnow()))
         self.cells.use(mapped)
         answered = {cell for cell, _ in answers}
         self.refreshed += sum(changes for _, (_, changes) in answers)
@@ -205,16 +204,13 @@ class HostReader:
         }
         self._instances.forget()
 
-    def _cache(self, cell: Cell) -> CellHostCache:
-        return CellHostCache(cell, self.settings, self.group)
-
     def _refresh(self) -> CellsSnapshot:
         """Read every cell and the aggregates in parallel."""
         began, now = time.monotonic(), self.utcnow()
         caches, cells = self._caches, self.cells.enabled()
         for cell in cells:
             if cell not in caches:
-                caches[cell] = self._cache(cell)
+                caches[cell] = CellHostCache(cell, self.settings, self.group)
         if not cells:
             LOG.warning('No cells were found')
         reading = self._pool.submit(self.aggregates.state, began)

@@ -176,7 +176,6 @@ class MemoryPlacement:
     :param stale: providers that are offered though they are full, as when another scheduler
         was faster.
     :ivar allocations: the amounts that each instance has, by its UUID.
-    :ivar refused: the providers of claims that were refused.
     """
 
     def __init__(
@@ -188,7 +187,6 @@ class MemoryPlacement:
     ) -> None:
         self.free = FreeResources({rp: dict(amounts) for rp, amounts in (free or {}).items()})
         self.allocations: dict[str, Amounts] = {}
-        self.refused: list[str] = []
         self._is_limited = free is not None
         self._source = source
         self._resources = resources or (lambda request: flavor_resources(request.flavor))
@@ -217,7 +215,6 @@ class MemoryPlacement:
             str(request.instance_uuid): candidate.resources() for request, candidate in wanted
         }
         if self._is_limited and not self.free.take([*amounts.values()]):
-            self.refused += [provider for providers in amounts.values() for provider in providers]
             return None
         self.allocations |= amounts
         return [*amounts]

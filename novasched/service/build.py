@@ -127,7 +127,9 @@ def compose(
 
     http = http_adapter(conf, 'placement', service)
     placement = PlacementClient(settings, http, InstanceStates(cells))
-    sources = Sources(aggregates, hosts, _neutron(conf, settings, service, placement))
+    sources = Sources(
+        aggregates, hosts.minimum_version, _neutron(conf, settings, service, placement)
+    )
     prefilters = enabled_prefilters(settings, sources)
     notifier = make_notifier(conf, service)
 

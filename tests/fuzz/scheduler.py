@@ -175,7 +175,7 @@ class Scheduler:
         )
         self.hosts = databases.reader(**{n: getattr(settings, n) for n in settings.__slots__})
         self.filters, self.weighers = loading.filters(settings), loading.weighers(settings)
-        sources = Sources(self.hosts.aggregates, self.hosts, NETWORK)
+        sources = Sources(self.hosts.aggregates, self.hosts.minimum_version, NETWORK)
         self.prefilters = enabled_prefilters(settings, sources)
 
     def close(self) -> None:

@@ -102,16 +102,6 @@ class StillAggregates:
 
 
 @dataclass
-class StillComputes:
-    """nova-computes of that version or newer."""
-
-    version: int
-
-    def minimum_version(self, since: float) -> int:
-        return self.version
-
-
-@dataclass
 class StillNetwork:
     """Ports by UUID, and the aggregates of networks and subnets; what is not among them
     Neutron fails to answer for."""
@@ -139,4 +129,4 @@ def sources(
     *aggregates: Aggregate, version: int = 0, network: StillNetwork | None = None
 ) -> Sources:
     """What prefilters look up; each argument is all that there is of its kind."""
-    return Sources(StillAggregates(aggregates), StillComputes(version), network)
+    return Sources(StillAggregates(aggregates), lambda since: version, network)

@@ -161,5 +161,5 @@ class World:
         pending_claims = PendingClaims(settings)
         group = DatabaseServiceGroup(settings.service_down_time)
         hosts = HostReader(settings, self._cells, aggregates, pending_claims, group, lambda: NOW)
-        sources = Sources(aggregates, hosts, self._network)
+        sources = Sources(aggregates, hosts.minimum_version, self._network)
         return hosts, enabled_prefilters(settings, sources)

@@ -7,7 +7,7 @@ filter and is passed over; keys in other scopes are not looked at.
 """
 
 import json
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from novasched.scheduler.filters import Scope
@@ -32,7 +32,7 @@ class ComputeCapabilitiesFilter(KeyedFilter):
 
     def key(self, request: Request) -> Key:
         names = {path[0] for path, _, _ in _requirements(request)}
-        return list(map(_reader_of, names))
+        return [partial(_named, name=name, default=ABSENT) for name in names]
 
     def reject(self, host: Host, request: Request) -> str | None:
         for path, bare, requirement in _requirements(request):
@@ -64,10 +64,6 @@ def _named(host: Host, name: str, default: Any = None) -> Any:
     """A host's attribute, or else its statistic, of that name."""
     value = getattr(host, name, None) if name in ATTRIBUTES else None
     return host.stats.get(name, default) if value is None else value
-
-
-def _reader_of(name: str) -> Callable[[Host], Any]:
-    return lambda host: _named(host, name, ABSENT)
 
 
 def _capability(host: Host, path: list[str]) -> Any:

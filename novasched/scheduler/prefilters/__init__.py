@@ -28,13 +28,6 @@ class Aggregates(Protocol):
         """Every aggregate."""
 
 
-class Computes(Protocol):
-    """The nova-compute services of all cells (``cells/snapshot.py``)."""
-
-    def minimum_version(self, since: float) -> int:
-        """The least version that one of them reports; 0 if none does."""
-
-
 @dataclass(frozen=True, slots=True)
 class Port:
     """A port of a network; ``subnet_id`` is that of its first fixed address, if any."""
@@ -62,10 +55,12 @@ class Network(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of prefilters; without ``[neutron]`` there is no network."""
+    """The sources of prefilters; without ``[neutron]`` there is no network. The minimum version
+    is the least that a nova-compute of any cell reports at a moment (monotonic seconds) or later;
+    0 if none does."""
 
     aggregates: Aggregates
-    computes: Computes
+    minimum_version: Callable[[float], int]
     network: Network | None = None
 
 
