@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AggregateImagePropertiesIsolation: image properties against aggregate metadata."""
-
 from collections.abc import Iterator
 
 from novasched.scheduler.filters.shared import AggregatesFilter, parts

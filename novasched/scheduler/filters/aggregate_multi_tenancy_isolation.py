@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AggregateMultiTenancyIsolation: aggregates for some projects alone."""
-
 from novasched.scheduler.filters.shared import AggregatesFilter, parts
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request

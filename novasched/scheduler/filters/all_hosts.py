@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AllHostsFilter: no condition at all."""
-
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ComputeFilter: the host's nova-compute is enabled and alive."""
-
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request

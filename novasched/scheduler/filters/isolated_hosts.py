@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IsolatedHostsFilter: some hosts are for some images."""
-
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request

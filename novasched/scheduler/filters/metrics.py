@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MetricsFilter: the host reports what the metrics weigher weighs."""
-
 from collections.abc import Mapping
 
 from novasched.conf.settings import Settings, parse_ratios

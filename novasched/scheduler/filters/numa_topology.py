@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMATopologyFilter: the cells of the guest lie on cells of the host."""
-
 from collections.abc import Hashable, Mapping
 from typing import Any
 

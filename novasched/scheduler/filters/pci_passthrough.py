@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PciPassthroughFilter: the host has the devices that the instance asks for."""
-
 from novasched.scheduler.filters.shared import CandidateFilter, Key, attributes
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HypervisorVersionWeigher: newer hypervisors."""
-
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.weighers import Scope, Weigher

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ImagePropertiesWeigher: instances of similar images."""
-
 from collections import Counter
 
 from novasched.conf.settings import Settings, parse_ratios
