@@ -7,6 +7,7 @@ from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.model.request import Destination
+from novasched.scheduler.prefilters import Sources
 from novasched.scheduler.prefilters.request_filter import (
     PREFILTERS,
     AvailabilityZonePrefilter,
@@ -168,10 +169,9 @@ def test_the_mark_of_devices():
 
 def test_an_older_cloud_is_told_once(caplog):
     """The log says once why the mark is not required, and again when that changes."""
-    old = sources(version=60)
-    prefilter = OwnerNovaPrefilter(Settings(), old)
-    for version in (60, 60, 61):
-        old.computes.version = version
+    versions = iter((60, 60, 61))
+    prefilter = OwnerNovaPrefilter(Settings(), Sources(None, lambda since: next(versions)))
+    for _ in range(3):
         prefilter(a_request())
     warnings = [record for record in caplog.records if record.levelname == 'WARNING']
     assert [record.args[0] for record in warnings] == [60, 61]
