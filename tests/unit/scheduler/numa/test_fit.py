@@ -3,60 +3,14 @@
 
 import pytest
 
-from novasched.scheduler.model.numa import Fit, HostCell, HostTopology, TopologyLimits
+from novasched.scheduler.model.numa import Fit, TopologyLimits
 from novasched.scheduler.numa.fit import consume_cells, fit
-from tests.lab.topologies import (
-    a_cell,
-    a_guest,
-    a_host,
-    a_pinned,
-    a_shared,
-    some_pages,
-)
+from tests.lab.topologies import a_cell, a_guest, a_host, a_pinned, a_shared, some_pages
 
 
 def cells_of(found):
     """The ids of the host cells, or the reason."""
     return [place.host_cell for place in found.cells] if isinstance(found, Fit) else found
-
-
-def cpus(*ranges):
-    """CPUs of inclusive ranges."""
-    return frozenset(cpu for first, last in ranges for cpu in range(first, last + 1))
-
-
-def large(cell):
-    """One of 2 cells of 18 cores; the second threads follow after all the first ones."""
-    siblings = tuple(frozenset({core, core + 36}) for core in range(18 * cell, 18 * cell + 18))
-    every = frozenset().union(*siblings)
-    return HostCell(cell, every, 65536, every, siblings=siblings)
-
-
-LARGE = HostTopology((large(0), large(1)))
-
-
-@pytest.mark.parametrize(
-    ('vcpus', 'policy', 'verdict'),
-    [
-        (4, 'prefer', [0]),
-        (5, 'prefer', 'guest cell 0 fits no host cell: host cell 0 lacks 1 free dedicated CPUs'),
-        (4, 'require', [0]),
-        (2, 'isolate', [0]),
-        (3, 'isolate', 'guest cell 0 fits no host cell: host cell 0 lacks 1 free whole cores to isolate'),
-        (16, 'isolate', 'guest cell 0 fits no host cell: host cell 0 lacks 12 free dedicated CPUs'),
-    ],
-)  # fmt: skip
-def test_nobody_gets_the_siblings_of_isolated_cpus(vcpus, policy, verdict):
-    """isolate takes one thread of each core; a second guest in the cell has the cores that are
-    left, no more."""
-    host = HostTopology(LARGE.cells[:1])
-    first = a_guest(a_pinned(16, cpu_thread_policy='isolate'))
-    found = fit(host, first)
-    assert len({cpu % 36 for cpu in found.cells[0].cpus}) == 16
-    left = consume_cells(host, found, first)
-    assert left.cells[0].free_pcpus == cpus((16, 17), (52, 53))
-    second = a_guest(a_pinned(vcpus, cpu_thread_policy=policy))
-    assert cells_of(fit(left, second)) == verdict
 
 
 @pytest.mark.parametrize(
@@ -74,7 +28,7 @@ def test_nobody_gets_the_siblings_of_isolated_cpus(vcpus, policy, verdict):
         (a_host(a_cell()), a_guest(a_shared(memory=4097)), 'guest cell 0 fits no host cell: host cell 0 lacks 1 MiB of memory'),
         (a_host(a_cell(memory_usage=4000)), a_guest(a_pinned(1)), 'guest cell 0 fits no host cell: host cell 0 lacks 160 MiB of memory'),
         (a_host(a_cell()), a_guest(a_shared(9)), 'guest cell 0 fits no host cell: host cell 0 lacks 1 CPUs'),
-        (a_host(a_cell(), a_cell(1, pinned_cpus=cpus((8, 9)))), a_guest(a_pinned(9)), 'guest cell 0 fits no host cell: host cells 0, 1 lack at least 1 free dedicated CPUs'),
+        (a_host(a_cell(), a_cell(1, pinned_cpus=frozenset({8, 9}))), a_guest(a_pinned(9)), 'guest cell 0 fits no host cell: host cells 0, 1 lack at least 1 free dedicated CPUs'),
         (a_host(a_cell(cores=1), a_cell(1)), a_guest(a_shared(8), a_shared(8)), 'guest cells 0, 1 fit too few host cells: 1'),
         (a_host(a_cell()), a_guest(a_shared(pagesize=2048)), 'guest cell 0 fits no host cell: host cell 0 lacks pages of 2048 KiB'),
         (a_host(a_cell(mempages=(some_pages(2048, 100),))), a_guest(a_shared(pagesize=2048)), 'guest cell 0 fits no host cell: host cell 0 lacks 28 pages of 2048 KiB'),
@@ -115,7 +69,7 @@ def test_limits(cells, guest, limits, verdict):
     ('cells', 'options', 'chosen'),
     [
         ((a_cell(0, memory_usage=1), a_cell(1)), {}, [1]),
-        ((a_cell(0, pinned_cpus=cpus((0, 1))), a_cell(1, cpu_usage=4)), {'guest': a_guest(a_pinned(2))}, [1]),
+        ((a_cell(0, pinned_cpus=frozenset({0, 1})), a_cell(1, cpu_usage=4)), {'guest': a_guest(a_pinned(2))}, [1]),
         ((a_cell(0, cpu_usage=4), a_cell(1)), {'guest': a_guest(a_shared(), a_shared())}, [0, 1]),
         ((a_cell(0), a_cell(1, memory_usage=1)), {'packing': True}, [1]),
         ((a_cell(0), a_cell(1)), {'pci_cells': {0: 3}}, [1]),
@@ -130,15 +84,6 @@ def test_preferred_host_cells(cells, options, chosen):
     memory; more room is better, or worse. Cells stand as they are when the guest needs all."""
     options = {'guest': a_guest(a_shared()), **options}
     assert cells_of(fit(a_host(*cells), **options)) == chosen
-
-
-def test_emulator_threads_have_a_cpu_beside_the_first_cell():
-    """They cost one CPU there, and none beside other cells."""
-    host = a_host(a_cell(0, cores=1), a_cell(1, cores=2))
-    guest = a_guest(a_pinned(2), a_pinned(2, first=2), emulator='isolate')
-    found = fit(host, guest)
-    assert cells_of(found) == [1, 0]
-    assert [len(place.emulator_cpus) for place in found.cells] == [1, 0]
 
 
 PAGES = (some_pages(4, 1048576, used=10), some_pages(2048, 100))

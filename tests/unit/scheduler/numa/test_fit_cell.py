@@ -3,9 +3,8 @@
 
 import pytest
 
-from novasched.scheduler.model.numa import GuestCell
 from novasched.scheduler.numa.fit_cell import cpu_shortfall, page_size, pin
-from tests.lab.topologies import a_cell, a_pinned, some_pages
+from tests.lab.topologies import a_cell, a_pinned, a_shared, some_pages
 
 GIB = 1048576
 SEVERAL = (
@@ -16,48 +15,35 @@ SEVERAL = (
 
 
 @pytest.mark.parametrize(
-    ('mempages', 'memory', 'asked', 'got'),
+    ('mempages', 'guest', 'got'),
     [
-        (SEVERAL, 64, -1, 4),
-        (SEVERAL, 1024, -2, GIB),
-        (SEVERAL, 800, -2, 2048),
-        (SEVERAL, 1024, -3, GIB),
-        (SEVERAL, 1025, -3, 4),
-        (SEVERAL, 800, 2048, 2048),
-        (SEVERAL, 802, 2048, ('pages of 2048 KiB', 1)),
-        (SEVERAL, 801, 2048, ('pages that divide its memory: 2048 KiB do not', None)),
-        (SEVERAL, 64, 8, ('pages of 8 KiB', None)),
-        (SEVERAL, 64, -7, ('pages of -7 KiB', None)),
-        (SEVERAL, 4096, -1, ('pages of 4 KiB', 1)),
-        (SEVERAL, 4096, None, None),
-        (SEVERAL, 4097, None, ('pages of 4 KiB', 256)),
-        (SEVERAL[1:2], 64, -2, ('large pages', None)),
-        ((), 64, -1, ('counted pages', None)),
-        ((), 4096, None, None),
-        ((), 4096, 0, None),
+        (SEVERAL, a_shared(memory=64, pagesize=-1), 4),
+        (SEVERAL, a_shared(memory=1024, pagesize=-2), GIB),
+        (SEVERAL, a_shared(memory=800, pagesize=-2), 2048),
+        (SEVERAL, a_shared(memory=1024, pagesize=-3), GIB),
+        (SEVERAL, a_shared(memory=1025, pagesize=-3), 4),
+        (SEVERAL, a_shared(memory=800, pagesize=2048), 2048),
+        (SEVERAL, a_shared(memory=802, pagesize=2048), ('pages of 2048 KiB', 1)),
+        (SEVERAL, a_shared(memory=801, pagesize=2048), ('pages that divide its memory: 2048 KiB do not', None)),
+        (SEVERAL, a_shared(memory=64, pagesize=8), ('pages of 8 KiB', None)),
+        (SEVERAL, a_shared(memory=64, pagesize=-7), ('pages of -7 KiB', None)),
+        (SEVERAL, a_shared(memory=4096, pagesize=-1), ('pages of 4 KiB', 1)),
+        (SEVERAL, a_shared(memory=4096), None),
+        (SEVERAL, a_shared(memory=4097), ('pages of 4 KiB', 256)),
+        (SEVERAL[1:2], a_shared(memory=64, pagesize=-2), ('large pages', None)),
+        ((), a_shared(memory=64, pagesize=-1), ('counted pages', None)),
+        ((), a_shared(memory=4096), None),
+        ((), a_shared(memory=4096, pagesize=0), None),
+        (SEVERAL, a_pinned(1, memory=4096), ('pages of 4 KiB', 1)),
+        (SEVERAL, a_pinned(1, memory=4095), None),
+        ((), a_pinned(1, memory=97), ('MiB of memory', 1)),
+        ((), a_pinned(1, memory=96), None),
     ],
 )  # fmt: skip
-def test_page_size(mempages, memory, asked, got):
+def test_page_size(mempages, guest, got):
     """Small is the smallest, large any other, any the largest that has room; memory that
-    asks for no pages may be overcommitted."""
-    host = a_cell(mempages=mempages, memory_usage=4000)
-    assert page_size(host, GuestCell(0, frozenset({0}), memory, pagesize=asked)) == got
-
-
-@pytest.mark.parametrize(
-    ('mempages', 'memory', 'got'),
-    [
-        (SEVERAL, 4096, ('pages of 4 KiB', 1)),
-        (SEVERAL, 4095, None),
-        ((), 97, ('MiB of memory', 1)),
-        ((), 96, None),
-    ],
-)
-def test_pinned_guests_overcommit_nothing(mempages, memory, got):
-    """They need free memory, page size or no."""
-    host = a_cell(mempages=mempages, memory_usage=4000)
-    guest = GuestCell(0, frozenset(), memory, frozenset({0}), cpu_policy='dedicated')
-    assert page_size(host, guest) == got
+    asks for no pages may be overcommitted, but for that of pinned guests."""
+    assert page_size(a_cell(mempages=mempages, memory_usage=4000), guest) == got
 
 
 ONE = a_cell(cores=4, threads=1)

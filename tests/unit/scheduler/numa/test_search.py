@@ -23,12 +23,6 @@ def test_bottleneck(masks, short):
     assert bottleneck(masks, 0b1111) == short
 
 
-def test_first():
-    """The first choice; with constraints tests/properties/test_numa.py compares it with all
-    permutations."""
-    assert Search([0b1111, 0b0001], (), None).first(0b1111) == (1, 0)
-
-
 def test_what_is_alike_is_tried_once():
     """Acceptance is asked for so many choices as there are different ones, not for all."""
     asked = []

@@ -50,28 +50,11 @@ def test_spec(spec, found):
         assert names(usable_ones) == found
 
 
-SOCKETS = {0: 0, 1: 0, 2: 1, 3: 1}
-SPREAD = numbered_pools((1, 0, {}), (1, 1, {}), (2, 2, {}), (1, None, {}))
-
-
-@pytest.mark.parametrize(
-    ('policy', 'count', 'cells', 'found'),
-    [
-        ('required', 1, [0], [0]),
-        ('required', 2, [0], None),
-        ('legacy', 2, [0], [0, 3]),
-        ('preferred', 2, [0], [0, 3]),
-        ('preferred', 3, [1], [1, 3, 0, 2]),
-        ('socket', 2, [0], [0, 1]),
-        ('socket', 2, [3], [2]),
-    ],
-)
-def test_numa_policy(policy, count, cells, found):
-    """Each policy is content with the nearest devices that suffice, and goes no farther than
-    it allows; without guest cells no device is far."""
-    wanted = PciRequest(count, ({},), numa_policy=policy)
-    usable_ones = usable(SPREAD, wanted, DeviceSource(frozenset(cells), SOCKETS))
-    assert found == (None if isinstance(usable_ones, str) else names(usable_ones))
+def test_nearer_devices_are_preferred():
+    """Behind those near the guest stand those whose place is not known, then the farther ones."""
+    there = numbered_pools((1, 0, {}), (1, 1, {}), (2, 2, {}), (1, None, {}))
+    wanted = PciRequest(3, ({},), numa_policy='preferred')
+    assert names(usable(there, wanted, DeviceSource(frozenset({1})))) == [1, 3, 0, 2]
 
 
 PF, VF, VDPA = ({'dev_type': kind} for kind in ('type-PF', 'type-VF', 'vdpa'))
@@ -98,15 +81,6 @@ def test_kinds_that_must_be_asked_for(tags, served, refused):
     found = [usable(there, PciRequest(1, (spec,)), DeviceSource()) for spec in served + refused]
     reasons = [isinstance(each, str) for each in found]
     assert reasons == [False] * len(served) + [True] * len(refused)
-
-
-def test_a_near_pool_that_is_unfit_hides_a_farther_one():
-    """nova-compute settles for the near pool before it looks at its kind, so that neither the
-    physical function nor the device on the other cell can be had."""
-    there = numbered_pools((1, 0, {'dev_type': 'type-PF'}), (1, 1, {}))
-    wanted = PciRequest(1, ({},), numa_policy='preferred')
-    why = usable(there, wanted, DeviceSource(frozenset({0})))
-    assert why == 'PCI request: 0 of 1 devices are not physical functions'
 
 
 @pytest.mark.parametrize(
@@ -159,26 +133,30 @@ def asks(count, **spec):
 
 
 PARENT, CHILDREN = {**PF, 'address': '81:00.0'}, {**VF, 'address': '81:00.0'}
+OF_A, OF_B = {'rp_uuid': 'A'}, {'rp_uuid': 'B'}
 
 
 @pytest.mark.parametrize(
-    ('there', 'requests', 'after'),
+    ('there', 'requests', 'mappings', 'after'),
     [
-        ([('a', 2, {}), ('b', 2, {})], [asks(3)], {'b': 1}),
-        ([('a', 2, {}), ('b', 2, {})], [asks(2), asks(1)], {'b': 1}),
-        ([('a', 2, {}), ('b', 2, {})], [asks(1, product_id='b')], {'a': 2, 'b': 1}),
-        ([('a', 2, {}), ('b', 0, {})], [asks(2)], {'b': 0}),
-        ([('pf', 1, PARENT), ('vf', 8, CHILDREN), ('b', 1, {})], [asks(1, **VF)], {'vf': 7, 'b': 1}),
-        ([('pf', 1, PARENT), ('vf', 8, CHILDREN), ('b', 1, {})], [asks(1, **PF)], {'b': 1}),
-        ([('pf', 1, PARENT), ('vf', 8, {**CHILDREN, 'address': '82:00.0'})], [asks(1, **VF)], {'pf': 1, 'vf': 7}),
-        ([('pf', 1, PF), ('vf', 8, VF)], [asks(1, **VF)], {'pf': 1, 'vf': 7}),
-        ([('pf', 1, PARENT), ('vdpa', 8, {**CHILDREN, 'dev_type': 'vdpa'})], [asks(1, dev_type='vdpa')], {'vdpa': 7}),
+        ([('a', 2, {}), ('b', 2, {})], [asks(3)], None, {'b': 1}),
+        ([('a', 2, {}), ('b', 2, {})], [asks(2), asks(1)], None, {'b': 1}),
+        ([('a', 2, {}), ('b', 2, {})], [asks(1, product_id='b')], None, {'a': 2, 'b': 1}),
+        ([('a', 2, {}), ('b', 0, {})], [asks(2)], None, {'b': 0}),
+        ([('pf', 1, PARENT), ('vf', 8, CHILDREN), ('b', 1, {})], [asks(1, **VF)], None, {'vf': 7, 'b': 1}),
+        ([('pf', 1, PARENT), ('vf', 8, CHILDREN), ('b', 1, {})], [asks(1, **PF)], None, {'b': 1}),
+        ([('pf', 1, PARENT), ('vf', 8, {**CHILDREN, 'address': '82:00.0'})], [asks(1, **VF)], None, {'pf': 1, 'vf': 7}),
+        ([('pf', 1, PF), ('vf', 8, VF)], [asks(1, **VF)], None, {'pf': 1, 'vf': 7}),
+        ([('pf', 1, PARENT), ('vdpa', 8, {**CHILDREN, 'dev_type': 'vdpa'})], [asks(1, dev_type='vdpa')], None, {'vdpa': 7}),
+        ([('a', 2, OF_A), ('b', 2, OF_B)], [asks(2)], {'': ['root']}, {'b': 2}),
+        ([('a', 2, OF_A), ('b', 2, OF_B)], [asks(2)], {'id-0': ['B'], 'id-1': ['B']}, {'a': 2}),
+        ([('a', 2, OF_A), ('b', 2, OF_B)], [asks(2)], {'id-0': ['A'], 'id-1': ['B']}, {'a': 1, 'b': 1}),
     ],
 )  # fmt: skip
-def test_what_is_left(there, requests, after):
-    """Devices come from the first pools that serve; empty pools go, and so do the parents
-    and children of what was taken."""
-    assert left(consume(pools(*there), requests)) == after
+def test_what_is_left(there, requests, mappings, after):
+    """Devices come from the providers that the claimed candidate names, or else from the first
+    pools that serve; empty pools go, and so do the parents and children of what was taken."""
+    assert left(consume(pools(*there), requests, mappings)) == after
 
 
 @pytest.mark.parametrize(
@@ -190,6 +168,7 @@ def test_what_is_left(there, requests, after):
         ([('pf', 1, PARENT), ('vf', 8, CHILDREN)], [PciRequest(2, (PF, VF))], {}, 'PCI request: taking some excludes 1 more'),
         ([('a', 1, {})], [PciRequest(1, ({},), numa_policy='socket')], {'cells': [1], 'sockets': {0: 0, 1: 0, 2: None}},
          'PCI request: 0 of 1 devices are where its NUMA policy wants them'),
+        ([('a', 1, PF)], [PciRequest(1, ({},))], {}, 'PCI request: 0 of 1 devices are not physical functions'),
         ([(name, 2, {'rp_uuid': rp}) for name, rp in ('aA', 'bB', 'cB')], [asks(1)], {'mappings': {'id-0': ['A']}},
          'PCI provider B has devices in several pools'),
     ],
@@ -228,19 +207,3 @@ def test_one_pool_of_several_that_are_equal():
     one = Pool('a', '8086', 1)
     assert consume((one, one), [asks(1)]) == (one,)
     assert consume((one, one), [asks(2)]) == ()
-
-
-THEIRS = pools(('a', 2, {'rp_uuid': 'A'}), ('b', 2, {'rp_uuid': 'B'}))
-
-
-@pytest.mark.parametrize(
-    ('mappings', 'after'),
-    [
-        ({'': ['root']}, {'b': 2}),
-        ({'id-0': ['B'], 'id-1': ['B']}, {'a': 2}),
-        ({'id-0': ['A'], 'id-1': ['B']}, {'a': 1, 'b': 1}),
-    ],
-)
-def test_placement_picks_the_pool(mappings, after):
-    """Devices come from the providers that the claimed candidate names."""
-    assert left(consume(THEIRS, [asks(2)], mappings)) == after
