@@ -148,7 +148,12 @@ def pinned(threads: str | None) -> Arguments:
     if threads:
         specs['hw:emulator_threads_policy'] = threads
     policies = {'cpu_policy': 'dedicated', 'cpu_thread_policy': 'prefer'}
-    guest = _guest([{'pcpuset': cpus, **policies} for cpus in ([0, 1], [2, 3])], threads)
+    # As on the host that a guest moves away from.
+    topology = primitive('VirtCPUTopology', '1.0', sockets=1, cores=1, threads=2) | {
+        'nova_object.changes': ['cores']
+    }
+    cells = (([0, 1], topology), ([2, 3], None))
+    guest = _guest([{'pcpuset': x, 'cpu_topology': y, **policies} for x, y in cells], threads)
     return {'numa_topology': guest, 'flavor': a_flavor(vcpus=4, extra_specs=specs)}
 
 

@@ -150,8 +150,8 @@ def legacy_payload(spec: Mapping[str, Any], context: Mapping[str, Any]) -> dict[
     image, instance_properties, instance_type}}``.
 
     It is how nova's objects once happened to become JSON, which consumers rely on: image, flavor
-    and NUMA topology are dicts of the fields that are set, and PCI requests are a picture of the
-    object's attributes.
+    and NUMA topology are dicts of the fields that are set; PCI requests, and the CPU topology of
+    a cell, are a picture of the object's attributes.
 
     :param context: see :func:`context_attributes`; nova's PCI requests hold it.
     """
@@ -180,6 +180,8 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if not isinstance(value, Mapping) or DATA not in value:
         return value
+    if value[NAME] == 'VirtCPUTopology':
+        return _attributes(value, None)
     fields = {name: _plain(item) for name, item in data(value).items()}
     return {**fields, **{name: _time(fields[name]) for name in TIME_FIELDS if fields.get(name)}}
 
@@ -193,7 +195,7 @@ def _time(text: str) -> str:
     return time.replace(tzinfo=None).isoformat(timespec='microseconds')
 
 
-def _attributes(value: Any, context: Mapping[str, Any]) -> Any:
+def _attributes(value: Any, context: Mapping[str, Any] | None) -> Any:
     """An object, with those in it, as the attributes that Python keeps of it."""
     if isinstance(value, list):
         return [_attributes(item, context) for item in value]
@@ -226,6 +228,7 @@ PAYLOADS: Mapping[str, tuple[str, Sequence[str]]] = {
         'id', 'cpuset', 'pcpuset', 'cpuset_reserved', 'memory', 'pagesize', 'cpu_topology',
         'cpu_pinning_raw', 'cpu_policy', 'cpu_thread_policy',
     )),
+    'VirtCPUTopologyPayload': ('1.0', ('sockets', 'cores', 'threads')),
     'InstancePCIRequestsPayload': ('1.0', ('instance_uuid',)),
     'InstancePCIRequestPayload': ('1.1', (
         'count', 'spec', 'alias_name', 'request_id', 'numa_policy',
@@ -278,7 +281,11 @@ def _image(image: Mapping[str, Any]) -> Payload:
 
 
 def _numa_topology(topology: Mapping[str, Any]) -> Payload:
-    cells = [_payload('InstanceNUMACellPayload', data(x)) for x in topology.get('cells') or ()]
+    cells = []
+    for cell in map(data, topology.get('cells') or ()):
+        cpus = cell.get('cpu_topology')
+        cpus = cpus and _payload('VirtCPUTopologyPayload', data(cpus))
+        cells.append(_payload('InstanceNUMACellPayload', cell, cpu_topology=cpus))
     return _payload('InstanceNUMATopologyPayload', topology, cells=cells)
 
 

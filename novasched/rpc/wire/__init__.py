@@ -182,6 +182,7 @@ class InstanceNUMACell(NovaObject):
         **_each(fields.SetOfIntegersField, 'cpuset', 'pcpuset', 'cpuset_reserved'),
         'cpu_pinning_raw': fields.DictOfIntegersField(),
         **_texts('cpu_policy', 'cpu_thread_policy'),
+        'cpu_topology': fields.Field(fields.FieldType()),  # shown by notifications
     }
 
 
