@@ -6,8 +6,6 @@ distinct ones. What remains is to find distinct host cells; the first choice in 
 preference is taken.
 """
 
-import functools
-import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -29,7 +27,7 @@ from novasched.scheduler.model.numa import (
     TopologyLimits,
 )
 from novasched.scheduler.numa.fit_cell import KIB_PER_MIB, describe, fit_cell, shortfall
-from novasched.scheduler.numa.search import Acceptance, Search, bottleneck
+from novasched.scheduler.numa.search import Acceptance, Search, bottleneck, union
 
 PciCheck = Callable[[Sequence[int]], str | None]
 """The reason that the PCI devices of a request cannot be had near host cells, given by their
@@ -205,7 +203,7 @@ def _no_choice(
     kinds = _interchangeable((*masks, *constraints), [None] * len(cells))
     if Search(masks, constraints, None, kinds).first(everywhere) is None:
         return f'no choice of host cells is near all of {", ".join(networks)}'
-    fitting = _ids(cells, functools.reduce(operator.or_, masks))
+    fitting = _ids(cells, union(masks))
     lack = (pci_check and pci_check(fitting)) or 'the PCI devices cannot be had'
     return f'near the host cells that the guest fits ({_listed(fitting)}), {lack}'
 

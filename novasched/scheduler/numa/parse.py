@@ -112,7 +112,10 @@ def host_topology(text: str) -> HostTopology:
     if not text.strip():
         raise ValueError('it is empty')
     try:
-        cells = _cells(text)
+        if '"nova_object.data"' in text:
+            cells = [_cell(each.data) for each in _versioned(text).cells]
+        else:
+            cells = [_old_cell(each) for each in _OLD.decode(text).cells]
     except RecursionError:
         raise ValueError('it is nested too deeply') from None
     if not cells:
@@ -121,12 +124,6 @@ def host_topology(text: str) -> HostTopology:
     if len(set(ids)) < len(ids):
         raise ValueError(f'cells have the same id: {ids}')
     return HostTopology(tuple(cells))
-
-
-def _cells(text: str) -> list[HostCell]:
-    if '"nova_object.data"' in text:
-        return [_cell(each.data) for each in _versioned(text).cells]
-    return [_old_cell(each) for each in _OLD.decode(text).cells]
 
 
 def _versioned(text: str) -> _Topology:

@@ -77,7 +77,7 @@ class Search:
         """The index of each guest cell's host cell, first in lexicographic order."""
         if not self.constraints and self.accepts is None:
             return self._unconstrained(free)
-        self._reachable = _union(self.masks) & free
+        self._reachable = union(self.masks) & free
         return self._assign(0, free) if self._assignable(self.masks, 0, free) else None
 
     def _unconstrained(self, free: int) -> tuple[int, ...] | None:
@@ -117,7 +117,7 @@ class Search:
     def _assignable(self, rest: Sequence[int], used: int, free: int) -> bool:
         """False if the remaining guest cells cannot all be assigned; True may be too hopeful
         where there are constraints or acceptance."""
-        within = _union(rest) & free
+        within = union(rest) & free
         unmet = [mask & within for mask in self.constraints if not mask & used]
         if _disjoint(unmet) > len(rest) or not all(unmet):
             return False
@@ -156,7 +156,8 @@ def _disjoint(masks: Sequence[int]) -> int:
     return count
 
 
-def _union(masks: Sequence[int]) -> int:
+def union(masks: Sequence[int]) -> int:
+    """The set of all host cells of some masks."""
     return functools.reduce(operator.or_, masks, 0)
 
 

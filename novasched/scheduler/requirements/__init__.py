@@ -74,11 +74,6 @@ class Requirements:
         """The traits that TPM, secure boot, memory encryption and the like need."""
         return features.required_traits(self.flavor, self.properties)
 
-    @cached_property
-    def feature_resources(self) -> Mapping[str, int]:
-        """The amounts that such features take, by resource class."""
-        return features.resources(self.flavor, self.properties)
-
     def request_groups(
         self, outside: Sequence[RequestGroup], is_bfv: bool, pinned: bool = True
     ) -> dict[str, RequestGroup]:
@@ -111,7 +106,7 @@ class Requirements:
             groups[group.requester_id] = group
         named = resources.keys() | {name for x in groups.values() for name in x.resources}
         resources |= flavor_sizes(self.flavor, named, is_bfv)
-        resources |= self.feature_resources
+        resources |= features.resources(self.flavor, self.properties)
         required |= self.feature_traits
         groups[''] = replace(
             own,

@@ -11,12 +11,8 @@ class CrossCellWeigher(Weigher):
     scope = Scope.HOST
 
     def applies(self, request: Request) -> bool:
-        destination = request.requested_destination
-        return (
-            destination is not None
-            and bool(destination.cell_uuid)
-            and destination.allow_cross_cell_move
-        )
+        move = request.requested_destination
+        return bool(move and move.cell_uuid and move.allow_cross_cell_move)
 
     def weigh(self, host: Host, request: Request) -> float:
         move = request.requested_destination

@@ -12,7 +12,7 @@ from novasched.scheduler.model.flavor import Flavor, Image, RequestGroup
 from novasched.scheduler.model.image_properties import typed
 from novasched.scheduler.model.numa import GuestCell, GuestTopology
 from novasched.scheduler.model.pci import PciRequest
-from novasched.scheduler.requirements import Requirements, numa, pci_aliases
+from novasched.scheduler.requirements import Requirements, features, numa, pci_aliases
 from tests.lab.builders import a_flavor, a_request
 
 REALTIME = {'hw:cpu_policy': 'mixed', 'hw:cpu_realtime': 'yes'}
@@ -116,7 +116,8 @@ def test_traits(specs, image, traits):
 )  # fmt: skip
 def test_resources(specs, image, amounts):
     """Encrypted memory takes one context; each label of persistent memory one namespace."""
-    assert a_request(extra_specs=specs, image=image).requirements.feature_resources == amounts
+    requirements = a_request(extra_specs=specs, image=image).requirements
+    assert features.resources(requirements.flavor, requirements.properties) == amounts
 
 
 def dedicated(mask):
