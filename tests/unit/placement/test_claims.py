@@ -36,7 +36,7 @@ def claims_of(books, nova=None):
 
 
 def claim(server='server', provider=ONE):
-    return Claim.of(replace(a_request(), instance_uuid=server), a_candidate(provider))
+    return Claim.of(a_request(instance_uuid=server), a_candidate(provider))
 
 
 def lose(claims, *wanted):
@@ -156,8 +156,8 @@ def test_a_request_that_has_waited_for_as_long_as_it_may(books, claims, fault, i
 
 def moving(server='server', provider=ONE):
     """A claim for an instance that is in a cell already."""
-    wanted = replace(a_request(), instance_uuid=server)
-    return Claim.of(wanted.wanting(cell_uuid=a_uuid('cell')), a_candidate(provider))
+    wanted = a_request(instance_uuid=server).wanting(cell_uuid=a_uuid('cell'))
+    return Claim.of(wanted, a_candidate(provider))
 
 
 MOVES = {

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-import contextlib
 import gzip
-import socketserver
 import threading
 
 import pytest
@@ -10,45 +8,36 @@ from keystoneauth1 import adapter, noauth, session
 from novasched.placement import http
 from novasched.placement.api import PlacementApi
 from novasched.scheduler.errors import PlacementUnavailable
+from tests.lab.http_stub import HttpStub
 
 OK = b'HTTP/1.1 200 OK\r\n'
 SAYS = {'yes': b'{"yes": 1}', 'long': b'[' + b'1,' * 300_000 + b'1]'}
 
 
-class Speaker(socketserver.ThreadingTCPServer):
+class Speaker(HttpStub):
     """A server that ``says`` the same bytes to each request, or some at once and others again
     and again; it ``stays`` for the next request or not."""
 
     says = b''
     stays = False
-    visitors = 0
-    daemon_threads = True
-    block_on_close = False
 
     def __init__(self):
-        super().__init__(('127.0.0.1', 0), socketserver.StreamRequestHandler)
+        super().__init__()
         self.over = threading.Event()
-        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+        self.visitors = set()
 
-    def finish_request(self, visitor, address):
-        self.visitors += 1
-        with contextlib.suppress(OSError), visitor.makefile('rb') as lines:
-            while line := lines.readline():
-                if line == b'\r\n':
-                    self._answer(visitor)
-                    if not self.stays:
-                        return
-
-    def _answer(self, visitor):
+    def serve(self, handler, body):
+        self.visitors.add(handler)
+        handler.close_connection = not self.stays
         head, byte = (self.says, None) if isinstance(self.says, bytes) else self.says
-        visitor.sendall(head)
+        handler.wfile.write(head)
         while byte is not None and not self.over.wait(0.01):
-            visitor.sendall(byte)
+            handler.wfile.write(byte)
 
     def api(self, max_answer_mib=64):
         pool = http.connections(4, max_answer_mib)
         own = session.Session(auth=noauth.NoAuth(), session=pool, timeout=0.3)
-        url = 'http://{}:{}'.format(*self.server_address)
+        url = f'http://{self.address}'
         return PlacementApi(adapter.Adapter(own, service_type='placement', endpoint_override=url))
 
 
@@ -57,7 +46,6 @@ def speaker():
     with Speaker() as speaker:
         yield speaker
         speaker.over.set()
-        speaker.shutdown()
 
 
 @pytest.fixture
@@ -94,7 +82,7 @@ def test_answers(speaker, api, says, content):
     """They are read whole, and the connection is kept for the next."""
     speaker.says, speaker.stays = says, True
     assert [api.send('GET', '/').content for _ in range(3)] == [content] * 3
-    assert speaker.visitors == 1
+    assert len(speaker.visitors) == 1
 
 
 @pytest.mark.parametrize(

@@ -65,24 +65,13 @@ class LimitFilter(filters.BaseHostFilter):
         return True
 
 
-class SecondCandidateFilter(filters.BaseHostFilter):
-    """Leaves a host the candidates that span two providers."""
-
-    def host_passes(self, host_state, spec_obj):
-        host_state.allocation_candidates = [
-            candidate
-            for candidate in host_state.allocation_candidates
-            if len(candidate['allocations']) == 2
-        ]
-        return True
-
-
-class LastCandidateFilter(filters.BaseHostFilter):
-    """Leaves a host with more than one instance the last candidate alone."""
+class WideCandidateFilter(filters.BaseHostFilter):
+    """Leaves a host with more than one instance the candidates that span two providers."""
 
     def host_passes(self, host_state, spec_obj):
         if host_state.num_instances > 1:
-            host_state.allocation_candidates = host_state.allocation_candidates[-1:]
+            candidates = host_state.allocation_candidates
+            host_state.allocation_candidates = [x for x in candidates if len(x['allocations']) == 2]
         return True
 
 

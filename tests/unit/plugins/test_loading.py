@@ -127,11 +127,7 @@ LOADERS = {WEIGHTS: loading.weighers, DRIVER: loading.driver}
         (AVAILABLE, TRUSTED, 'it needs an attestation server'),
         (AVAILABLE, 'no.such.module.Filter', "ModuleNotFoundError: No module named 'no'"),
         (AVAILABLE, f'{STYLE}.NoSuch', 'AttributeError'),
-        (
-            AVAILABLE,
-            f'{STYLE}.NoFilter',
-            'no filter: no subclass of ours, and without filter_all()',
-        ),
+        (AVAILABLE, f'{STYLE}.NoFilter', 'no filter: no subclass of ours, and without filter_all'),
         (AVAILABLE, f'{STYLE}.CONF', 'is no filter'),
         (AVAILABLE, '.', 'ValueError'),
         (WEIGHTS, 'NoSuch', 'not found; there are '),

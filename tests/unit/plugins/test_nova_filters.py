@@ -134,6 +134,10 @@ def test_limits_reach_compute():
 class WidePlacement(CountingPlacement):
     """Offers each host alone, and with a second provider."""
 
+    def __init__(self, slots):
+        super().__init__(slots)
+        self.free.by_provider[a_uuid('shared')] = {'CUSTOM_X': 1}
+
     def candidates(self, request):
         return {
             rp: [a_candidate(rp), a_candidate(rp, a_uuid('shared'))]
@@ -144,13 +148,15 @@ class WidePlacement(CountingPlacement):
 def test_candidates_that_are_taken_away():
     """A plugin sees Placement's candidates of a host, and what it leaves of them is what is
     claimed and answered; a host that it leaves none is rejected."""
-    driver = scheduler('SecondCandidateFilter')
-    placement = WidePlacement(driver.placement.slots)
-    placement.free.by_provider[a_uuid('shared')] = {'CUSTOM_X': 1}
-    driver.placement = placement
+    driver = scheduler('WideCandidateFilter')
+    driver.placement = WidePlacement(driver.placement.slots)
     (row,) = driver.select_destinations(a_request(return_alternates=True))
-    assert [len(each.candidate.allocations) for each in row] == [2, 2, 2]
-    assert left(scheduler('SecondCandidateFilter')) == []
+    assert {x.service_host: len(x.candidate.allocations) for x in row} == {
+        'east': 1,
+        'west': 1,
+        'bare': 2,
+    }
+    assert left(scheduler('WideCandidateFilter')) == ['east', 'west']
 
 
 class RefusingPlacement(WidePlacement):
@@ -169,9 +175,8 @@ class RefusingPlacement(WidePlacement):
 def test_a_refused_common_claim_leaves_nothing_behind():
     """Candidates that a plugin takes away for an instance of a common claim that is refused are
     there again when the instances are claimed one by one."""
-    driver = scheduler('LastCandidateFilter', hosts=[EAST])
+    driver = scheduler('WideCandidateFilter', hosts=[EAST])
     driver.placement = RefusingPlacement({EAST.uuid: 9})
-    driver.placement.free.by_provider[a_uuid('shared')] = {'CUSTOM_X': 1}
     driver.select_destinations(a_request(count=2))
     assert driver.placement.taken == (1, 2)
 
