@@ -37,47 +37,35 @@ LAND = [
     ({'requested_destination': wire.Destination(host='osdev-ceph')}, {'osdev-ceph'}),
     ({'image_properties': {'hw_architecture': 'x86_64'}}, NAMES),
 ]
+ARM = {'image_properties': {'hw_architecture': 'aarch64'}}
 FAULTS = [
     (IMPOSSIBLE, {}, REFUSED),
     (SMALL, {'force_hosts': ['osdev-99']}, f'{REFUSED}No such host - host: osdev-99 node: None '),
-    (
-        SMALL,
-        {'image_properties': {'hw_architecture': 'aarch64'}},
-        f'{REFUSED}There are not enough hosts available.',
-    ),
+    (SMALL, ARM, f'{REFUSED}There are not enough hosts available.'),
 ]
 
 
-@pytest.fixture
-def cloud():
-    """At its end Placement's books are in order."""
-    with Sandbox(FIVE_NODES) as made:
-        yield made
-        assert made.problems() == []
-
-
-def test_requests(cloud):
+def test_requests():
     """Servers land where the request says, also those that are asked for at once. An empty answer
-    of Placement, a host that is not there and a filter have nova's texts."""
-    with ThreadPoolExecutor(4) as pool:
-        for fields, hosts in LAND:
-            boots = list(pool.map(lambda asked: cloud.boot(SMALL, **asked), [fields] * 3))
-            assert [len(boot.servers) for boot in boots] == [1] * 3
-            assert {server.host for boot in boots for server in boot.servers} <= hosts
-    for flavor, fields, fault in FAULTS:
-        assert cloud.boot(flavor, **fields).fault == fault
-
-
-def test_hosts_that_are_passed_over(cloud):
-    """A disabled host, from the moment at which nova knows, and one whose nova-compute has not
-    been heard of."""
-    disable(cloud, 'osdev-03', synced=False)
-    silence(cloud, 'osdev-gpu')
-    cloud.computes.report()
-    group = cloud.group('anti-affinity')
-    boots = [cloud.boot(SMALL, group=group) for _ in NAMES]
-    hosts = {server.host for boot in boots for server in boot.servers}
-    assert hosts == NAMES - {'osdev-03', 'osdev-gpu'}
+    of Placement, a host that is not there and a filter have nova's texts. Passed over are a
+    disabled host, from the moment at which nova knows, and one whose nova-compute has not been
+    heard of. At the end Placement's books are in order."""
+    with Sandbox(FIVE_NODES) as cloud:
+        with ThreadPoolExecutor(4) as pool:
+            for fields, hosts in LAND:
+                boots = [*pool.map(lambda asked: cloud.boot(SMALL, **asked), [fields] * 3)]
+                assert [len(boot.servers) for boot in boots] == [1] * 3
+                assert {server.host for boot in boots for server in boot.servers} <= hosts
+        for flavor, fields, fault in FAULTS:
+            assert cloud.boot(flavor, **fields).fault == fault
+        disable(cloud, 'osdev-03', synced=False)
+        silence(cloud, 'osdev-gpu')
+        cloud.computes.report()
+        group = cloud.group('anti-affinity')
+        boots = [cloud.boot(SMALL, group=group) for _ in NAMES]
+        hosts = {server.host for boot in boots for server in boot.servers}
+        assert hosts == NAMES - {'osdev-03', 'osdev-gpu'}
+        assert cloud.problems() == []
 
 
 def test_books_that_do_not_agree():

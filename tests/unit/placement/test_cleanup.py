@@ -133,9 +133,9 @@ def test_the_end(cleanup, caplog):
     assert 'instance away: given up' in error
 
 
-def test_a_server_that_gets_something_else(cleanup):
+def test_a_server_that_gets_something_else(cleanup, caplog):
     """What it had is undone before, what may come is left to whoever asks, and while Placement
-    does not answer it gets nothing."""
+    does not answer it gets nothing. What is in doubt stays, and is no reason to refuse it that."""
     cleanup.queue('had', AWAY, None)
     cleanup.queue('comes', AWAY, None, may_come=True)
     cleanup.queue('other', AWAY).wait_for(1)
@@ -147,6 +147,10 @@ def test_a_server_that_gets_something_else(cleanup):
         cleanup.take(['other'])
     cleanup.put_back([task])
     assert cleanup.take(['comes']) == [task]
+    cleanup.queue('doubtful', DOUBT).wait_for(1)
+    [task] = cleanup.take(['doubtful'])
+    assert task.claim.uuid == 'doubtful'
+    assert 'instance doubtful is left' in errors(caplog, logging.WARNING)[0]
 
 
 @pytest.mark.parametrize(
@@ -180,14 +184,6 @@ def test_doubt_at_the_end(cleanup, caplog):
     cleanup.close(3600)
     [warning] = errors(caplog, logging.WARNING)
     assert 'instance server is left' in warning
-
-
-def test_doubt_when_it_gets_something_else(cleanup, caplog):
-    """What is in doubt stays, and is no reason to refuse it that."""
-    cleanup.queue('server', DOUBT).wait_for(1)
-    [task] = cleanup.take(['server'])
-    assert task.claim.uuid == 'server'
-    assert 'instance server is left' in errors(caplog, logging.WARNING)[0]
 
 
 def test_others_are_not_waited_for(cleanup):

@@ -19,9 +19,8 @@ def load(tmp_path):
     """The options in a nova.conf of a text, and what is written there."""
 
     def _load(text):
-        path = tmp_path / 'nova.conf'
-        path.write_text(text)
-        return options.load([str(path)], [])
+        (tmp_path / 'nova.conf').write_text(text)
+        return options.load([str(tmp_path / 'nova.conf')], [])
 
     return _load
 
@@ -110,16 +109,12 @@ def test_values(load, text, subject, why):
 
 
 @pytest.mark.parametrize(
-    ('text', 'subjects'),
-    [
-        ('[DEFAULT]\nservice_down_time = 61', []),
-        ('[DEFAULT]\nservice_down_time = 5', ['[DEFAULT] service_down_time']),
-        ('[metrics]\nweight_setting = a=1', []),
-        ('[metrics]\nweight_setting = a=1, b', ['metrics_weight_setting']),
-    ],
+    ('down_time', 'metrics', 'subjects'),
+    [('61', 'a=1', []), ('5', 'a=1, b', ['metrics_weight_setting', '[DEFAULT] service_down_time'])],
 )
-def test_values_together(load, text, subjects):
+def test_values_together(load, down_time, metrics, subjects):
     """What is taken in part, or in another size, is told."""
+    text = f'[DEFAULT]\nservice_down_time = {down_time}\n[metrics]\nweight_setting = {metrics}'
     conf, written = load(text)
     found = options.check_together(loading.settings(conf), written)
     assert [each.subject for each in found] == subjects
@@ -177,14 +172,17 @@ def test_differences(read, text, found):
     assert ', '.join(f'{each.level} {each.subject}' for each in findings) == found
 
 
-def test_plugins(read):
-    """Each is judged alone; what does not load names the reason."""
+def test_plugins(read, tmp_path, monkeypatch):
+    """Each is judged alone; what does not load names the reason. One that exits ends neither the
+    check nor the plugins after it."""
+    (tmp_path / 'leaving.py').write_text('import sys\nsys.exit(3)\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
     settings = read(
         '[filter_scheduler]\n'
         'enabled_filters = ComputeFilter,NoSuchFilter,TrustedFilter,ImagePropertiesFilter\n'
         'available_filters = nova.scheduler.filters.all_filters\n'
         'available_filters = no.such.module\n'
-        'weight_classes = nova.scheduler.weights.ram.RAMWeigher,no.Weigher\n'
+        'weight_classes = nova.scheduler.weights.ram.RAMWeigher,leaving.Weigher,no.Weigher\n'
         '[scheduler]\ndriver = fake_scheduler\n'
     )
     found = list(inspection.check_plugins(settings))
@@ -195,22 +193,14 @@ def test_plugins(read):
         ('error', 'filter TrustedFilter'),
         ('ok', 'filter ImagePropertiesFilter'),
         ('ok', 'weigher nova.scheduler.weights.ram.RAMWeigher'),
+        ('error', 'weigher leaving.Weigher'),
         ('error', 'weigher no.Weigher'),
         ('error', 'driver fake_scheduler'),
     ]
     texts = {each.subject: each.text for each in found}
     assert 'ModuleNotFoundError' in texts['available filter no.such.module']
     assert 'attestation' in texts['filter TrustedFilter']
-
-
-def test_a_plugin_that_exits(read, tmp_path, monkeypatch):
-    """It ends neither the check nor the plugins after it."""
-    (tmp_path / 'leaving.py').write_text('import sys\nsys.exit(3)\n')
-    monkeypatch.syspath_prepend(str(tmp_path))
-    text = '[filter_scheduler]\nweight_classes = leaving.Weigher,no.Weigher\n'
-    found = {each.subject: each for each in inspection.check_plugins(read(text))}
-    assert found['weigher leaving.Weigher'].text == 'it ends the process with sys.exit(3)'
-    assert 'weigher no.Weigher' in found
+    assert texts['weigher leaving.Weigher'] == 'it ends the process with sys.exit(3)'
 
 
 @pytest.mark.parametrize(('there', 'level'), [(True, 'ok'), (False, 'error')])

@@ -85,12 +85,13 @@ HALF = ComparedRequest(
 )
 UNKNOWN = ComparedRequest(4, ('b',), unknown='no answer', server='t')
 FAILED = ComparedRequest(5, failure='away')
+RESULTS = [SAME, DIFFERENT, HALF, UNKNOWN, FAILED]
 
 
 def test_counts():
     """Every request is compared, unknown or failed; what is compared is the same or different.
     All is well without a difference and a failure."""
-    assert count_results([SAME, DIFFERENT, HALF, UNKNOWN, FAILED]) == {
+    assert count_results(RESULTS) == {
         'requests': 5, 'compared': 2, 'same': 1, 'different': 1, 'unknown': 2, 'failed': 1,
     }  # fmt: skip
     assert is_same([SAME, HALF, UNKNOWN])
@@ -98,9 +99,10 @@ def test_counts():
     assert not is_same([FAILED])
 
 
-def test_the_table():
-    """Each request that is not the same has a line with its reason; half requests are named."""
-    lines = as_table([SAME, DIFFERENT, HALF, UNKNOWN, FAILED]).splitlines()
+def test_reports():
+    """Each request that is not the same has a line with its reason; half requests are named. For
+    scripts there is JSON."""
+    lines = as_table(RESULTS).splitlines()
     cells = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines if '|' in line]
     assert cells[1:] == [
         ['2', 's', 'a', 'b', 'RAMWeigher'],
@@ -109,11 +111,7 @@ def test_the_table():
         ['5', '', '', '', 'away'],
     ]
     assert lines[-1] == 'Not rebuilt fully, since not told: retry.hosts (requests: 3).'
-    assert as_table([SAME]) == ('1 requests, 1 compared, 1 same, 0 different, 0 unknown, 0 failed.')
-
-
-def test_json():
-    """The same for scripts."""
+    assert as_table([SAME]) == '1 requests, 1 compared, 1 same, 0 different, 0 unknown, 0 failed.'
     found = json.loads(as_json([HALF]))
     assert found['counts']['unknown'] == 1
     assert found['requests'][0]['difference']['why'] == 'RAMWeigher'

@@ -69,10 +69,6 @@ class Bus:
         self.claims(server, *hosts, amounts=amounts)
         self.selects('end', server, **asked)
 
-    def creates(self, server, host):
-        payload = {'nova_object.data': {'uuid': server, 'host': host}}
-        self.says('instance.create.start', payload, publisher='nova-compute:y')
-
     def waits(self):
         self.now += PATIENCE
         for _ in range(2):
@@ -109,37 +105,31 @@ def test_a_refusal_is_told_by_the_conductor(bus):
     assert 'not told: is_bfv' in row.unknown
 
 
-def test_a_refusal_has_no_end(bus):
-    """Nor a claim when patience is at its end; until then nothing is said."""
-    bus.selects('start', 's', ignore_hosts=['a', 'b'])
+def test_without_an_end(bus):
+    """A refusal has none, nor a claim when patience is at its end; until then nothing is said. If
+    nobody has heard the end, the claim is there all the same."""
+    bus.selects('start', 's', request='refused', ignore_hosts=['a', 'b'])
+    bus.selects('start', 't', request='placed')
+    bus.claims('t', A)
     bus.watch.settle()
-    assert not bus.watch.is_idle
+    assert not bus.watch.rows
     bus.waits()
-    row = bus.row()
-    assert (row.compared, row.difference, row.hosts) == (True, None, ())
+    refused, placed = sorted(bus.watch.rows, key=lambda row: row.server)
+    assert (refused.compared, refused.difference, refused.hosts) == (True, None, ())
+    assert (placed.compared, placed.hosts) == (True, ('a',))
 
 
-def test_an_end_that_nobody_heard(bus):
-    """The claim is there all the same."""
-    bus.selects('start', 's')
-    bus.claims('s', A)
-    bus.waits()
-    assert bus.row().compared
-
-
-def test_two_servers(bus):
-    """Start and end name them both; they may have swapped their hosts."""
+def test_several_servers(bus):
+    """Start and end name two, which may have swapped their hosts. One between them is told of by its
+    compute, or not in time."""
     bus.selects('start', 's', count=2)
     bus.claims('s', B)
     bus.claims('t', A)
     bus.selects('end', 't', count=2)
     row = bus.row()
-    assert row.compared
-    assert len(row.hosts) == 2
-
-
-def test_three_servers(bus):
-    """The one between is told of by its compute, or not in time."""
+    assert (row.compared, len(row.hosts)) == (True, 2)
+    bus.watch.rows.clear()
+    bus.held.clear()
     for request in ('told', 'untold'):
         bus.selects('start', 's', count=3, request=request)
         bus.claims('s', A)
@@ -158,7 +148,8 @@ def test_the_compute_tells_if_placement_cannot(bus):
     bus.held['s'] = {'elsewhere': AMOUNTS}
     bus.selects('end', 's')
     assert not bus.watch.is_idle
-    bus.creates('s', 'a')
+    payload = {'nova_object.data': {'uuid': 's', 'host': 'a'}}
+    bus.says('instance.create.start', payload, publisher='nova-compute:y')
     assert bus.row().compared
 
 

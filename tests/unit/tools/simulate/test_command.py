@@ -149,7 +149,8 @@ MAGIC = {'png': b'\x89PNG', 'svg': b'<?xml', 'pdf': b'%PDF'}
 
 @pytest.mark.parametrize('kind', MAGIC)
 def test_a_picture(tmp_path, kind):
-    """It is of the kind that the file's name says, and the same each time."""
+    """It is of the kind that the file's name says, and the same each time; it cannot be drawn where a
+    folder has that name."""
     pictures = []
     for name in ('one', 'two'):
         path = tmp_path / f'{name}.{kind}'
@@ -157,10 +158,6 @@ def test_a_picture(tmp_path, kind):
         pictures.append(path.read_bytes())
     assert pictures[0].startswith(MAGIC[kind])
     assert pictures[0] == pictures[1]
-
-
-def test_no_room(tmp_path):
-    """It cannot be drawn where a folder has that name."""
-    (tmp_path / 'a.svg').mkdir()
+    (tmp_path / f'folder.{kind}').mkdir()
     with pytest.raises(Unusable, match='directory'):
-        plot.draw(str(tmp_path / 'a.svg'), '', {'before': BEFORE})
+        plot.draw(str(tmp_path / f'folder.{kind}'), '', {'before': BEFORE})

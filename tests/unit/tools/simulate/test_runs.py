@@ -27,21 +27,16 @@ A, B = a_host('a', ram=2048, num_io_ops=3), a_host('b', ram=1100)
 
 
 def test_until_full():
-    """Four and two of 512 MiB, the emptiest host first; Placement is asked once."""
+    """Four and two of 512 MiB, the emptiest host first; Placement is asked once. A refusal is not
+    waited for where it would not come."""
     ask = Asked({A.uuid: 2048, B.uuid: 1100})
     filled = until_full(a_simulator([A, B], ask), a_request(), most=99)
     assert filled.placed == {'a': 4, 'b': 2}
-    assert (
-        render.headline(filled.refusal)
-        == 'Placement offers no host, but would without 512 MEMORY_MB'
-    )
+    headline = 'Placement offers no host, but would without 512 MEMORY_MB'
+    assert render.headline(filled.refusal) == headline
     assert filled.refused.full == {'MEMORY_MB': 2}
     assert len(ask.strings) == 1
     assert 'limit' not in ask.strings[0]
-
-
-def test_no_more_than_that():
-    """The refusal is not waited for where it would not come."""
     filled = until_full(a_simulator([A, B]), a_request(), most=3)
     assert (filled.fit, filled.refused, filled.refusal) == (3, None, None)
 
@@ -104,15 +99,9 @@ def test_spread():
     assert (found.fullest, found.fullest_share) == ('a', 1.0)
 
 
-def an_entry(request, hosts=None):
-    return Recorded(1, request, hosts)
-
-
 HOSTS = [a_host(name, ram=2048) for name in 'abc']
-ENTRIES = [
-    an_entry(a_request(instance_uuids=(a_uuid(f'{i}'),), instance_uuid=a_uuid(f'{i}')))
-    for i in range(4)
-]
+UUIDS = [a_uuid(f'{i}') for i in range(4)]
+ENTRIES = [Recorded(1, a_request(instance_uuids=(x,), instance_uuid=x), None) for x in UUIDS]
 PROBE = a_request(flavor=a_flavor(memory_mb=512, name='probe'))
 
 
@@ -136,8 +125,8 @@ def test_two_configurations():
 
 def test_refusals():
     """What was refused is counted by its first line, what could not be decided by its error."""
-    entries = [*ENTRIES, an_entry(a_request(flavor=a_flavor(extra_specs={'hw:cpu_policy': 'odd'})))]
-    (run, _) = runs([*entries, *[an_entry(a_request(count=13))] * 2])
+    odd, many = a_request(extra_specs={'hw:cpu_policy': 'odd'}), a_request(count=13)
+    (run, _) = runs([*ENTRIES, *(Recorded(1, request, None) for request in (odd, many, many))])
     assert run.servers == 4
     assert run.refusals.total() == 3
     assert set(run.refusals.values()) == {1, 2}
@@ -150,7 +139,8 @@ def test_groups_of_the_past():
 
     def asked(hosts, got):
         group = InstanceGroup(uuid='g', policy='affinity', hosts=frozenset(hosts))
-        return without_the_past(an_entry(a_request(group=group), got), past).instance_group.hosts
+        entry = Recorded(1, a_request(group=group), got)
+        return without_the_past(entry, past).instance_group.hosts
 
     assert asked(['old'], ('x',)) == {'old'}
     assert asked(['old', 'x'], ('y',)) == {'old'}
@@ -173,8 +163,8 @@ TABLE = """\
 """
 
 
-def test_for_people():
-    """Side by side, and what is missing below."""
+def test_reports():
+    """Side by side, and what is missing below; for machines the same, and each answer."""
     skipped = Counter({'not kept: retry': 2})
     entries = Entries(ENTRIES, skipped, ['line 7: no pair of request and reply'])
     text = replayed_as_text(runs(), entries, 'probe')
@@ -184,10 +174,6 @@ def test_for_people():
         'Skipped: 2: not kept: retry',
         'Not read: line 7: no pair of request and reply',
     ]
-
-
-def test_for_machines():
-    """The same, and each answer."""
     found = json.loads(replayed_as_json(runs(), Entries(ENTRIES), None))
     assert found['requests'] == 4
     assert [each['answers'][3] for each in found['runs']] == [['a'], ['a']]

@@ -61,7 +61,8 @@ def test_a_line(recorded, number, why):
 
 
 def test_decisions(decisions):
-    """Those that are kept in full are repeated; the others are counted."""
+    """Those that are kept in full are repeated; the others are counted. A file that is cut cannot be
+    read."""
     found = sources.entries(str(decisions), SETTINGS)
     assert [each.request.instance_uuids for each in found.requests] == [('one',), ('two',)]
     assert [each.hosts for each in found.requests] == [('host1',), ()]
@@ -71,14 +72,10 @@ def test_decisions(decisions):
     for name, why in (('three', 'instance_group'), ('four', 'no decision on four')):
         with pytest.raises(Unusable, match=why):
             sources.remembered(str(decisions), name, SETTINGS)
-
-
-def test_a_file_that_is_cut(decisions, tmp_path):
-    """Of decisions it cannot be read."""
     whole = decisions.read_bytes()
-    (tmp_path / 'cut').write_bytes(whole[: len(whole) // 2])
+    decisions.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UnreadableRecords, match='damaged'):
-        sources.entries(str(tmp_path / 'cut'), SETTINGS)
+        sources.entries(str(decisions), SETTINGS)
 
 
 @pytest.mark.parametrize(
