@@ -84,6 +84,15 @@ def _has_unequal_cells(case: Case) -> bool:
     return len(wants) > 1
 
 
+def _has_cells_with_different_wishes(case: Case) -> bool:
+    """Guest cells differ, or only one has the emulator threads, or CPUs of them are shared and
+    others pinned, which nova looks up by their numbers."""
+    cells = _guest_cells(case)
+    is_mixed = any(each['cpuset'] and each['pcpuset'] for each in cells)
+    different = is_mixed or _emulator_threads(case) == 'isolate'
+    return _has_unequal_cells(case) or (len(cells) > 1 and different)
+
+
 def _has_a_physical_function_beside_its_virtual_ones(case: Case) -> bool:
     """Pools of both have the address of the physical function."""
     kinds: dict[str, set[str | None]] = {}
@@ -240,10 +249,7 @@ REASONS: dict[str, Callable[[Case], bool]] = {
         (each.get('pagesize') or 0) < 0 for each in _guest_cells(case)
     ),
     'the_guest_has_unequal_cells': _has_unequal_cells,
-    'guest_cells_want_different_things': lambda case: (
-        _has_unequal_cells(case)
-        or (len(_guest_cells(case)) > 1 and _emulator_threads(case) == 'isolate')
-    ),
+    'guest_cells_want_different_things': _has_cells_with_different_wishes,
     'emulator_threads_are_isolated': lambda case: _emulator_threads(case) == 'isolate',
     'vcpus_are_isolated': lambda case: any(
         each.get('cpu_thread_policy') == 'isolate' for each in _guest_cells(case)
