@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps through which nova takes an instance, and at which of them its host shows it."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from novasched.scheduler.pending_claims import is_pending
 from novasched.tools.sandbox import databases as tables
-from tests.lab.builders import a_request, a_uuid
+from tests.lab.builders import a_request
+from tests.lab.nova_databases import hosts_of
 
 BEFORE = ['no row', 'building scheduling -', 'building - -']
 BEGUN = [*BEFORE, 'building - dest']
@@ -65,45 +69,35 @@ counted there, and those that follow. A step is the row of the instance: vm_stat
 and perhaps node; - is null."""
 
 
-def columns(step):
+def row_of(step):
     """The columns of the instance's row."""
     vm_state, task_state, host, *gone = (None if x == '-' else x for x in step.split())
     host, _, node = (host or '').partition('/')
     return {
-        'vm_state': vm_state,
-        'task_state': task_state,
-        'host': host or None,
-        'node': node or host or None,
-        'deleted': 1 if gone else 0,
-    }
-
-
-@pytest.fixture
-def reader(cloud):
-    """A reader of a cloud of one host."""
-    cloud.add_host('dest')
-    return cloud.reader()
-
-
-def counts(reader, request):
-    """Whether the request's instance counts on its way to the host, beside what that shows."""
-    hosts = reader.read(None, request, instances=False).hosts
-    flight = reader.pending_claims.add(hosts[a_uuid('dest')], request, None, {})
-    host_snapshot = reader.read(None, request, instances=False)
-    pending = reader.pending_claims.of(host_snapshot)
-    reader.pending_claims.drop(flight)
-    return pending == {a_uuid('dest'): (flight,)}
+        'vm_state': vm_state, 'task_state': task_state, 'host': host or None,
+        'node': node or host or None, 'deleted': len(gone),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(('pending', 'shown'), MOVES.values(), ids=MOVES)
-def test_an_instance_counts_until_its_host_shows_it(cloud, reader, pending, shown):
+def test_an_instance_counts_until_its_host_shows_it(pending, shown):
     """From the choice of its host up to the first step at which nova-compute has written what
     it takes there, or at which it can go there no more, and not a step longer."""
-    request, counted = a_request(), []
-    for step in (*pending, *shown):
-        if step != 'no row':
-            cloud.sql('cell1', 'DELETE FROM instances')
-            values = {'uuid': request.instance_uuid, **columns(step)}
-            cloud.add(cloud.engines['cell1'], tables.instances, **values)
-        counted += [step] if counts(reader, request) else []
-    assert counted == pending
+    steps = [step for step in (*pending, *shown) if step != 'no row']
+    counted = [x for x in steps if is_pending(SimpleNamespace(**row_of(x)), ('dest', 'dest'))]
+    assert counted == [step for step in pending if step != 'no row']
+
+
+@pytest.mark.parametrize('step', ['building deleting dest', 'deleted - dest deleted'])
+def test_rows_are_read(cloud, step):
+    """Those of instances that are on their way to a host, also if they are deleted."""
+    cloud.add_host('dest')
+    reader, request = cloud.reader(), a_request()
+    [host] = hosts_of(reader, request).values()
+    claim = reader.pending_claims.add(host, request, None, {})
+    for row, pending in (('building - -', {host.uuid: (claim,)}), (step, {})):
+        cloud.sql('cell1', 'DELETE FROM instances')
+        values = {'uuid': request.instance_uuid, **row_of(row)}
+        cloud.add(cloud.engines['cell1'], tables.instances, **values)
+        snapshot = reader.read(None, request, instances=False)
+        assert reader.pending_claims.of(snapshot) == pending
