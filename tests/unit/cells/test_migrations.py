@@ -76,27 +76,6 @@ def test_a_column_that_is_dropped(cloud, reader, own, work, where, table, column
     assert [each for each in caplog.records if each.levelname in ('WARNING', 'ERROR')] == []
 
 
-def test_a_column_that_goes_and_comes(cloud, reader):
-    """Without it the option of nova.conf holds instead. It is read again from the next look at the
-    columns on, and no request looks."""
-
-    def ratio():
-        return hosts_of(reader)['h1'].disk_allocation_ratio
-
-    assert ratio() == 2.0
-    cloud.sql('cell1', 'ALTER TABLE compute_nodes DROP COLUMN disk_allocation_ratio')
-    assert ratio() == 1.0
-    cloud.sql(
-        'cell1',
-        'ALTER TABLE compute_nodes ADD COLUMN disk_allocation_ratio FLOAT',
-        'UPDATE compute_nodes SET disk_allocation_ratio = 3.0',
-    )
-    assert ratio() == 1.0
-    for cell in reader.cells.all():
-        cell.database.look_again()
-    assert ratio() == 3.0
-
-
 def test_a_look_that_finds_nothing_new(cloud, own):
     """Tables stay the same objects, and with them the statements that are kept."""
     before = own.table('services')
