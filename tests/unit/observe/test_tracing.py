@@ -133,18 +133,9 @@ def test_a_refusal():
     assert {each.status.status_code for each in (whole, *steps)} == {StatusCode.UNSET}
 
 
-def test_claims_that_are_refused():
-    """Each claim has its own span, with the host that somebody else was faster on."""
-    slots = {host.uuid: 0 for host in HOSTS}
-    whole, steps, record = Traced(CountingPlacement(slots, stale=frozenset(slots))).ask()
-    check(whole, steps, record)
-    claims = [values(step) for step in steps if step.name == 'claim']
-    assert claims == [{'refused': 'a'}, {'refused': 'b'}]
-
-
 def test_several_servers():
     """Each has its filters and weighers; where the claim for all is refused they are looked at
-    anew, and each is claimed for by itself."""
+    anew, and each is claimed for by itself, with the host that somebody else was faster on."""
     placement = CountingPlacement(
         {HOSTS[0].uuid: 2, HOSTS[1].uuid: 0}, stale=frozenset((HOSTS[1].uuid,))
     )
@@ -158,7 +149,11 @@ def test_several_servers():
     assert told[3:8] == [*ranking, ('claim', 'all together')]
     assert told[8:10] == ranking[:2]
     assert told[10][0] == 'claim'
+    assert ('claim', 'b') in told
     assert told[-1] == ('alternates', None)
+    assert [each.refused for each in record.looks] == [(), ('b',)]
+    assert values(whole)['chosen'] == ('a', 'a')
+    assert values(whole)['headline'] == '2 servers on 1 hosts: 2 of 3 hosts fit, 1 not offered by Placement'
 
 
 @pytest.mark.parametrize(
