@@ -81,34 +81,32 @@ def test_the_unit_says(unit):
     assert {key: unit['Service'][key] for key in service} == service
 
 
+def said_by(tool, folder, name, changes, *arguments):
+    """What a tool says of one of our files, with what is not on this machine replaced."""
+    program = shutil.which(tool) or shutil.which(tool, path='/usr/sbin:/sbin')
+    if program is None:
+        pytest.skip(f'{tool} is not installed')
+    text = (ETC / name).read_text()
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    file = folder / Path(name).name
+    file.write_text(text)
+    run = subprocess.run([program, *arguments, file], capture_output=True, text=True, check=False)
+    return run.stdout + run.stderr
+
+
 def test_systemd_accepts_the_unit(tmp_path):
-    """systemd-analyze has nothing to say, but for what is not installed here."""
-    analyze = shutil.which('systemd-analyze')
-    if analyze is None:
-        pytest.skip('systemd-analyze is not installed')
-    text = (ETC / 'systemd' / 'novasched.service').read_text()
-    file = tmp_path / 'novasched.service'
-    file.write_text(
-        re.sub('/opt/novasched/bin/novasched|/bin/kill', '/bin/sh', text).replace(
-            '=nova\n', '=root\n', 2
-        )
-    )
-    run = subprocess.run([analyze, 'verify', file], capture_output=True, text=True, check=False)
-    assert 'novasched.service' not in run.stdout + run.stderr
+    """systemd-analyze has nothing to say."""
+    changes = {'/opt/novasched/bin/novasched': '/bin/sh', '/bin/kill': '/bin/sh'}
+    changes |= {'User=nova\n': 'User=root\n', 'Group=nova\n': 'Group=root\n'}
+    unit = 'systemd/novasched.service'
+    said = said_by('systemd-analyze', tmp_path, unit, changes, 'verify')
+    assert 'novasched.service' not in said
 
 
 def test_logrotate_accepts_its_entry(tmp_path):
     """logrotate reads the entry and would rotate one file."""
-    logrotate = shutil.which('logrotate') or shutil.which('logrotate', path='/usr/sbin:/sbin')
-    if logrotate is None:
-        pytest.skip('logrotate is not installed')
-    file = tmp_path / 'novasched'
-    file.write_text(
-        (ETC / 'logrotate.d' / 'novasched').read_text().replace('nova nova', 'root root')
-    )
-    state = tmp_path / 'state'
-    run = subprocess.run(
-        [logrotate, '-d', '-s', state, file], capture_output=True, text=True, check=False
-    )
-    assert 'Handling 1 logs' in run.stderr
-    assert 'error' not in run.stderr
+    arguments, changes = ('-d', '-s', tmp_path / 'state'), {'nova nova': 'root root'}
+    said = said_by('logrotate', tmp_path, 'logrotate.d/novasched', changes, *arguments)
+    assert 'Handling 1 logs' in said
+    assert 'error' not in said

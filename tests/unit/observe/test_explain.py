@@ -187,18 +187,13 @@ def test_wrong_arguments(path, arguments):
     [
         ('', 2, 'does not set [novasched] decisions_file'),
         ('state_path = /nowhere\n[novasched]\ndecisions_file =', 2, 'does not set'),
-        (
-            'state_path = /nowhere\n[novasched]\ndecisions_file = $state_path/x',
-            1,
-            '/nowhere/x: there',
-        ),
+        ('state_path = /nowhere\n[novasched]\ndecisions_file = $state_path/x', 1, '/nowhere/x: there'),
         ('[novasched]\ndecisions_file = /nowhere/x', 1, '/nowhere/x: there is no such file'),
     ],
-)
+)  # fmt: skip
 def test_the_file_that_nova_conf_names(capsys, tmp_path, lines, status, said):
     """By its own option, or below nova's folder of state."""
     conf = tmp_path / 'nova.conf'
     conf.write_text(f'[DEFAULT]\n{lines}\n')
-    found = novaschedctl.main(['explain', '--config-file', str(conf), '--last'])
-    assert found == status
+    assert novaschedctl.main(['explain', '--config-file', str(conf), '--last']) == status
     assert said in capsys.readouterr().err
