@@ -86,7 +86,7 @@ class ComputeApi:
         """A server that has nothing in hand, once its status is this one; Failed with its
         fault when it comes to an error instead."""
 
-        def arrived(server: Server) -> bool:
+        def arrived(server):
             if server.status == 'ERROR' != status:
                 raise Failed(f'{uuid} is in ERROR: {server.fault}')
             return server.status == status
@@ -102,7 +102,7 @@ class ComputeApi:
     def migrated(self, uuid: str) -> 'Server':
         """A server with nothing in hand, once its latest migration is done."""
 
-        def done(_: Server) -> bool:
+        def done(_):
             path = f'/os-migrations?instance_uuid={uuid}&limit=1'
             latest = self.call('GET', path)['migrations']
             if latest and latest[0]['status'] in ('error', 'failed'):
@@ -115,7 +115,7 @@ class ComputeApi:
         """A server with nothing in hand, once that holds for it."""
         seen = [self.server(uuid)]
 
-        def idle() -> bool:
+        def idle():
             seen[:] = [self.server(uuid)]
             return holds(seen[0]) and seen[0].task is None
 
@@ -137,7 +137,7 @@ class ComputeApi:
     def failure(self, uuid: str, action: str) -> str:
         """Why a server's latest action of this name failed, once it has."""
 
-        def failed() -> list[Mapping[str, Any]]:
+        def failed():
             return [each for each in self.events(uuid, action) if each['result'] == 'Error']
 
         eventually(lambda: bool(failed()), f'failure of {action} of {uuid}')

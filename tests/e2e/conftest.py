@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One cloud for all scenarios; each runs with nova-scheduler, then with novasched in its place."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +9,6 @@ from tests.lab import fixtures
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import NovaRelease
-from tests.lab.placement_api import PlacementProcess
-from tests.lab.servers import Server
 
 from .services import ImageService, NetworkService
 from .small_cloud import SmallCloud
@@ -24,13 +20,7 @@ REFERENCE, OURS = 'nova-scheduler', 'novasched'
 
 
 @pytest.fixture(scope='session')
-def whole_cloud(
-    nova: NovaRelease,
-    mariadb: Server,
-    rabbitmq: Server,
-    placement: PlacementProcess,
-    directory: Path,
-) -> Iterator[SmallCloud]:
+def whole_cloud(nova, mariadb, rabbitmq, placement, directory):
     urls = {'amqp_url': rabbitmq.url, 'database_url': mariadb.url, 'placement_url': placement.url}
     with (
         closing(NovaCloud(nova, directory, **urls, cells=['cell1'])) as databases,
@@ -45,17 +35,13 @@ def whole_cloud(
 
 
 @pytest.fixture(scope='session', params=[REFERENCE, OURS])
-def scheduler(
-    request: pytest.FixtureRequest, whole_cloud: SmallCloud, nova: NovaRelease
-) -> Iterator[Daemon]:
+def scheduler(request, whole_cloud, nova):
     with _daemon(request.param, whole_cloud, nova) as daemon:
         yield daemon
 
 
 @pytest.fixture
-def other_scheduler(
-    request: pytest.FixtureRequest, cloud: SmallCloud, scheduler: Daemon, nova: NovaRelease
-) -> Iterator[Daemon]:
+def other_scheduler(request, cloud, scheduler, nova):
     """The one of the two that is not the cloud's, beside it."""
     current = request.node.callspec.params['scheduler']
     with _daemon(OURS if current == REFERENCE else REFERENCE, cloud, nova) as daemon:
@@ -68,7 +54,7 @@ def _daemon(name: str, cloud: SmallCloud, nova: NovaRelease) -> Daemon:
 
 
 @pytest.fixture
-def cloud(whole_cloud: SmallCloud, scheduler: Daemon) -> Iterator[SmallCloud]:
+def cloud(whole_cloud, scheduler):
     """The cloud, without servers. After the scenario Placement holds exactly what its
     servers take; deleted, they hold nothing."""
     yield whole_cloud

@@ -3,19 +3,16 @@
 them, and where operators let them."""
 
 import json
-from typing import Any
 
 import pytest
 
-from tests.lab.daemon import Daemon
-
-from .small_cloud import COMPUTES, FICKLE, SmallCloud
+from .small_cloud import COMPUTES, FICKLE
 
 NO_VALID_HOST = 'No valid host was found. '
 NOT_ENOUGH = 'No valid host was found. There are not enough hosts available.'
 
 
-def test_boot(cloud: SmallCloud) -> None:
+def test_boot(cloud):
     """A server runs on one of the computes, where it holds what its flavor takes."""
     server = cloud.boot()
     assert server.host in COMPUTES
@@ -24,13 +21,13 @@ def test_boot(cloud: SmallCloud) -> None:
     }
 
 
-def test_multi_create(cloud: SmallCloud) -> None:
+def test_multi_create(cloud):
     """All servers of one request run, spread over the computes."""
     servers = cloud.boot_many(8)
     assert {server.host for server in servers} == set(COMPUTES)
 
 
-def test_build_on_an_alternate(cloud: SmallCloud) -> None:
+def test_build_on_an_alternate(cloud):
     """A server that its first host fails to build runs on another, where alone it holds
     anything."""
     with cloud.enabled(FICKLE):
@@ -40,7 +37,7 @@ def test_build_on_an_alternate(cloud: SmallCloud) -> None:
         assert {FICKLE, server.host} <= builders
 
 
-def test_in_vain(cloud: SmallCloud) -> None:
+def test_in_vain(cloud):
     """What no compute can hold or run, not even the one that is named, and what an expression
     holds for none of, ends in an error that says so."""
     assert cloud.fault(flavorRef='impossible') == NO_VALID_HOST
@@ -49,7 +46,7 @@ def test_in_vain(cloud: SmallCloud) -> None:
     assert cloud.fault({'query': '[">", "$free_ram_mb", 1000000000]'}) == NOT_ENOUGH
 
 
-def test_availability_zone(cloud: SmallCloud) -> None:
+def test_availability_zone(cloud):
     """A server of a zone runs in that zone."""
     with cloud.aggregate('compute-3', availability_zone='east'):
         servers = cloud.boot_many(2, availability_zone='east')
@@ -61,18 +58,18 @@ def test_availability_zone(cloud: SmallCloud) -> None:
     [{'availability_zone': 'nova:compute-2'}, {'host': 'compute-2'}],
     ids=['by zone', 'by name'],
 )
-def test_named_host(cloud: SmallCloud, where: dict[str, Any]) -> None:
+def test_named_host(cloud, where):
     """Servers run on the host that their request names, by zone or by itself."""
     assert [cloud.boot(**where).host for _ in range(2)] == ['compute-2', 'compute-2']
 
 
-def test_same_host(cloud: SmallCloud) -> None:
+def test_same_host(cloud):
     """A server with the hint same_host joins the server that it names."""
     first = cloud.boot()
     assert cloud.boot({'same_host': [first.uuid]}).host == first.host
 
 
-def test_different_host(cloud: SmallCloud) -> None:
+def test_different_host(cloud):
     """Servers with the hint different_host avoid those that they name, until no host is left."""
     servers = [cloud.boot()]
     while len(servers) < len(COMPUTES):
@@ -81,13 +78,13 @@ def test_different_host(cloud: SmallCloud) -> None:
     assert cloud.fault({'different_host': [server.uuid for server in servers]}) == NOT_ENOUGH
 
 
-def test_query(cloud: SmallCloud) -> None:
+def test_query(cloud):
     """A server with the hint query runs on a host that the expression holds for."""
     query = ['and', ['>', '$free_ram_mb', 1024], ['=', '$host', 'compute-4']]
     assert cloud.boot({'query': json.dumps(query)}).host == 'compute-4'
 
 
-def test_flavor_of_an_aggregate(cloud: SmallCloud) -> None:
+def test_flavor_of_an_aggregate(cloud):
     """A flavor's aggregate_instance_extra_specs are met by the hosts of an aggregate alone."""
     assert cloud.fault(flavorRef='fast') == NOT_ENOUGH
     with cloud.aggregate('compute-2', 'compute-3', fast='true'):
@@ -96,7 +93,7 @@ def test_flavor_of_an_aggregate(cloud: SmallCloud) -> None:
 
 
 @pytest.mark.parametrize('policy', ['affinity', 'soft-affinity'])
-def test_affinity(cloud: SmallCloud, policy: str) -> None:
+def test_affinity(cloud, policy):
     """Servers of a group share a host, one by one and several at once. When that takes no more,
     those of a soft-affinity group alone run elsewhere."""
     with cloud.group(policy) as hint:
@@ -110,7 +107,7 @@ def test_affinity(cloud: SmallCloud, policy: str) -> None:
 
 
 @pytest.mark.parametrize('policy', ['anti-affinity', 'soft-anti-affinity'])
-def test_anti_affinity(cloud: SmallCloud, policy: str) -> None:
+def test_anti_affinity(cloud, policy):
     """Servers of a group have a host each. One more than there are hosts ends in an error, in a
     soft-anti-affinity group on any of them."""
     with cloud.group(policy) as hint:
@@ -122,7 +119,7 @@ def test_anti_affinity(cloud: SmallCloud, policy: str) -> None:
             assert cloud.boot(hint).host in COMPUTES
 
 
-def test_anti_affinity_of_too_many_at_once(cloud: SmallCloud) -> None:
+def test_anti_affinity_of_too_many_at_once(cloud):
     """More servers than hosts in one request get none at all."""
     with cloud.group('anti-affinity') as hint:
         cloud.ask(hint, min_count=5, max_count=5)
@@ -130,13 +127,13 @@ def test_anti_affinity_of_too_many_at_once(cloud: SmallCloud) -> None:
         assert [(server.host, server.fault) for server in servers] == [(None, NOT_ENOUGH)] * 5
 
 
-def test_the_scheduler_is_up(cloud: SmallCloud, scheduler: Daemon) -> None:
+def test_the_scheduler_is_up(cloud, scheduler):
     """The list of services shows the scheduler of this cloud up and enabled."""
     shown = cloud.api.services('nova-scheduler')[scheduler.host]
     assert (shown['state'], shown['status']) == ('up', 'enabled')
 
 
-def test_both_schedulers_at_once(cloud: SmallCloud, other_scheduler: Daemon) -> None:
+def test_both_schedulers_at_once(cloud, other_scheduler):
     """Servers run while both schedulers share the queue, and when one of them has stopped."""
     assert cloud.api.services('nova-scheduler')[other_scheduler.host]['state'] == 'up'
     assert {cloud.boot().host for _ in range(4)} <= set(COMPUTES)
@@ -144,27 +141,27 @@ def test_both_schedulers_at_once(cloud: SmallCloud, other_scheduler: Daemon) -> 
     assert {cloud.boot().host for _ in range(4)} <= set(COMPUTES)
 
 
-def test_disabled_computes(cloud: SmallCloud) -> None:
+def test_disabled_computes(cloud):
     """Computes that are disabled get no new servers, and get them again when enabled."""
     with cloud.disabled('compute-1', 'compute-2', 'compute-3'):
         assert {server.host for server in cloud.boot_many(3)} == {'compute-4'}
     assert cloud.boot_many(1)[0].host in COMPUTES[:3]
 
 
-def test_dead_compute(cloud: SmallCloud) -> None:
+def test_dead_compute(cloud):
     """A compute that is forced down gets no new servers."""
     with cloud.dead('compute-2'):
         hosts = {server.host for server in cloud.boot_many(6)}
     assert hosts == set(COMPUTES) - {'compute-2'}
 
 
-def test_no_compute_left(cloud: SmallCloud) -> None:
+def test_no_compute_left(cloud):
     """Without a compute that takes servers a server ends in an error."""
     with cloud.disabled(*COMPUTES):
         assert cloud.fault().startswith('No valid host was found.')
 
 
-def test_delete(cloud: SmallCloud) -> None:
+def test_delete(cloud):
     """A server that is deleted holds nothing any more, and its neighbour what it held."""
     gone, stays = cloud.boot_many(2)
     cloud.api.delete(gone.uuid)

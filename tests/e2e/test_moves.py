@@ -3,14 +3,14 @@
 
 import pytest
 
-from .small_cloud import COMPUTES, FLAVORS, SmallCloud
+from .small_cloud import COMPUTES, FLAVORS
 
 MOVES = {'resize': {'flavorRef': 'larger'}, 'migrate': None}
 
 
 @pytest.mark.parametrize('end', ['confirmResize', 'revertResize'])
 @pytest.mark.parametrize('action', MOVES)
-def test_move(cloud: SmallCloud, action: str, end: str) -> None:
+def test_move(cloud, action, end):
     """A server that is resized or migrated runs on another host, for good when that is confirmed;
     reverted it is what and where it was."""
     before = cloud.boot()
@@ -25,7 +25,7 @@ def test_move(cloud: SmallCloud, action: str, end: str) -> None:
     assert after.takes['VCPU'] == FLAVORS['larger' if larger else 'small']['vcpus']
 
 
-def test_migrate_to_a_named_host(cloud: SmallCloud) -> None:
+def test_migrate_to_a_named_host(cloud):
     """A server is migrated to the host that the operator names."""
     server = cloud.boot(host='compute-1')
     cloud.api.act(server.uuid, 'migrate', {'host': 'compute-3'})
@@ -34,7 +34,7 @@ def test_migrate_to_a_named_host(cloud: SmallCloud) -> None:
     cloud.api.settled(server.uuid, 'ACTIVE')
 
 
-def test_migrate_in_a_group(cloud: SmallCloud) -> None:
+def test_migrate_in_a_group(cloud):
     """A server of an anti-affinity group is migrated to the one host that has none of it."""
     with cloud.group('anti-affinity') as hint:
         servers = cloud.boot_many(3, hint)
@@ -45,7 +45,7 @@ def test_migrate_in_a_group(cloud: SmallCloud) -> None:
         cloud.api.settled(servers[0].uuid, 'ACTIVE')
 
 
-def test_resize_that_fits_nowhere(cloud: SmallCloud) -> None:
+def test_resize_that_fits_nowhere(cloud):
     """A server whose new flavor fits nowhere stays as it is."""
     before = cloud.boot()
     cloud.api.act(before.uuid, 'resize', {'flavorRef': 'impossible'})
@@ -55,7 +55,7 @@ def test_resize_that_fits_nowhere(cloud: SmallCloud) -> None:
 
 
 @pytest.mark.parametrize('host', [None, 'compute-3'], ids=['any', 'named'])
-def test_live_migration(cloud: SmallCloud, host: str | None) -> None:
+def test_live_migration(cloud, host):
     """A server moves while it runs, to another host or to the one that is named."""
     server = cloud.boot(availability_zone='nova:compute-1')
     arguments = {'host': host, 'block_migration': 'auto'}
@@ -66,7 +66,7 @@ def test_live_migration(cloud: SmallCloud, host: str | None) -> None:
 
 
 @pytest.mark.parametrize('host', [None, 'compute-3'], ids=['any', 'named'])
-def test_evacuate(cloud: SmallCloud, host: str | None) -> None:
+def test_evacuate(cloud, host):
     """The server of a dead compute is built anew on another, or on the one that is named;
     the dead one forgets it when it comes back."""
     server = cloud.boot(availability_zone='nova:compute-1')
@@ -76,7 +76,7 @@ def test_evacuate(cloud: SmallCloud, host: str | None) -> None:
         assert after.host in ([host] if host else set(COMPUTES) - {'compute-1'})
 
 
-def test_rebuild(cloud: SmallCloud) -> None:
+def test_rebuild(cloud):
     """A server that is rebuilt of another image stays on its host."""
     before = cloud.boot()
     cloud.api.act(before.uuid, 'rebuild', {'imageRef': cloud.other_image})
@@ -84,7 +84,7 @@ def test_rebuild(cloud: SmallCloud) -> None:
     assert (after.host, after.image) == (before.host, cloud.other_image)
 
 
-def test_rebuild_that_its_host_cannot_run(cloud: SmallCloud) -> None:
+def test_rebuild_that_its_host_cannot_run(cloud):
     """A rebuild of an image that the host cannot run is refused, on other hosts too."""
     before = cloud.boot()
     cloud.api.act(before.uuid, 'rebuild', {'imageRef': cloud.foreign_image})
@@ -94,7 +94,7 @@ def test_rebuild_that_its_host_cannot_run(cloud: SmallCloud) -> None:
 
 
 @pytest.mark.parametrize('host', [None, 'compute-2'], ids=['any', 'named'])
-def test_shelve_and_unshelve(cloud: SmallCloud, host: str | None) -> None:
+def test_shelve_and_unshelve(cloud, host):
     """A shelved server holds nothing; unshelved it runs on a host again, or on the one that the
     operator names."""
     server = cloud.boot(availability_zone='nova:compute-1')

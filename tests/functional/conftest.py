@@ -2,9 +2,7 @@
 """The servers, the cloud and the client that all functional tests share; and the tool."""
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,6 @@ from tests.lab.fixtures import (
     placement,
     rabbitmq,
 )
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.steady import Caller
 
 __all__ = [
@@ -41,7 +38,7 @@ HOLD_FOR_NOVA = ('test_main_job', 'test_numa', 'test_bad_input')
 """The modules that are run where nova's own scheduler is under test, to prove them."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Leave out, where that is so, those for which it is no nova-scheduler's matter."""
     if is_reference():
         for item in items:
@@ -50,29 +47,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope='module')
-def caller(cloud: NovaCloud) -> Iterator[Caller]:
+def caller(cloud):
     """Asks in several threads, and one of several daemons."""
     with Caller(cloud.config('caller')) as made:
         yield made
 
 
 @pytest.fixture(scope='module')
-def small_cloud(cloud: NovaCloud) -> NovaCloud:
+def small_cloud(cloud):
     """One host."""
     cloud.reset()
     cloud.add_host('host-1')
     return cloud
 
 
-Tool = Callable[..., tuple[int, Any]]
-
-
 @pytest.fixture
-def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
+def tool(capsys):
     """Runs a command of novaschedctl with a configuration file and further arguments: the exit
     status, and the JSON."""
 
-    def run(command: str, config: Path, *arguments: str) -> tuple[int, Any]:
+    def run(command, config, *arguments):
         capsys.readouterr()
         options = ['--config-file', str(config), '--format', 'json']
         status = novaschedctl.main([command, *options, *arguments])

@@ -3,15 +3,13 @@
 instance in several ways."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Compute, Flavor
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_release import Config
 from tests.lab.proxy import Proxy
 from tests.lab.reports import a_numa_cell, a_numa_topology
 
@@ -21,11 +19,11 @@ VGPU = Flavor(extra_specs={'resources:VGPU': '1'})
 
 
 @pytest.fixture(scope='module')
-def between(cloud: NovaCloud) -> Iterator[Proxy]:
+def between(cloud):
     """What stands between Placement and a scheduler that runs as long as these tests do."""
     cloud.reset()
     with Proxy(cloud.placement_url) as proxy:
-        config: Config = {
+        config = {
             'filter_scheduler': {'enabled_filters': FILTERS},
             'placement': {'endpoint': proxy.url},
             'novasched': {'in_flight_timeout': 3600},  # nothing ends by itself
@@ -35,7 +33,7 @@ def between(cloud: NovaCloud) -> Iterator[Proxy]:
 
 
 @pytest.mark.usefixtures('between')
-def test_a_live_migration_is_repeated(cloud: NovaCloud, client: NovaClient) -> None:
+def test_a_live_migration_is_repeated(cloud, client):
     """A pinned instance whose migration fails, with and without a word in its row, finds the
     same CPUs again, which nobody else gets meanwhile; once it stays where it is, others do. Each
     host's cell has room for one such instance, and Placement for two."""
@@ -65,18 +63,16 @@ def add_cards(cloud: NovaCloud, host: Compute, *counts: int) -> list[str]:
     return cards
 
 
-def test_another_scheduler_takes_the_card(
-    cloud: NovaCloud, client: NovaClient, between: Proxy
-) -> None:
+def test_another_scheduler_takes_the_card(cloud, client, between):
     """Where Placement refuses the first card, since somebody else has taken it between the
     answer and the claim, the host's other card is claimed."""
     cloud.reset()
     cards = add_cards(cloud, cloud.add_host('host', ram_mb=131072), 1, 1)
     add_cards(cloud, cloud.add_host('worse'), 1)
     (uuid,) = new_uuids()
-    taken: list[str] = []
+    taken = []
 
-    def somebody_is_faster(method: str, path: str, body: bytes) -> None:
+    def somebody_is_faster(method, path, body):
         if method == 'PUT' and path.startswith('/allocations/') and not taken:
             taken.extend(card for card in cards if card in json.loads(body)['allocations'])
             cloud.placement.allocate(new_uuids()[0], taken[0], {'VGPU': 1})

@@ -3,18 +3,13 @@
 
 import re
 import socket
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.lab import broker
-from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, is_reference
-from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_release import Config
 from tests.lab.processes import free_port
 from tests.lab.wire import primitive
 
@@ -64,9 +59,7 @@ def complaints(daemon: Daemon) -> list[str]:
         ),
     ],
 )
-def test_start_is_refused(
-    small_cloud: NovaCloud, tmp_path: Path, overrides: Config, line: str
-) -> None:
+def test_start_is_refused(small_cloud, tmp_path, overrides, line):
     """One line names what is wrong; the exit status says so too; no secret is told, and systemd
     not that the daemon is ready. Each wrong value has a unit test."""
     quiet = {**overrides, 'DEFAULT': {**overrides.get('DEFAULT', {}), 'debug': False}}
@@ -83,7 +76,7 @@ def test_start_is_refused(
     assert SECRET not in daemon.text()
 
 
-def test_placement_unreachable(small_cloud: NovaCloud, client: NovaClient) -> None:
+def test_placement_unreachable(small_cloud, client):
     """Placement may come later: a warning now, a refusal for who asks meanwhile."""
     away = {
         'placement': {'endpoint': f'http://127.0.0.1:{free_port()}'},
@@ -99,7 +92,7 @@ def test_placement_unreachable(small_cloud: NovaCloud, client: NovaClient) -> No
 
 
 @pytest.fixture(scope='module')
-def daemon(small_cloud: NovaCloud) -> Iterator[Daemon]:
+def daemon(small_cloud):
     with Daemon(small_cloud) as running:
         yield running
 
@@ -117,7 +110,7 @@ def daemon(small_cloud: NovaCloud) -> Iterator[Daemon]:
     ],
     ids=['unknown object', 'wrong field', 'no fields', 'no object', 'nothing', 'unknown argument'],
 )
-def test_undecodable_request(client: NovaClient, arguments: dict[str, Any]) -> None:
+def test_undecodable_request(client, arguments):
     """The caller gets an error that is not NoValidHost, and the next one a host."""
     with pytest.raises(Refused) as caught:
         client.raw_call('select_destinations', {'instance_uuids': new_uuids(), **arguments})
@@ -128,7 +121,7 @@ def test_undecodable_request(client: NovaClient, arguments: dict[str, Any]) -> N
 
 @pytest.mark.usefixtures('daemon')
 @pytest.mark.parametrize('body', [b'{"oslo.message": ', b'', b'[]', b'{"oslo.message": "7"}'])
-def test_message_of_no_form(small_cloud: NovaCloud, client: NovaClient, body: bytes) -> None:
+def test_message_of_no_form(small_cloud, client, body):
     """Nobody to answer: it is dropped, and the next one gets a host."""
     broker.publish(small_cloud.amqp_url, body)
     assert len(client.select_destinations(new_uuids(), Flavor())) == 1

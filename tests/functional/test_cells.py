@@ -5,15 +5,13 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
 from novasched.cells.engines import filled
-from tests.lab.client import NovaClient, Refused
+from tests.lab.client import Refused
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_release import ENVIRONMENT, NovaRelease
+from tests.lab.nova_release import ENVIRONMENT
 from tests.lab.processes import wait_until
 from tests.lab.tunnel import Tunnel
 
@@ -66,7 +64,7 @@ print(json.dumps(filled))
 """
 
 
-def test_templates_are_filled_as_nova_does(nova: NovaRelease) -> None:
+def test_templates_are_filled_as_nova_does(nova):
     """Whatever the template and the own URL, what comes out is what nova makes of them."""
     table = [(template, own) for template in TEMPLATES for own in OWN]
     done = subprocess.run(
@@ -87,7 +85,7 @@ BOTH = {'host-1', 'host-2'}
 
 
 @pytest.fixture
-def cells(cloud: NovaCloud) -> Iterator[NovaCloud]:
+def cells(cloud):
     """One host in each cell; what a test does to the mappings is undone."""
     cloud.reset()
     cloud.add_host('host-1', 'cell1')
@@ -100,7 +98,7 @@ def lines(daemon: Daemon, text: str) -> int:
     return daemon.text().count(text)
 
 
-def test_changes_are_known_after_sighup(cells: NovaCloud, client: NovaClient) -> None:
+def test_changes_are_known_after_sighup(cells, client):
     """A cell that is disabled, enabled, moved to another database, removed or added; until
     the signal nothing changes, and requests are answered all the time. The parts of a template
     are those of our own [database] connection."""
@@ -132,7 +130,7 @@ def test_changes_are_known_after_sighup(cells: NovaCloud, client: NovaClient) ->
         assert 'Traceback' not in daemon.text()
 
 
-def test_a_cell_that_is_down(cells: NovaCloud, client: NovaClient) -> None:
+def test_a_cell_that_is_down(cells, client):
     """From the start, or from SIGHUP on, it is named and left out, and the other answers. A server
     that takes connections and says nothing is left out after cell_timeout, and keeps the daemon
     neither from starting nor from ending."""
@@ -157,7 +155,7 @@ def test_a_cell_that_is_down(cells: NovaCloud, client: NovaClient) -> None:
             assert 'Traceback' not in daemon.text()
 
 
-def test_a_cell_that_goes_and_comes(cells: NovaCloud, client: NovaClient) -> None:
+def test_a_cell_that_goes_and_comes(cells, client):
     """If it refuses, its hosts are there for the very next request that finds it back. If it is
     silent, one request waits for it; the others leave it out at once, each with a warning, until
     it has answered a probe."""
@@ -183,13 +181,13 @@ def test_a_cell_that_goes_and_comes(cells: NovaCloud, client: NovaClient) -> Non
             assert 'Traceback' not in daemon.text()
 
 
-def test_without_the_api_database(cells: NovaCloud, client: NovaClient) -> None:
+def test_without_the_api_database(cells, client):
     """What aggregates were known goes on to count, with one warning, whether the database
     refuses or is silent. Who asks for a host by name is refused, as nobody knows its cell."""
     for number in (1, 2):
         cells.add_aggregate(f'rack-{number}', [f'host-{number}'], zone=f'z{number}')
 
-    def works() -> None:
+    def works():
         assert [client.chosen(zone=zone) for zone in ('z1', 'z2')] == [['host-1'], ['host-2']]
 
     with Tunnel(cells.api.url) as tunnel:
@@ -218,7 +216,7 @@ def test_without_the_api_database(cells: NovaCloud, client: NovaClient) -> None:
             assert 'Traceback' not in daemon.text()
 
 
-def test_the_end_while_a_database_is_silent(cells: NovaCloud, client: NovaClient) -> None:
+def test_the_end_while_a_database_is_silent(cells, client):
     """Nothing that waits for it keeps the daemon alive."""
     with Tunnel(cells.cell0.url) as tunnel:
         patient = {'novasched': {'cell_timeout': 1000}, 'database': {'connection': tunnel.url}}

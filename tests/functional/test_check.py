@@ -4,8 +4,6 @@
 import json
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,17 +11,12 @@ import pytest
 
 from novasched.cmd import novaschedctl
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import Config
 from tests.lab.placement_api import TOKEN
 from tests.lab.processes import free_port
 from tests.lab.servers import create_database, drop_database
 
-from .conftest import Tool
-
 SECRET = 'a-word-that-nobody-may-read'
-
-Check = Callable[..., 'Report']
 
 
 class Report:
@@ -50,14 +43,10 @@ class Report:
 
 
 @pytest.fixture
-def check(
-    small_cloud: NovaCloud,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> Check:
+def check(small_cloud, capsys, caplog):
     """Run it with some options changed; whatever it prints or logs, the word is not in it."""
 
-    def run(overrides: Config | None = None, *arguments: str) -> Report:
+    def run(overrides=None, *arguments):
         capsys.readouterr()
         path = small_cloud.config('check', overrides)
         status = novaschedctl.main(
@@ -79,13 +68,13 @@ def check(
 
 
 @pytest.fixture
-def mapped(small_cloud: NovaCloud) -> Iterator[Callable[[str], None]]:
+def mapped(small_cloud):
     """Changes the URL of cell2's database, until the end of the test."""
     yield lambda url: small_cloud.map_cell('cell2', database_connection=url)
     small_cloud.restore_cells()
 
 
-def test_all_is_well(check: Check, small_cloud: NovaCloud) -> None:
+def test_all_is_well(check, small_cloud):
     """Every server is named with its version; the exit status is 0, and nothing is written."""
     with Daemon(small_cloud) as daemon:
         report = check()
@@ -159,7 +148,7 @@ MISTAKES: dict[str, tuple[Config, list[Any]]] = {
 
 
 @pytest.mark.parametrize(('overrides', 'errors'), MISTAKES.values(), ids=MISTAKES)
-def test_one_thing_is_wrong(check: Check, overrides: Config, errors: list[Any]) -> None:
+def test_one_thing_is_wrong(check, overrides, errors):
     """It is told, nothing else is, and no secret."""
     report = check(overrides)
     assert report.status == 1
@@ -167,7 +156,7 @@ def test_one_thing_is_wrong(check: Check, overrides: Config, errors: list[Any]) 
     assert all(report.of(area) for area in ('databases', 'Placement', 'RabbitMQ'))
 
 
-def test_wrong_passwords(check: Check, small_cloud: NovaCloud) -> None:
+def test_wrong_passwords(check, small_cloud):
     """The servers' own words are shown, the passwords are not."""
     right, amqp = urlsplit(small_cloud.api.url), urlsplit(small_cloud.amqp_url)
     database = right._replace(netloc=f'nova:{SECRET}@{right.hostname}:{right.port}').geturl()
@@ -181,7 +170,7 @@ def test_wrong_passwords(check: Check, small_cloud: NovaCloud) -> None:
     assert 'ACCESS_REFUSED' in text
 
 
-def test_one_of_two_brokers_is_away(check: Check, small_cloud: NovaCloud) -> None:
+def test_one_of_two_brokers_is_away(check, small_cloud):
     """The other serves, so that it is a warning."""
     good = urlsplit(small_cloud.amqp_url).netloc
     url = f'rabbit://nova:{SECRET}@127.0.0.1:{free_port()},{good}/'
@@ -190,7 +179,7 @@ def test_one_of_two_brokers_is_away(check: Check, small_cloud: NovaCloud) -> Non
     assert report.status == 0
 
 
-def test_a_cell_is_away(check: Check, mapped: Callable[[str], None]) -> None:
+def test_a_cell_is_away(check, mapped):
     """It is told under its name; the other cell is fine."""
     for url, why in (
         (nowhere('mysql+pymysql'), "Can't connect"),
@@ -203,9 +192,7 @@ def test_a_cell_is_away(check: Check, mapped: Callable[[str], None]) -> None:
         assert report.of('databases')['cell cell1'][0] == 'ok'
 
 
-def test_a_template_of_a_cell(
-    check: Check, small_cloud: NovaCloud, mapped: Callable[[str], None]
-) -> None:
+def test_a_template_of_a_cell(check, small_cloud, mapped):
     """Its holes are filled from [database] connection."""
     path = urlsplit(small_cloud.cells['cell2'].url).path
     mapped(f'{{scheme}}://{{username}}:{{password}}@{{hostname}}:{{port}}{path}')
@@ -215,7 +202,7 @@ def test_a_template_of_a_cell(
     assert ('databases', 'cell cell2') in report.errors()
 
 
-def test_nobody_answers(check: Check) -> None:
+def test_nobody_answers(check):
     """Servers that keep silent hang nothing."""
     with socket.create_server(('127.0.0.1', 0)) as silent:
         at = f'127.0.0.1:{silent.getsockname()[1]}'
@@ -229,14 +216,14 @@ def test_nobody_answers(check: Check) -> None:
     assert report.of('Placement')['[placement]'][1] == 'no answer within 2 s'
 
 
-def test_somebody_else_answers(check: Check, small_cloud: NovaCloud) -> None:
+def test_somebody_else_answers(check, small_cloud):
     """What is no Placement is not taken for one."""
     report = check({'placement': {'endpoint': f'{small_cloud.placement_url}/resource_providers'}})
     assert report.errors() == [('Placement', '[placement]')]
     assert 'is not Placement' in report.of('Placement')['[placement]'][1]
 
 
-def test_the_row_of_services_cannot_be_written(check: Check, small_cloud: NovaCloud) -> None:
+def test_the_row_of_services_cannot_be_written(check, small_cloud):
     """A database that may only be read is no use to a daemon that shows that it is alive."""
     server, _, cell0 = small_cloud.cell0.url.rpartition('/')
     url = create_database(server, f'{cell0}_view')
@@ -252,7 +239,7 @@ def test_the_row_of_services_cannot_be_written(check: Check, small_cloud: NovaCl
     assert 'services cannot be written' in report.of('databases')[OWN][1]
 
 
-def test_secrets_everywhere(check: Check) -> None:
+def test_secrets_everywhere(check):
     """Whatever option holds one, known or not, in whatever group."""
     names = ('password', 'token', 'connection', 'transport_url', 'admin_password', 'zzz')
     groups = (
@@ -263,7 +250,7 @@ def test_secrets_everywhere(check: Check) -> None:
     assert check(dict.fromkeys(groups, every)).status == 1
 
 
-def test_the_table(small_cloud: NovaCloud, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table(small_cloud, capsys):
     """For people: one table, the verdict last."""
     config = small_cloud.config('check')
     capsys.readouterr()
@@ -282,7 +269,7 @@ def test_the_table(small_cloud: NovaCloud, capsys: pytest.CaptureFixture[str]) -
     'arguments',
     ['--config-file /no/such/file', '--timeout 0', '--timeout soon', '--no-such-option', '--format xml'],
 )  # fmt: skip
-def test_usage(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
+def test_usage(capsys, arguments):
     """What is no check at all has a status of its own, and one line."""
     with pytest.raises(SystemExit) as ended:
         sys.exit(novaschedctl.main(['check', *arguments.split()]))
@@ -292,7 +279,7 @@ def test_usage(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
     assert len(said.err.splitlines()) == 1
 
 
-def test_a_file_that_breaks_off(tmp_path: Path, tool: Tool) -> None:
+def test_a_file_that_breaks_off(tmp_path, tool):
     """One finding, and nothing of the line in it."""
     path = tmp_path / 'nova.conf'
     path.write_text(f'[DEFAULT]\n{SECRET}\n')

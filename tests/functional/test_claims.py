@@ -2,7 +2,6 @@
 """The client of Placement against a real Placement on MariaDB."""
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -55,18 +54,18 @@ class Counting(adapter.Adapter):
 
 
 @pytest.fixture
-def http(cloud: NovaCloud) -> Counting:
+def http(cloud):
     """How the client under test reaches Placement."""
     return Counting(cloud.placement_url)
 
 
 @pytest.fixture
-def client(http: Counting) -> PlacementClient:
+def client(http):
     return PlacementClient(Settings(), http)
 
 
 @pytest.fixture
-def hosts(cloud: NovaCloud) -> Iterator[list[str]]:
+def hosts(cloud):
     """Two providers with room for four servers each."""
     cloud.reset()
     yield [cloud.add_host(name, vcpus=ROOM, cpu_ratio=1.0).uuid for name in ('one', 'two')]
@@ -83,15 +82,7 @@ def held(cloud: NovaCloud) -> dict[str, dict[str, dict[str, int]]]:
 
 
 @pytest.mark.parametrize(('first', 'second', 'fits'), [(2, 2, True), (4, 4, True), (5, 1, False)])
-def test_together(
-    cloud: NovaCloud,
-    client: PlacementClient,
-    http: Counting,
-    hosts: list[str],
-    first: int,
-    second: int,
-    fits: bool,
-) -> None:
+def test_together(cloud, client, http, hosts, first, second, fits):
     """Several servers are claimed by one request, all of them or none, and are given back."""
     providers = [hosts[0]] * first + [hosts[1]] * second
     requests = servers(len(providers))
@@ -109,9 +100,7 @@ def test_together(
     assert held(cloud) == {}
 
 
-def test_together_with_what_is_in_the_way(
-    cloud: NovaCloud, client: PlacementClient, hosts: list[str]
-) -> None:
+def test_together_with_what_is_in_the_way(cloud, client, hosts):
     """A server that has an allocation already is not claimed for in passing. Where a provider is
     gone, Placement refuses all, and remembers the servers though they hold nothing; those of the
     others are claimed for afterwards."""
@@ -132,20 +121,9 @@ def test_together_with_what_is_in_the_way(
 
 @pytest.mark.parametrize(
     ('others', 'asked'),
-    [
-        (1, ['PUT']),
-        (ROOM - 1, ['POST']),
-        (ROOM, ['POST', 'POST', 'POST', 'PUT', 'PUT']),
-    ],
+    [(1, ['PUT']), (ROOM - 1, ['POST']), (ROOM, ['POST', 'POST', 'POST', 'PUT', 'PUT'])],
 )
-def test_claims_that_come_during_another(
-    cloud: NovaCloud,
-    client: PlacementClient,
-    http: Counting,
-    hosts: list[str],
-    others: int,
-    asked: list[str],
-) -> None:
+def test_claims_that_come_during_another(cloud, client, http, hosts, others, asked):
     """They are made by one request; where Placement refuses that, halves of it are tried, so
     that as many are claimed as one by one."""
     requests = servers(1 + others)
@@ -165,9 +143,7 @@ def test_claims_that_come_during_another(
     assert held(cloud).keys() == {claim.uuid for claim in claims if claim}
 
 
-def test_questions_at_the_same_time(
-    client: PlacementClient, http: Counting, hosts: list[str]
-) -> None:
+def test_questions_at_the_same_time(client, http, hosts):
     """Each request gets the answer to its own question. Those that come while a query is under
     way do not use its answer, which is older than they are, but share the next; nothing is kept."""
     large = [replace(each, flavor=a_flavor(vcpus=ROOM + 1)) for each in servers(2)]
@@ -176,7 +152,7 @@ def test_questions_at_the_same_time(
     assert http.gate
     come = threading.Barrier(1 + len(requests))
 
-    def ask(request: Request) -> Any:
+    def ask(request):
         come.wait(WAIT)
         return sorted(client.candidates(request))
 
@@ -194,7 +170,7 @@ def test_questions_at_the_same_time(
 
 
 @pytest.fixture
-def instances(cloud: NovaCloud) -> Iterator[InstanceStates]:
+def instances(cloud):
     """What reads instances in nova's databases."""
     cells = Cells(Database(sa.create_engine(cloud.api.url), 'API database'), database_options())
     cells.refresh()
@@ -203,9 +179,7 @@ def instances(cloud: NovaCloud) -> Iterator[InstanceStates]:
     cells.api.close()
 
 
-def test_a_live_migration_that_is_repeated(
-    cloud: NovaCloud, instances: InstanceStates, hosts: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_live_migration_that_is_repeated(cloud, instances, hosts, caplog):
     """A move whose claim got no answer is repeated through another scheduler, which claims
     the same: the first one leaves it, while the move goes on and when it is done."""
     old, new = hosts
@@ -215,7 +189,7 @@ def test_a_live_migration_that_is_repeated(
     cloud.placement.allocate(server, old, {'VCPU': 1})
     wanted = replace(a_request(), instance_uuid=server).wanting(cell_uuid=cloud.cell_uuids['cell1'])
 
-    def begin() -> None:
+    def begin():
         cell.update('instances', {'task_state': 'migrating'}, uuid=server)
         cloud.placement.hand_over(server, migration)
 
@@ -249,4 +223,4 @@ def looked_at(proxy: Proxy) -> None:
     begins after it."""
     for _ in range(2):
         count = len(proxy.asked)
-        wait_until(lambda count=count: len(proxy.asked) > count, WAIT, 'look')  # type: ignore[misc]
+        wait_until(lambda count=count: len(proxy.asked) > count, WAIT, 'look')

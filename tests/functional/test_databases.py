@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -23,12 +22,9 @@ from tests.lab.compute_rows import Compute, Flavor
 from tests.lab.daemon import Daemon, checked
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_databases import NovaDatabases
-from tests.lab.nova_release import NovaRelease
-from tests.lab.placement_api import PlacementProcess
 from tests.lab.postgresql import PostgreSQL
 from tests.lab.processes import wait_until
 from tests.lab.servers import MariaDB, create_database
-from tests.lab.servers import Server as Running
 from tests.lab.snapshot_story import EXAMPLE, STORY, Story
 
 SECONDS = 30
@@ -43,14 +39,13 @@ LOCK = {'mysql': 'LOCK TABLES {} WRITE', 'postgresql': 'LOCK TABLE {}'}
 UNLOCK = {'mysql': 'UNLOCK TABLES', 'postgresql': 'ROLLBACK'}
 KILL = {'mysql': 'KILL {}', 'postgresql': 'SELECT pg_terminate_backend({})'}
 
-Server = MariaDB | PostgreSQL
 ON_MARIADB = pytest.mark.parametrize('server', [MariaDB], indirect=True)
 ON_POSTGRESQL = pytest.mark.parametrize('server', [PostgreSQL], indirect=True)
 BOTH_DRIVERS = pytest.mark.parametrize('databases', ['psycopg2', 'psycopg'], indirect=True)
 
 
 @pytest.fixture(scope='module', params=[MariaDB, PostgreSQL])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def server(request):
     """A server of our own, with which a test does as it likes."""
     with closing(request.param()) as made:
         made.start()
@@ -58,11 +53,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.fixture
-def databases(server: Server, request: pytest.FixtureRequest) -> Iterator[NovaDatabases]:
+def databases(server, request):
     """nova's tables, with a host in each cell; a driver of PostgreSQL may be asked for."""
     prefix, driver = f'nova_{secrets.token_hex(4)}', getattr(request, 'param', 'psycopg2')
 
-    def create(name: str) -> str:
+    def create(name):
         return create_database(server.url, f'{prefix}_{name}').replace('psycopg2', driver)
 
     made = NovaDatabases(create, PATIENCE)
@@ -75,7 +70,7 @@ def databases(server: Server, request: pytest.FixtureRequest) -> Iterator[NovaDa
 
 
 @pytest.fixture
-def reader(databases: NovaDatabases) -> Iterator[HostReader]:
+def reader(databases):
     with closing(databases.reader(cell_timeout=PATIENCE)) as made:
         wait_until(lambda: hosts(made) == BOTH, SECONDS, 'hosts')
         yield made
@@ -108,7 +103,7 @@ def waiting(engine: sa.Engine) -> set[int]:
         return set(own.exec_driver_sql(WAITING[engine.dialect.name]).scalars())
 
 
-def test_a_restart(server: Server, reader: HostReader) -> None:
+def test_a_restart(server, reader):
     """The first request after it sees all hosts, from however many connections there were."""
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(hosts, [reader] * 8)) == [BOTH] * 8
@@ -118,7 +113,7 @@ def test_a_restart(server: Server, reader: HostReader) -> None:
     assert hosts(reader) == BOTH
 
 
-def test_a_server_that_hangs(server: Server, reader: HostReader) -> None:
+def test_a_server_that_hangs(server, reader):
     """However many requests come, those that do not find it left alone yet are the only ones
     that leave a thread with it; it is used again when it goes on."""
     server.freeze()
@@ -132,7 +127,7 @@ def test_a_server_that_hangs(server: Server, reader: HostReader) -> None:
     wait_until(lambda: hosts(reader) == BOTH, SECONDS, 'use of the cells')
 
 
-def test_a_connection_that_is_cut(databases: NovaDatabases, reader: HostReader) -> None:
+def test_a_connection_that_is_cut(databases, reader):
     """What was being read is read once more, by the same request."""
     engine = databases.engines['cell1']
     dialect = engine.dialect.name
@@ -147,9 +142,7 @@ def test_a_connection_that_is_cut(databases: NovaDatabases, reader: HostReader) 
 
 
 @ON_POSTGRESQL
-def test_the_server_does_not_wait_for_a_lock_for_ever(
-    databases: NovaDatabases, reader: HostReader
-) -> None:
+def test_the_server_does_not_wait_for_a_lock_for_ever(databases, reader):
     """Who has asked in vain leaves no process with it that waits for the end of a migration."""
     engine = databases.engines['cell1']
     with ThreadPoolExecutor(1) as pool, locked(engine, 'compute_nodes'):
@@ -161,7 +154,7 @@ def test_the_server_does_not_wait_for_a_lock_for_ever(
 
 
 @ON_MARIADB
-def test_a_table_that_is_locked(databases: NovaDatabases, reader: HostReader) -> None:
+def test_a_table_that_is_locked(databases, reader):
     """Probes find out that it would be waited for, too, though the server answers."""
     [cell1] = [cell for cell in reader.cells.all() if cell.name == 'cell1']
     with locked(databases.engines['cell1'], 'compute_nodes') as own:
@@ -175,7 +168,7 @@ def test_a_table_that_is_locked(databases: NovaDatabases, reader: HostReader) ->
 
 
 @ON_MARIADB
-def test_no_connection_is_left(databases: NovaDatabases, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_connection_is_left(databases, caplog):
     """The cell is left out, with the server's own words, as long as that is so."""
     name = databases.engines['cell1'].url.database
     admin = databases.engines['cell2']
@@ -202,7 +195,7 @@ def test_no_connection_is_left(databases: NovaDatabases, caplog: pytest.LogCaptu
     [(MariaDB, ''), (PostgreSQL, 'psycopg2'), (PostgreSQL, 'psycopg')],
     indirect=True,
 )
-def test_a_migration(databases: NovaDatabases, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_migration(databases, caplog):
     """Columns go and come while requests read them, in digests, too: each finds all hosts, as
     they are when nothing changes any more."""
     # A change of a table waits for those who read it, and they for the change.
@@ -217,7 +210,7 @@ def test_a_migration(databases: NovaDatabases, caplog: pytest.LogCaptureFixture)
         'ALTER TABLE instances ADD COLUMN project_id VARCHAR(255)',
     )
 
-    def migrate() -> None:
+    def migrate():
         for statement in migrations:
             with engine.begin() as connection:
                 connection.exec_driver_sql(statement)
@@ -241,13 +234,13 @@ def test_a_migration(databases: NovaDatabases, caplog: pytest.LogCaptureFixture)
 
 @ON_POSTGRESQL
 @BOTH_DRIVERS
-def test_every_change_is_seen_by_the_next_request(databases: NovaDatabases) -> None:
+def test_every_change_is_seen_by_the_next_request(databases):
     """What a request sees is what a full read sees that is made for it."""
 
     @given(steps=STORY)
     @example(steps=EXAMPLE)
     @settings(max_examples=15, deadline=None)
-    def tell(steps: list) -> None:
+    def tell(steps):
         story = Story(databases)
         story.tell(steps)
         story.close()
@@ -257,7 +250,7 @@ def test_every_change_is_seen_by_the_next_request(databases: NovaDatabases) -> N
 
 @ON_POSTGRESQL
 @BOTH_DRIVERS
-def test_rows_are_read_that_have_changed(databases: NovaDatabases, reader: HostReader) -> None:
+def test_rows_are_read_that_have_changed(databases, reader):
     """The others are told by their digests, and stay with the server."""
     with databases.watched() as asked:
         assert hosts(reader) == BOTH
@@ -269,13 +262,7 @@ def test_rows_are_read_that_have_changed(databases: NovaDatabases, reader: HostR
 
 
 @ON_POSTGRESQL
-def test_the_daemon(
-    server: Server,
-    nova: NovaRelease,
-    rabbitmq: Running,
-    placement: PlacementProcess,
-    directory: Path,
-) -> None:
+def test_the_daemon(server, nova, rabbitmq, placement, directory):
     """With nova's own schemas instances are placed, moved and grouped; hosts change, come and are
     mapped; the service is up."""
     overrides = {

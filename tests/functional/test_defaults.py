@@ -5,7 +5,7 @@ import json
 import sys
 from typing import Any
 
-from tests.lab.nova_release import NovaRelease, run
+from tests.lab.nova_release import run
 
 NOVAS = """
 import os, sys
@@ -58,7 +58,7 @@ def options(output: str) -> Options:
     return {(group, name): value for group, each in groups.items() for name, value in each.items()}
 
 
-def test_defaults_are_those_of_nova(nova: NovaRelease) -> None:
+def test_defaults_are_those_of_nova(nova):
     """With an empty nova.conf all are, but for the table's, and each of these differs indeed."""
     novas = options(run([str(nova.python), '-c', NOVAS + SHOW]))
     ours = options(run([sys.executable, '-c', OURS + SHOW]))

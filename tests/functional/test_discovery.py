@@ -99,7 +99,7 @@ def outcome_of(cloud: NovaCloud, command: Sequence[str]) -> Outcome:
         return Outcome(mapped(cloud), marks(cloud), discovered(daemon))
 
 
-def test_as_nova_does(cloud: NovaCloud) -> None:
+def test_as_nova_does(cloud):
     """The same rows before, the same mappings, marks and words after; a disabled cell, too."""
     novas = outcome_of(cloud, [cloud.nova.script('nova-scheduler')])
     ours = outcome_of(cloud, [])
@@ -111,7 +111,7 @@ def test_as_nova_does(cloud: NovaCloud) -> None:
     ]
 
 
-def test_one_of_two_leads(cloud: NovaCloud) -> None:
+def test_one_of_two_leads(cloud):
     """Of novasched and nova-scheduler at once, the first by name discovers; when it goes
     away the other one takes over."""
     cloud.reset()

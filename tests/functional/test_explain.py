@@ -10,22 +10,17 @@ import pytest
 
 from novasched.observe.records.store import RecordReader
 from novasched.tools import explain
-from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import wait_until
 from tests.lab.proxy import Proxy, Rule, answer, every
-
-from .conftest import Tool
 
 SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=6000)
 SOON = 60.0
 
 
-def test_a_placement_and_refusals(
-    cloud: NovaCloud, client: NovaClient, tmp_path: Path, tool: Tool
-) -> None:
+def test_a_placement_and_refusals(cloud, client, tmp_path, tool):
     """Of each request the command names the true cause, once the daemon that decided it is
     gone; users are told the first line, as the option wants it."""
     cloud.reset()
@@ -46,7 +41,7 @@ def test_a_placement_and_refusals(
             client.select_destinations([filtered], SMALL)
         assert daemon.stop() == 0
 
-    def explain(*arguments: str) -> Any:
+    def explain(*arguments):
         status, told = tool('explain', daemon.config, *arguments)
         assert status == 0
         return told
@@ -109,7 +104,7 @@ REFUSALS: tuple[tuple[dict[str, Any], Rule | None, str], ...] = (
 """What is asked, what Placement does then, and the first line."""
 
 
-def test_refusals_by_placement(cloud: NovaCloud, client: NovaClient, tmp_path: Path) -> None:
+def test_refusals_by_placement(cloud, client, tmp_path):
     """Whatever it is that Placement refuses, the first line names it; what it says of hosts
     adds up to all of them."""
     cloud.reset()
@@ -119,7 +114,7 @@ def test_refusals_by_placement(cloud: NovaCloud, client: NovaClient, tmp_path: P
     cloud.add_aggregate('tenants', ['off'], metadata={'filter_tenant_id': 'tenant'})
     path = str(tmp_path / 'decisions.sqlite')
 
-    def told(server: str) -> Any:
+    def told(server):
         with closing(RecordReader(path)) as reader:
             records = [explain.as_json(each, 0, None, None) for each in reader.of(server)]
         return json.loads(records[-1]) if records else {'headline': NO_OFFER}

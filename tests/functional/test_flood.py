@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import psutil
 import pytest
@@ -15,7 +14,6 @@ from novasched.rpc.server import MAX_WAITING_MESSAGES
 from tests.lab import broker
 from tests.lab.crowd import HUGE, Crowd, crowd
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import wait_until
 from tests.lab.proxy import WAIT, Proxy
 from tests.lab.tunnel import Tunnel
@@ -29,7 +27,7 @@ QUIET = {'DEFAULT': {'debug': False}}
 
 
 @pytest.fixture(scope='module')
-def hosts(cloud: NovaCloud) -> NovaCloud:
+def hosts(cloud):
     """A small cloud with room for everybody."""
     cloud.reset()
     for number in range(10):
@@ -39,7 +37,7 @@ def hosts(cloud: NovaCloud) -> NovaCloud:
 
 
 @pytest.fixture
-def callers(hosts: NovaCloud) -> Iterator[Crowd]:
+def callers(hosts):
     with crowd(hosts.amqp_url) as made:
         yield made
 
@@ -52,7 +50,7 @@ def watched(*daemons: Daemon) -> Iterator[list[int]]:
     before = [worker.memory_info().rss for worker in workers]
     grown, over = [0] * len(workers), threading.Event()
 
-    def watch() -> None:
+    def watch():
         ended = False
         while not ended:
             ended = over.wait(0.2)
@@ -69,7 +67,7 @@ def watched(*daemons: Daemon) -> Iterator[list[int]]:
         watcher.join()
 
 
-def test_a_flood(hosts: NovaCloud, callers: Crowd) -> None:
+def test_a_flood(hosts, callers):
     """Everybody who asks is answered once, or refused once; two daemons share the work, and
     the memory of neither grows by more than what waits there and what is at work."""
     with Daemon(hosts, QUIET) as one, Daemon(hosts, QUIET) as other, watched(one, other) as grown:
@@ -91,26 +89,22 @@ REFUSAL = 'Got no allocation candidates'
 
 
 @pytest.fixture
-def gate(hosts: NovaCloud) -> Iterator[Proxy]:
+def gate(hosts):
     with Proxy(hosts.placement_url) as made:
         yield made
 
 
 @pytest.fixture
-def wire(hosts: NovaCloud) -> Iterator[Tunnel]:
+def wire(hosts):
     with Tunnel(hosts.amqp_url) as made:
         yield made
 
 
 @pytest.fixture
-def slow(hosts: NovaCloud, gate: Proxy, wire: Tunnel) -> Iterator[Daemon]:
+def slow(hosts, gate, wire):
     """A scheduler of one thread, whose requests take until the gate is opened."""
-    options: dict[str, dict[str, Any]] = {
-        'DEFAULT': {
-            **QUIET['DEFAULT'],
-            'executor_thread_pool_size': 1,
-            'transport_url': wire.url,
-        },
+    options = {
+        'DEFAULT': {**QUIET['DEFAULT'], 'executor_thread_pool_size': 1, 'transport_url': wire.url},
         'placement': {'endpoint': gate.url},
     }
     with Daemon(hosts, options) as running:
@@ -127,9 +121,7 @@ def begun(callers: Crowd, gate: Proxy) -> str:
     return server
 
 
-def test_most_stays_with_the_broker(
-    hosts: NovaCloud, slow: Daemon, gate: Proxy, callers: Crowd
-) -> None:
+def test_most_stays_with_the_broker(hosts, slow, gate, callers):
     """A scheduler takes so many messages as it can keep from giving up and no more. When it
     ends, those that it has not begun go to others at once, and that in progress is answered."""
     depth = lambda: broker.depth(hosts.amqp_url)  # noqa: E731
@@ -147,9 +139,7 @@ def test_most_stays_with_the_broker(
     assert slow.wait() == 0
 
 
-def test_a_crash_loses_what_was_begun(
-    hosts: NovaCloud, slow: Daemon, gate: Proxy, callers: Crowd
-) -> None:
+def test_a_crash_loses_what_was_begun(hosts, slow, gate, callers):
     """Messages that wait in a scheduler that is killed are answered by another one."""
     lost, others = begun(callers, gate), callers.ask(20)
     wait_until(lambda: broker.depth(hosts.amqp_url) == 0, WAIT, 'taking')
@@ -160,9 +150,7 @@ def test_a_crash_loses_what_was_begun(
     assert not callers.answered([lost])
 
 
-def test_a_lost_connection(
-    hosts: NovaCloud, slow: Daemon, gate: Proxy, callers: Crowd, wire: Tunnel
-) -> None:
+def test_a_lost_connection(hosts, slow, gate, callers, wire):
     """The broker sends all anew that waits in a scheduler which it has lost; each of them is
     served once, and what is in progress is finished."""
     everybody = [begun(callers, gate), *callers.ask(20)]
@@ -177,7 +165,7 @@ def test_a_lost_connection(
     assert callers.answers == dict.fromkeys(everybody, 1)
 
 
-def test_who_waits(hosts: NovaCloud, slow: Daemon, gate: Proxy, callers: Crowd) -> None:
+def test_who_waits(hosts, slow, gate, callers):
     """A caller that gives up after two seconds of silence hears of the scheduler for as long as it
     takes, before its request is begun and after; then it gets its answer. A request that has
     waited for longer than its caller does is dropped, with a line in the log that names request

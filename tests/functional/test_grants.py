@@ -3,20 +3,18 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 import novasched.cells
-from tests.lab.client import NovaClient, new_uuids
+from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, checked
 from tests.lab.hidden import a_secret
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import wait_until
-from tests.lab.servers import Server
 
 PAGE = Path(__file__).parents[2] / 'doc' / 'source' / 'install.rst'
 TEMPLATE = '{scheme}://{username}:{password}@{hostname}:{port}/'
@@ -58,7 +56,7 @@ def grant(server: sa.Engine, cloud: NovaCloud, password: str, part: int) -> None
 
 
 @pytest.fixture
-def server(mariadb: Server) -> Iterator[sa.Engine]:
+def server(mariadb):
     """The database server, which forgets the page's user in the end."""
     engine = sa.create_engine(mariadb.url)
     yield engine
@@ -72,9 +70,7 @@ def as_user(url: str, password: str) -> str:
     return own.render_as_string(hide_password=False)
 
 
-def test_the_grants_of_the_documentation_are_enough(
-    cloud: NovaCloud, client: NovaClient, server: sa.Engine
-) -> None:
+def test_the_grants_of_the_documentation_are_enough(cloud, client, server):
     """With them servers are placed in every cell, the services row lives, and new hosts are
     mapped as soon as that is granted; until then it is an error in the log."""
     cloud.reset()
@@ -95,11 +91,11 @@ def test_the_grants_of_the_documentation_are_enough(
     cloud.api.delete('host_mappings', host='host-new')
     cloud.cells['cell1'].update('compute_nodes', {'mapped': 0}, host='host-new')
 
-    def is_mapped() -> tuple[int, bool]:
+    def is_mapped():
         [node] = cloud.cells['cell1'].rows('compute_nodes', host='host-new')
         return node['mapped'], bool(cloud.api.rows('host_mappings', host='host-new'))
 
-    def levels() -> set[str]:
+    def levels():
         found = checked(cloud.config('granted', overrides))
         assert found['[database] connection'][0] == 'ok'
         return {found[name][0] for name in ('[api_database] connection', 'cell cell2')}
@@ -129,7 +125,7 @@ def test_the_grants_of_the_documentation_are_enough(
     cloud.restore_cells()
 
 
-def test_the_grants_of_the_documentation_are_needed(cloud: NovaCloud) -> None:
+def test_the_grants_of_the_documentation_are_needed(cloud):
     """There is one for each of nova's tables that the daemon's readers of databases name, and
     none for another; what the operator's tool reads beside is said in words."""
     known = {
@@ -137,7 +133,7 @@ def test_the_grants_of_the_documentation_are_needed(cloud: NovaCloud) -> None:
         for base in (cloud.api, cloud.cell0)
         for name in sa.inspect(base.engine).get_table_names()
     }
-    named: dict[bool, set[str]] = {True: set(), False: set()}
+    named = {True: set(), False: set()}
     for path in Path(novasched.cells.__file__).parent.glob('*.py'):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and node.value in known:

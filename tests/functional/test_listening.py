@@ -23,9 +23,7 @@ from novasched.rpc.notifications.sender import ContextSerializer, make_transport
 from tests.lab import broker, told
 from tests.lab.broker import listening
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import wait_until
-from tests.lab.steady import Caller
 from tests.lab.wire import CALLS, context_of
 
 PATIENCE = 120.0
@@ -67,7 +65,7 @@ def _of(fields: Mapping[str, Any], count: int) -> Arguments:
 
 
 @pytest.fixture(scope='module')
-def scheduler(cloud: NovaCloud) -> Iterator[Daemon]:
+def scheduler(cloud):
     """nova's own, which notifies in both formats."""
     told.furnish(cloud)
     with Daemon(cloud, config('both'), [cloud.nova.script('nova-scheduler')]) as daemon:
@@ -83,10 +81,7 @@ def conductor(path: Path, form: str) -> Iterator[Callable[[Mapping[str, Any]], N
     register(conf)
     transport = make_transport(conf)
     notifier = oslo_messaging.Notifier(
-        transport,
-        'compute_task.conductor',
-        serializer=ContextSerializer(),
-        topics=[TOPICS[form]],
+        transport, 'compute_task.conductor', serializer=ContextSerializer(), topics=[TOPICS[form]]
     )
     event = 'compute_task.build_instances' + ('.error' if form == 'versioned' else '')
     yield lambda context: notifier.error(RequestContext.from_dict(context), event, {})
@@ -104,7 +99,7 @@ def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize('form', TOPICS)
-def test_the_same(scheduler: Daemon, cloud: NovaCloud, caller: Caller, form: str) -> None:
+def test_the_same(scheduler, cloud, caller, form):
     """Whatever is asked for, both decide the same. Of a server on a volume that no database
     knows it is told that it could not be rebuilt. The queue is gone in the end, and the
     queue of others has all."""

@@ -68,7 +68,7 @@ class Scheduler:
         offered candidates."""
         before, due = len(self.daemon.text()), [happens] if happens else []
 
-        def hear(_method: str, path: str, *_rest: object) -> None:
+        def hear(_method, path, *_rest):
             if due and path.startswith('/allocation_candidates'):
                 due.pop()()
 
@@ -97,7 +97,7 @@ def _line(text: str) -> Line | None:
 
 
 @pytest.fixture(scope='module')
-def pair(cloud: NovaCloud) -> Iterator[tuple[Scheduler, Scheduler]]:
+def pair(cloud):
     """Both on one furnished cloud, with debugging on."""
     told.furnish(cloud)
     with ExitStack() as stack:
@@ -174,11 +174,11 @@ TROUBLES = {'no service': _without_service, 'dead cell': _dead_cell}
 
 
 @pytest.mark.parametrize('case', [*CASES, *TROUBLES])
-def test_both_log_the_same(pair: tuple[Scheduler, Scheduler], cloud: NovaCloud, case: str) -> None:
+def test_both_log_the_same(pair, cloud, case):
     """Logger, level and text, in order."""
     cloud.refresh_services()
 
-    def happens() -> None:
+    def happens():
         best = cloud.computes[BEST]
         cloud.placement.allocate(best.uuid, best.uuid, {'MEMORY_MB': BIG})
 

@@ -5,7 +5,7 @@ Holds for novasched and for nova's own scheduler alike (see daemon.SCHEDULER_VAR
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,7 +64,7 @@ def expected_hosts(computes: Sequence[Compute], flavor: Flavor, count: int) -> l
 
 
 @pytest.fixture(scope='class')
-def fifty_hosts(cloud: NovaCloud) -> NovaCloud:
+def fifty_hosts(cloud):
     """Fifty hosts of different sizes in two cells."""
     cloud.reset()
     cloud.add_hosts([replace(compute) for compute in FIFTY])
@@ -72,12 +72,12 @@ def fifty_hosts(cloud: NovaCloud) -> NovaCloud:
 
 
 @pytest.fixture(scope='class')
-def daemon(fifty_hosts: NovaCloud) -> Iterator[Daemon]:
+def daemon(fifty_hosts):
     with Daemon(fifty_hosts) as running:
         yield running
 
 
-def test_the_expected_hosts(fifty_hosts: NovaCloud, client: NovaClient) -> None:
+def test_the_expected_hosts(fifty_hosts, client):
     """Ten servers of a request come in the order of their UUIDs, each claimed on its host. The
     scheduler is fresh: what it has placed before does not count."""
     servers = new_uuids(10)
@@ -98,7 +98,7 @@ def test_the_expected_hosts(fifty_hosts: NovaCloud, client: NovaClient) -> None:
 class TestFiftyHosts:
     """One scheduler for all: nothing depends on which host it is."""
 
-    def test_selection(self, fifty_hosts: NovaCloud, client: NovaClient) -> None:
+    def test_selection(self, fifty_hosts, client):
         """A selection names host, node and cell, and the allocation that stands in Placement."""
         [server] = new_uuids()
         [[selection]] = client.select_destinations([server], SMALL)
@@ -111,7 +111,7 @@ class TestFiftyHosts:
         assert request['allocations'] == {compute.uuid: {'resources': SMALL.resources()}}
         assert fifty_hosts.allocations(server) == {compute.name: SMALL.resources()}
 
-    def test_alternates(self, fifty_hosts: NovaCloud, client: NovaClient) -> None:
+    def test_alternates(self, fifty_hosts, client):
         """Each server has alternates in its own host's cell, none of them selected, and
         nothing is claimed there."""
         servers = new_uuids(4)
@@ -135,9 +135,7 @@ class TestFiftyHosts:
             ),
         ],
     )
-    def test_no_valid_host(
-        self, fifty_hosts: NovaCloud, client: NovaClient, flavor: Flavor, reason: str
-    ) -> None:
+    def test_no_valid_host(self, fifty_hosts, client, flavor, reason):
         """The conductor catches nova.exception.NoValidHost and nothing is left behind."""
         before = fifty_hosts.all_allocations()
         with pytest.raises(Refused) as caught:
@@ -147,7 +145,7 @@ class TestFiftyHosts:
         assert first_line.strip() == f'No valid host was found. {reason}'.strip()
         assert fifty_hosts.all_allocations() == before
 
-    def test_service_row(self, fifty_hosts: NovaCloud, client: NovaClient, daemon: Daemon) -> None:
+    def test_service_row(self, fifty_hosts, client, daemon):
         """The scheduler's service is up in nova's own eyes, of the deployment's version, and
         its heart beats."""
         [service] = [one for one in client('services') if one['host'] == daemon.host]
@@ -159,7 +157,7 @@ class TestFiftyHosts:
             'up': True,
         }
 
-        def beats() -> int:
+        def beats():
             rows = fifty_hosts.service_rows('nova-scheduler')
             [row] = [row for row in rows if row['host'] == daemon.host]
             return int(row['report_count'])
@@ -193,7 +191,7 @@ def boot(
     return host
 
 
-def test_five_nodes(cloud: NovaCloud, client: NovaClient) -> None:
+def test_five_nodes(cloud, client):
     """In a small cloud of two zones, with room for one LARGE server on each host: a request for
     more servers than there is room for is refused and leaves no allocation. Servers that are asked
     for in a zone land there, and spread over it; those of an anti-affinity group, one after the

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -17,12 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from novasched.observe.metrics import COUNTER, GAUGE, HISTOGRAM, METRICS
 from novasched.scheduler.decision import RESULTS
-from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.crowd import crowd
 from tests.lab.daemon import Daemon
 from tests.lab.http_flood import flood
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import free_port, wait_until
 from tests.lab.prometheus import RULES, Prometheus, expressions, promtool
 from tests.lab.proxy import Proxy
@@ -34,7 +33,7 @@ SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=1_000_000)
 
 
 @pytest.fixture(scope='module', autouse=True)
-def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def temporary(tmp_path_factory):
     """What a daemon that is killed leaves behind goes with the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('TMPDIR', str(tmp_path_factory.mktemp('metrics')))
@@ -62,7 +61,7 @@ def children(daemon: Daemon, role: str) -> list[psutil.Process]:
 
 
 @pytest.fixture(scope='class')
-def served(cloud: NovaCloud) -> Iterator[tuple[Daemon, str]]:
+def served(cloud):
     """A daemon with room for everybody, and where its metrics are."""
     cloud.reset()
     for name in ('host-1', 'host-2'):
@@ -82,7 +81,7 @@ def are_numbers(found: list[float]) -> bool:
     return bool(found) and not any(map(math.isnan, found))
 
 
-def test_rules() -> None:
+def test_rules():
     """They are rules, and each alert fires when it should and not when it should not."""
     promtool('check', 'rules', str(RULES))
     cases = Path(__file__).parent / 'rules' / 'novasched.test.yml'
@@ -94,9 +93,7 @@ def test_rules() -> None:
 class TestServed:
     """One daemon, which the last test ends."""
 
-    def test_what_prometheus_makes_of_it(
-        self, served: tuple[Daemon, str], client: NovaClient, tmp_path: Path
-    ) -> None:
+    def test_what_prometheus_makes_of_it(self, served, client, tmp_path):
         """promtool finds nothing to complain of, every metric is there, and once there are requests
         every expression of the dashboard and every value of the rules has numbers; no alert fires."""
         bind = served[1]
@@ -106,7 +103,7 @@ class TestServed:
             left = [*expressions(), *recorded, *sorted(names(rule['query'] for rule in rules))]
             assert len(left) > 40
 
-            def all_have_numbers() -> bool:
+            def all_have_numbers():
                 client.select_destinations(new_uuids(1), SMALL)
                 with pytest.raises(Refused):
                     client.select_destinations(new_uuids(1), LARGE)
@@ -126,7 +123,7 @@ class TestServed:
             endings = {COUNTER: '', GAUGE: '', HISTOGRAM: '_bucket'}
             assert {metric.name + endings[metric.kind] for metric in METRICS} <= shown
 
-    def test_the_process_that_serves(self, served: tuple[Daemon, str], client: NovaClient) -> None:
+    def test_the_process_that_serves(self, served, client):
         """It is another one than those that schedule, with less of the processors. Killed, it comes
         again; SIGHUP does it no harm; it ends with the others, and they do not end with it."""
         daemon, bind = served
@@ -151,7 +148,7 @@ class TestServed:
         assert not directory.exists()
 
 
-def test_counts(cloud: NovaCloud, client: NovaClient) -> None:
+def test_counts(cloud, client):
     """With two workers, every request is counted once by what came of it; what a worker has
     counted stays when it is killed, and how things stood in it does not."""
     cloud.reset()
@@ -160,14 +157,14 @@ def test_counts(cloud: NovaCloud, client: NovaClient) -> None:
     bind = f'127.0.0.1:{free_port()}'
     config = {'novasched': {'metrics_bind': bind}, 'scheduler': {'workers': 2}}
 
-    def ask(placed: int, refused: int) -> None:
+    def ask(placed, refused):
         for server in new_uuids(placed):
             client.select_destinations([server], SMALL)
         for server in new_uuids(refused):
             with pytest.raises(Refused):
                 client.select_destinations([server], LARGE)
 
-    def counted(placed: int, refused: int) -> bool:
+    def counted(placed, refused):
         found, now = wanted(placed, refused), samples(bind)
         return {each: now.get(each) for each in found} == found
 
@@ -205,7 +202,7 @@ def wanted(placed: int, refused: int) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_what_fails(cloud: NovaCloud, client: NovaClient) -> None:
+def test_what_fails(cloud, client):
     """While Placement is silent requests fail, and are not counted as refused; it is seen that it
     is left alone, until it answers again. When the master dies nobody lives on, nor keeps the
     port."""
@@ -234,7 +231,7 @@ def test_what_fails(cloud: NovaCloud, client: NovaClient) -> None:
             socket.create_server(('127.0.0.1', port)).close()
 
 
-def test_a_flood(cloud: NovaCloud) -> None:
+def test_a_flood(cloud):
     """Thousands who ask for metrics, who send garbage and who never come to an end take no
     request its answer and no process its life, nor anybody who comes afterwards the metrics."""
     cloud.reset()

@@ -62,7 +62,7 @@ class Scheduler:
         self.caller.select(self.daemon.host, arguments, marked)
         heard: list[Message] = []
 
-        def done() -> bool:
+        def done():
             heard.extend(self.bus.drain())
             ends = [each for each in heard if _is_mark(each) and each['event_type'].endswith('end')]
             return len(ends) == len(self.formats)
@@ -93,14 +93,14 @@ def schedulers(cloud: NovaCloud, form: str, *commands: Sequence[str]) -> Iterato
 
 
 @pytest.fixture(scope='module')
-def pair(cloud: NovaCloud) -> Iterator[list[Scheduler]]:
+def pair(cloud):
     """nova's and ours."""
     with schedulers(cloud, 'both', [cloud.nova.script('nova-scheduler')], []) as both:
         yield both
 
 
 @pytest.mark.parametrize('case', told.cases('', ''))
-def test_both_say_the_same(pair: list[Scheduler], cloud: NovaCloud, case: str) -> None:
+def test_both_say_the_same(pair, cloud, case):
     """Field by field, in each format, of requests that are answered and of those that are
     refused: with nothing to say where Placement has no candidates, and no end where no host
     is found. The user's token is in nothing that we say."""
@@ -122,7 +122,7 @@ def test_both_say_the_same(pair: list[Scheduler], cloud: NovaCloud, case: str) -
 
 
 @pytest.mark.parametrize('form', ['unversioned', 'versioned'])
-def test_one_format_alone(cloud: NovaCloud, form: str) -> None:
+def test_one_format_alone(cloud, form):
     """Nothing is said in the other one."""
     with schedulers(cloud, form, []) as [ours]:
         _, found = ours.ask(told.changed('boot', {}))
@@ -154,7 +154,7 @@ def _plain(value: Any) -> Any:
     return kept
 
 
-def test_nobody_waits_for_the_bus(cloud: NovaCloud) -> None:
+def test_nobody_waits_for_the_bus(cloud):
     """A bus that is not there neither fails nor holds up requests, nor the end of the process."""
     told.furnish(cloud)
     config = {

@@ -2,7 +2,7 @@
 """Pinned servers and PCI devices, of which Placement knows numbers and hosts know places."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -39,14 +39,14 @@ let a second one onto 'split' and one onto 'crumbs'."""
 
 
 @pytest.fixture(scope='module')
-def running(cloud: NovaCloud) -> Iterator[Daemon]:
+def running(cloud):
     cloud.reset()
     with Daemon(cloud, FILTERS) as daemon:
         yield daemon
 
 
 @pytest.fixture(autouse=True)
-def said(running: Daemon, cloud: NovaCloud) -> Callable[[], str]:
+def said(running, cloud):
     """Tells what the scheduler has logged since the cloud was emptied."""
     cloud.reset()
     before = len(running.text())
@@ -77,7 +77,7 @@ def placed(client: NovaClient, count: int, flavor: Flavor, **asked: Any) -> Coun
     return Counter(client.chosen(*new_uuids(count), flavor=flavor, **asked))
 
 
-def test_pinned_servers_of_one_request(cloud: NovaCloud, client: NovaClient) -> None:
+def test_pinned_servers_of_one_request(cloud, client):
     """Ten servers find the ten places where nova-compute lets them pin free CPUs, each its
     own; eleven are refused, and so is one more once the computes have reported the ten."""
     for name, taken in TAKEN.items():
@@ -104,7 +104,7 @@ would let a fifth onto the host."""
 
 
 @pytest.mark.skipif(is_reference(), reason='nova-scheduler does not know of others')
-def test_pinned_servers_for_all_the_room_there_is(cloud: NovaCloud, client: NovaClient) -> None:
+def test_pinned_servers_for_all_the_room_there_is(cloud, client):
     """200 pinned servers asked for by 16 clients at once, some of them by fours, go to hosts
     that hold exactly 200 and report none: all are placed, nova-compute finds CPUs for each that
     nobody else has, every allocation is a server's, and one more is refused."""
@@ -141,15 +141,7 @@ def test_pinned_servers_for_all_the_room_there_is(cloud: NovaCloud, client: Nova
         ),
     ],
 )  # fmt: skip
-def test_devices(
-    cloud: NovaCloud,
-    client: NovaClient,
-    said: Callable[[], str],
-    stats: str,
-    flavor: Flavor,
-    fields: dict[str, Any],
-    why: str,
-) -> None:
+def test_devices(cloud, client, said, stats, flavor, fields, why):
     """Two servers find devices, and land where these are; one more, and all are refused, with
     what is missing in the log."""
     add_host(cloud, 'with', pci_stats=stats)

@@ -3,10 +3,9 @@
 
 import pytest
 
-from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import Config
 
 FILTERS = 'RetryFilter,AvailabilityZoneFilter,RamFilter,ComputeFilter,NumInstancesFilter'
@@ -27,7 +26,7 @@ MITAKA: Config = {
 }
 
 
-def test_it_means_what_it_meant(cloud: NovaCloud, client: NovaClient) -> None:
+def test_it_means_what_it_meant(cloud, client):
     """Servers are stacked on the smallest host until it has two, then on the next; one
     alternate stands behind each; filters that upstream removed do their work."""
     cloud.reset()

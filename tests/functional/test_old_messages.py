@@ -3,15 +3,13 @@
 Ocata's, which could still talk to them."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.lab.client import NovaClient, new_uuids
+from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.lab.wire import MESSAGES
 
@@ -36,7 +34,7 @@ def named(line: str) -> str:
 
 
 @pytest.fixture(scope='module')
-def scheduler(cloud: NovaCloud) -> Iterator[Daemon]:
+def scheduler(cloud):
     """A scheduler for one plain host, one with NUMA cells and one with PCI devices."""
     cloud.reset()
     topology = a_numa_topology(a_numa_cell(0), a_numa_cell(1))
@@ -50,7 +48,7 @@ def scheduler(cloud: NovaCloud) -> Iterator[Daemon]:
 
 @pytest.mark.usefixtures('scheduler')
 @pytest.mark.parametrize('line', [pytest.param(line, id=named(line)) for line in LINES])
-def test_old_message(cloud: NovaCloud, client: NovaClient, line: str) -> None:
+def test_old_message(cloud, client, line):
     """A call is understood, and answered in the form and in the versions of its release;
     what it asks to have claimed is, and nothing else."""
     [server] = new_uuids()

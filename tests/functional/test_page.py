@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page for people, as a real daemon serves it."""
 
-from pathlib import Path
-
 import pytest
 import requests
 
-from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import free_port, wait_until
 from tests.lab.tunnel import Tunnel
 
@@ -17,7 +14,7 @@ WAIT = 30.0
 SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=6000)
 
 
-def test_hosts_and_decisions(cloud: NovaCloud, client: NovaClient, tmp_path: Path) -> None:
+def test_hosts_and_decisions(cloud, client, tmp_path):
     """The page has the hosts of all cells as they are, and each decision with its reasons;
     metrics stand beside it, and nothing secret is in it. Of a cell that is silent it shows what it
     knows, and the cells are those that there are now, which nobody has to tell it."""
@@ -32,14 +29,14 @@ def test_hosts_and_decisions(cloud: NovaCloud, client: NovaClient, tmp_path: Pat
     }}  # fmt: skip
     placed, refused = new_uuids(2)
 
-    def get(path: str, status: int = 200) -> str:
+    def get(path, status=200):
         answer = requests.get(f'http://{bind}{path}', timeout=WAIT)
         assert answer.status_code == status, answer.text
         assert answer.headers['X-Content-Type-Options'] == 'nosniff'
         assert "default-src 'none'" in answer.headers['Content-Security-Policy']
         return answer.text
 
-    def says(words: str) -> None:
+    def says(words):
         wait_until(lambda: words in get('/'), WAIT, words)
 
     tunnel = Tunnel(cloud.cells['cell2'].url)

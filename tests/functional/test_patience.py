@@ -3,18 +3,14 @@
 
 import re
 import statistics
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from tests.lab import broker
-from tests.lab.client import NovaClient, new_uuids
+from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_release import Config
 from tests.lab.processes import wait_until
 from tests.lab.proxy import (
     Fault,
@@ -28,7 +24,7 @@ from tests.lab.proxy import (
     hang,
     hang_after,
 )
-from tests.lab.steady import Caller, load
+from tests.lab.steady import load
 from tests.lab.tunnel import Tunnel
 
 from .test_placement_fails import CANDIDATES, first, held_by, placed
@@ -41,7 +37,7 @@ WAITS = ' wait, for '
 
 
 @pytest.fixture(scope='module')
-def hosts(cloud: NovaCloud) -> NovaCloud:
+def hosts(cloud):
     """Two hosts without end."""
     cloud.reset()
     for number in range(2):
@@ -50,14 +46,14 @@ def hosts(cloud: NovaCloud) -> NovaCloud:
 
 
 @pytest.fixture(scope='module')
-def between(cloud: NovaCloud) -> Iterator[Proxy]:
+def between(cloud):
     """What stands between the daemon and Placement."""
     with Proxy(cloud.placement_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def proxy(hosts: NovaCloud, between: Proxy) -> Iterator[Proxy]:
+def proxy(hosts, between):
     """The same for one test, at the end of which all is well again."""
     between.asked.clear()
     yield between
@@ -66,7 +62,7 @@ def proxy(hosts: NovaCloud, between: Proxy) -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope='module')
-def tunnels(hosts: NovaCloud) -> Iterator[dict[str, Tunnel]]:
+def tunnels(hosts):
     """What stands between the daemon and the API database, and the cell of both hosts."""
     cell = hosts.cells['cell1'].url
     with Tunnel(hosts.api.url) as api, Tunnel(cell) as own:
@@ -76,9 +72,9 @@ def tunnels(hosts: NovaCloud) -> Iterator[dict[str, Tunnel]]:
 
 
 @pytest.fixture(scope='module')
-def scheduler(hosts: NovaCloud, between: Proxy, tunnels: dict[str, Tunnel]) -> Iterator[Daemon]:
+def scheduler(hosts, between, tunnels):
     """It waits for longer than any of these outages takes, and has few threads for that."""
-    config: Config = {
+    config = {
         'DEFAULT': {'executor_thread_pool_size': 2, 'graceful_shutdown_timeout': 6},
         'oslo_messaging_rabbit': {'rabbit_qos_prefetch_count': 1},
         'placement': {'endpoint': between.url, 'timeout': TIMEOUT},
@@ -100,7 +96,7 @@ PASSING = [
 ]  # fmt: skip
 
 
-def test_a_query(proxy: Proxy, client: NovaClient, scheduler: Daemon) -> None:
+def test_a_query(proxy, client, scheduler):
     """Whatever it is that passes, it is waited for. Credentials that are refused may be good again
     soon; the log has the refusal, and then the acceptance."""
     assert placed(client)  # the credentials are good
@@ -125,9 +121,7 @@ def test_a_query(proxy: Proxy, client: NovaClient, scheduler: Daemon) -> None:
         pytest.param('POST', 2, answer(500, work=True), id='500 after the work for two'),
     ],
 )
-def test_a_claim(
-    proxy: Proxy, hosts: NovaCloud, client: NovaClient, method: str, servers: int, fault: Fault
-) -> None:
+def test_a_claim(proxy, hosts, client, method, servers, fault):
     """What it may have done is looked at before it is asked for once more."""
     uuids = new_uuids(servers)
     proxy.faults = first(method, '/allocations', *[fault] * 2)
@@ -138,7 +132,7 @@ def test_a_claim(
 
 
 @pytest.mark.usefixtures('scheduler')
-def test_a_bad_query(proxy: Proxy, client: NovaClient) -> None:
+def test_a_bad_query(proxy, client):
     """Nobody waits where the query itself is at fault."""
     proxy.faults = every('GET', CANDIDATES, answer(400))
     assert placed(client) == []
@@ -149,9 +143,7 @@ def large_ones(fault: Fault) -> Rule:
     return lambda method, path, body: fault if CANDIDATES in path and WANTED in path else None
 
 
-def test_one_slow_query(
-    proxy: Proxy, client: NovaClient, caller: Caller, scheduler: Daemon
-) -> None:
+def test_one_slow_query(proxy, client, caller, scheduler):
     """It times out again and again, and nobody who asks for something else is refused."""
     proxy.faults, before = large_ones(hang()), len(scheduler.text())
     with ThreadPoolExecutor(1) as pool:
@@ -174,9 +166,7 @@ def test_one_slow_query(
     assert 'left alone' not in scheduler.text()[before:]
 
 
-def test_those_who_find_no_thread(
-    hosts: NovaCloud, proxy: Proxy, caller: Caller, scheduler: Daemon
-) -> None:
+def test_those_who_find_no_thread(hosts, proxy, caller, scheduler):
     """They stay in the broker while others wait, and are answered as well."""
     before = scheduler.text().count(WAITS)
     proxy.faults = every('GET', CANDIDATES, answer(500))
@@ -194,14 +184,7 @@ def test_those_who_find_no_thread(
     [('api', {'force_hosts': ['host-1']}, False), ('cell', {}, True)],
     ids=['API refuses', 'cell is silent'],
 )
-def test_a_database(
-    client: NovaClient,
-    scheduler: Daemon,
-    tunnels: dict[str, Tunnel],
-    name: str,
-    asked: dict[str, Any],
-    silent: bool,
-) -> None:
+def test_a_database(client, scheduler, tunnels, name, asked, silent):
     """A request that names a host waits for what knows its cell, and each request for the only
     cell with hosts."""
     tunnel, before = tunnels[name], scheduler.text().count(WAITS)
@@ -215,7 +198,7 @@ def test_a_database(
     assert found['service_host'] in asked.get('force_hosts', ['host-0', 'host-1'])
 
 
-def test_the_end_of_the_process(proxy: Proxy, caller: Caller, scheduler: Daemon) -> None:
+def test_the_end_of_the_process(proxy, caller, scheduler):
     """Who waits is refused in time."""
     before = scheduler.text().count(WAITS)
     proxy.faults = every('GET', CANDIDATES, answer(500))

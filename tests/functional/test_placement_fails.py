@@ -6,29 +6,16 @@ fail, are in the unit tests of claims."""
 import json
 import re
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from tests.lab.client import NovaClient, Refused, new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import Config
 from tests.lab.placement_api import Allocations
 from tests.lab.processes import wait_until
-from tests.lab.proxy import (
-    Fault,
-    Proxy,
-    Rule,
-    answer,
-    dropped,
-    every,
-    hang,
-    hang_after,
-    lost,
-)
-from tests.lab.steady import Caller
+from tests.lab.proxy import Fault, Proxy, Rule, answer, dropped, every, hang, hang_after, lost
 
 SMALL = Flavor()
 TIMEOUT = 4
@@ -37,7 +24,7 @@ CANDIDATES = '/allocation_candidates'
 
 
 @pytest.fixture(scope='module')
-def hosts(cloud: NovaCloud) -> NovaCloud:
+def hosts(cloud):
     cloud.reset()
     for number in range(3):
         cloud.add_host(f'host-{number}')
@@ -45,7 +32,7 @@ def hosts(cloud: NovaCloud) -> NovaCloud:
 
 
 @pytest.fixture(scope='module')
-def faulty(cloud: NovaCloud) -> Iterator[Proxy]:
+def faulty(cloud):
     """What stands between the daemon and Placement."""
     with Proxy(cloud.placement_url) as proxy:
         yield proxy
@@ -60,15 +47,13 @@ def behind(proxy: Proxy) -> Config:
 
 
 @pytest.fixture(scope='module')
-def scheduler(hosts: NovaCloud, faulty: Proxy) -> Iterator[Daemon]:
+def scheduler(hosts, faulty):
     with Daemon(hosts, behind(faulty)) as daemon:
         yield daemon
 
 
 @pytest.fixture
-def proxy(
-    scheduler: Daemon, faulty: Proxy, hosts: NovaCloud, client: NovaClient
-) -> Iterator[Proxy]:
+def proxy(scheduler, faulty, hosts, client):
     """The proxy for one test, at the end of which all is well again and no host is taken."""
     faulty.asked.clear()
     yield faulty
@@ -98,7 +83,7 @@ def first(method: str, path: str, *faults: Fault) -> Rule:
     """A rule: what happens to the first requests of that kind, in turn."""
     left, lock = list(faults), threading.Lock()
 
-    def rule(asked: str, whole: str, body: bytes) -> Fault | None:
+    def rule(asked, whole, body):
         if asked != method or not whole.startswith(path):
             return None
         with lock:
@@ -118,15 +103,7 @@ def first(method: str, path: str, *faults: Fault) -> Rule:
     ],
     ids=['lost', 'dropped', '500 after the work', 'lost for two', '500 for two'],
 )
-def test_a_claim(
-    proxy: Proxy,
-    hosts: NovaCloud,
-    client: NovaClient,
-    method: str,
-    servers: int,
-    fault: Fault,
-    answered: bool,
-) -> None:
+def test_a_claim(proxy, hosts, client, method, servers, fault, answered):
     """Servers have what the answer says, whether it is a host or none. What else may come of a
     claim is in a table of the unit tests."""
     uuids = new_uuids(servers)
@@ -136,7 +113,7 @@ def test_a_claim(
     assert hosts.all_allocations() == held_by(chosen, uuids)
 
 
-def test_a_claim_that_hangs(proxy: Proxy, hosts: NovaCloud, client: NovaClient) -> None:
+def test_a_claim_that_hangs(proxy, hosts, client):
     """It is refused in time. What comes of it is given back, whenever that is."""
     proxy.faults = first('PUT', '/allocations', hang())
     assert placed(client) == []
@@ -154,7 +131,7 @@ def test_a_claim_that_hangs(proxy: Proxy, hosts: NovaCloud, client: NovaClient) 
     )
 
 
-def test_silence(proxy: Proxy, client: NovaClient, scheduler: Daemon) -> None:
+def test_silence(proxy, client, scheduler):
     """One request waits in vain; the next do not wait, until a probe is answered."""
     proxy.faults = lambda method, path, body: hang()
     assert placed(client) == []
@@ -169,7 +146,7 @@ def test_silence(proxy: Proxy, client: NovaClient, scheduler: Daemon) -> None:
     assert 'Placement answers again' in scheduler.text()
 
 
-def test_candidates(proxy: Proxy, client: NovaClient, scheduler: Daemon) -> None:
+def test_candidates(proxy, client, scheduler):
     """What is no list of candidates is refused, and the log says what it was."""
     before = len(scheduler.text())
     for fault, said in (
@@ -184,9 +161,7 @@ def test_candidates(proxy: Proxy, client: NovaClient, scheduler: Daemon) -> None
     assert 'Traceback' not in scheduler.text()[before:]
 
 
-def test_a_claim_that_is_at_fault(
-    proxy: Proxy, hosts: NovaCloud, client: NovaClient, scheduler: Daemon
-) -> None:
+def test_a_claim_that_is_at_fault(proxy, hosts, client, scheduler):
     """It is logged, and the next host is taken."""
     [server] = new_uuids()
     body = json.dumps({'errors': [{'status': 400, 'detail': 'no such class', 'code': ''}]}).encode()
@@ -198,22 +173,19 @@ def test_a_claim_that_is_at_fault(
     assert re.search(said, scheduler.text())
 
 
-def test_an_evacuation_whose_consumer_changes(
-    proxy: Proxy, hosts: NovaCloud, client: NovaClient, scheduler: Daemon
-) -> None:
+def test_an_evacuation_whose_consumer_changes(proxy, hosts, client, scheduler):
     """A claim that is lost to another process ends in the very exception of nova's on which a
     conductor ends the evacuation."""
     [server] = new_uuids()
     source = next(each.uuid for each in hosts.computes.values() if each.name == 'host-0')
     hosts.placement.allocate(server, source, SMALL.resources())
-    claims: list[str] = []
+    claims = []
 
-    def rule(method: str, path: str, body: bytes) -> Fault | None:
+    def rule(method, path, body):
         claims.extend([path] * (method == 'PUT'))
         # The first one finds that the consumer exists; before the second it is changed.
         if method == 'PUT' and len(claims) == 2:
             hosts.placement.keep(server, {source: SMALL.resources()})
-        return None
 
     proxy.faults = rule
     with pytest.raises(Refused) as caught:
@@ -230,7 +202,7 @@ def test_an_evacuation_whose_consumer_changes(
     assert f'Cannot schedule: {text}' in scheduler.text()
 
 
-def test_the_end_of_the_process(hosts: NovaCloud, proxy: Proxy, caller: Caller) -> None:
+def test_the_end_of_the_process(hosts, proxy, caller):
     """What is still to be given back is given back before."""
     with Daemon(hosts, behind(proxy)) as daemon:
         proxy.faults = every('PUT', '/allocations', hang_after())

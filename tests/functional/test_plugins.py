@@ -2,15 +2,14 @@
 """Plugins of others in the running daemon: blazar's filter, and a package of our making."""
 
 import importlib.util
-from collections.abc import Iterator
 from textwrap import dedent
 
 import pytest
 
-from tests.lab.client import NovaClient, Refused
+from tests.lab.client import Refused
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import PROJECT, NovaCloud
-from tests.lab.nova_release import Config, NovaRelease, run
+from tests.lab.nova_cloud import PROJECT
+from tests.lab.nova_release import run
 
 BLAZAR = 'blazarnova.scheduler.filters.blazar_filter.BlazarFilter'
 
@@ -54,7 +53,7 @@ ENTRY_POINTS = """
 
 
 @pytest.fixture(scope='module')
-def hosts(cloud: NovaCloud) -> NovaCloud:
+def hosts(cloud):
     """Equal hosts: one reserved for our project, one for another, one in blazar's pool of free
     hosts, and three that blazar has nothing to do with."""
     cloud.reset()
@@ -68,12 +67,7 @@ def hosts(cloud: NovaCloud) -> NovaCloud:
 
 
 @pytest.fixture(scope='module', params=['without nova', 'with nova'], autouse=True)
-def daemon(
-    request: pytest.FixtureRequest,
-    hosts: NovaCloud,
-    nova: NovaRelease,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Daemon]:
+def daemon(request, hosts, nova, tmp_path_factory):
     """A scheduler with blazar's filter as it comes from PyPI, nova beside it or not, and with an
     installed package of filters and weighers, found by entry points."""
     assert importlib.util.find_spec('blazarnova'), 'blazar-nova is not installed'
@@ -91,7 +85,7 @@ def daemon(
         'Metadata-Version: 2.1\nName: acme-scheduling\nVersion: 1.0\n'
     )
     (metadata / 'entry_points.txt').write_text(dedent(ENTRY_POINTS))
-    config: Config = {
+    config = {
         'filter_scheduler': {
             'available_filters': ['nova.scheduler.filters.all_filters', BLAZAR],
             'enabled_filters': 'ComputeFilter,BlazarFilter,BrokenFilter,OwnFilter',
@@ -102,7 +96,7 @@ def daemon(
         yield running
 
 
-def test_blazar(hosts: NovaCloud, client: NovaClient) -> None:
+def test_blazar(hosts, client):
     """A filter written for nova, unmodified, named by its import path. Only hosts in no pool take
     a server that names no reservation; that of its own project leads to its host; that of
     somebody else, or of nobody, is no host, and nothing is left."""
@@ -116,13 +110,13 @@ def test_blazar(hosts: NovaCloud, client: NovaClient) -> None:
     assert hosts.all_allocations() == before
 
 
-def test_entry_points(client: NovaClient) -> None:
+def test_entry_points(client):
     """The filter says which hosts, the weigher which of them."""
     assert client.chosen(hints={'own': ['host-4', 'host-5']}) == ['host-5']
     assert client.chosen(hints={'own': ['host-4']}) == ['host-4']
 
 
-def test_one_that_raises(daemon: Daemon, hosts: NovaCloud, client: NovaClient) -> None:
+def test_one_that_raises(daemon, hosts, client):
     """It is named in the log, its request is refused and claims nothing, and the next
     request is served."""
     before = hosts.all_allocations()

@@ -7,10 +7,8 @@ import signal
 import socket
 import statistics
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import oslo_messaging
@@ -20,10 +18,10 @@ import pytest
 from tests.lab import broker
 from tests.lab.client import new_uuids
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import PROJECT, NovaCloud
+from tests.lab.nova_cloud import PROJECT
 from tests.lab.processes import wait_until
 from tests.lab.proxy import WAIT, Proxy
-from tests.lab.steady import Caller, arguments_for, load
+from tests.lab.steady import arguments_for, load
 from tests.lab.wire import a_spec
 
 from .signals import reload, report, workers
@@ -37,7 +35,7 @@ BEGUN = 'Starting to schedule for instances'
 
 
 @pytest.fixture(scope='module', autouse=True)
-def from_the_console_script() -> Iterator[None]:
+def from_the_console_script():
     """The whole way of an operator's start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Daemon, 'forked', False)
@@ -45,7 +43,7 @@ def from_the_console_script() -> Iterator[None]:
 
 
 @pytest.fixture(scope='module')
-def hosts(cloud: NovaCloud) -> NovaCloud:
+def hosts(cloud):
     """Hosts without end; those of the second cell are larger, and are preferred."""
     cloud.reset()
     for number in range(20):
@@ -56,14 +54,14 @@ def hosts(cloud: NovaCloud) -> NovaCloud:
 
 
 @pytest.fixture(autouse=True)
-def fresh(hosts: NovaCloud) -> None:
+def fresh(hosts):
     """Nothing is placed."""
     for server in hosts.placement.all_allocations():
         hosts.placement.release(server)
 
 
 @pytest.fixture(scope='module')
-def notified(directory: Path) -> Iterator[socket.socket]:
+def notified(directory):
     """What systemd listens to."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
         made.bind(str(directory / 'notify'))
@@ -72,7 +70,7 @@ def notified(directory: Path) -> Iterator[socket.socket]:
 
 
 @pytest.fixture(scope='module')
-def daemon(hosts: NovaCloud, notified: socket.socket) -> Iterator[Daemon]:
+def daemon(hosts, notified):
     """A scheduler for them, which runs as long as these tests do."""
     neutron = {'auth_type': 'password', 'auth_url': 'http://127.0.0.1:1/', 'password': SECRET}
     environment = {'NOTIFY_SOCKET': notified.getsockname()}
@@ -83,7 +81,7 @@ def daemon(hosts: NovaCloud, notified: socket.socket) -> Iterator[Daemon]:
 class TestReload:
     """SIGHUP. That cells come and go by it is in test_cells.py."""
 
-    def test_no_request_fails(self, hosts: NovaCloud, daemon: Daemon, caller: Caller) -> None:
+    def test_no_request_fails(self, hosts, daemon, caller):
         """Every second a SIGHUP; each request gets its host, from the same process."""
         before = workers(daemon)
         with load(caller, 2, server=daemon.host) as found:
@@ -98,7 +96,7 @@ class TestReload:
         assert workers(daemon) == before
         assert hosts.all_allocations().keys() == {each.server for each in found.answers}
 
-    def test_what_cannot_be_read(self, hosts: NovaCloud, daemon: Daemon, caller: Caller) -> None:
+    def test_what_cannot_be_read(self, hosts, daemon, caller):
         """With a nova.conf that is broken, or without cell mappings, all stays as it was, and
         the log says so; once it is mended, options that may change do."""
         whole = daemon.config.read_text()
@@ -123,7 +121,7 @@ class TestReload:
 class TestEnd:
     """SIGTERM and SIGINT."""
 
-    def test_under_load(self, hosts: NovaCloud, daemon: Daemon, caller: Caller) -> None:
+    def test_under_load(self, hosts, daemon, caller):
         """Of two schedulers that share the queue one ends, and comes again, and ends: each time
         with status 0, each request is answered, and nothing is claimed for nobody."""
         second = Daemon(hosts)
@@ -135,7 +133,7 @@ class TestEnd:
         assert found.failures() == []
         assert hosts.all_allocations().keys() == {each.server for each in found.answers}
 
-    def test_what_is_in_progress(self, hosts: NovaCloud, daemon: Daemon, caller: Caller) -> None:
+    def test_what_is_in_progress(self, hosts, daemon, caller):
         """A scheduler that ends leaves the queue to others at once, and answers what it has
         taken, however long that lasts."""
         with (
@@ -157,7 +155,7 @@ class TestEnd:
             assert [each.result().error for each in taken] == [None] * 5
 
     @pytest.mark.parametrize('timeout', [60, 1], ids=['second signal', 'time is up'])
-    def test_what_is_given_up(self, hosts: NovaCloud, caller: Caller, timeout: int) -> None:
+    def test_what_is_given_up(self, hosts, caller, timeout):
         """Requests not finished within graceful_shutdown_timeout, or when the second signal comes."""
         with Proxy(hosts.placement_url) as gate, ThreadPoolExecutor(1) as pool:
             config = {
@@ -174,7 +172,7 @@ class TestEnd:
                 assert 'MessagingTimeout' in str(asked.result().error)
 
 
-def test_more_than_one_worker(hosts: NovaCloud, caller: Caller) -> None:
+def test_more_than_one_worker(hosts, caller):
     """They share a services row; one that is killed is replaced; all end together."""
     with Daemon(hosts, {'scheduler': {'workers': 2}}) as running:
         queue = f'{QUEUE}.{running.host}'
@@ -193,7 +191,7 @@ def test_more_than_one_worker(hosts: NovaCloud, caller: Caller) -> None:
         assert [each for each in left if each.is_running()] == []
 
 
-def test_the_name(hosts: NovaCloud, daemon: Daemon) -> None:
+def test_the_name(hosts, daemon):
     """kolla searches command lines for nova-scheduler, openstack-helm compares the name
     of the process; either wants a connection to the broker from such a process."""
     ours = [psutil.Process(daemon.pid), *workers(daemon)]
@@ -204,19 +202,19 @@ def test_the_name(hosts: NovaCloud, daemon: Daemon) -> None:
     assert urlsplit(hosts.amqp_url).port in {peer.port for peer in peers}
 
 
-def test_ping(daemon: Daemon, caller: Caller) -> None:
+def test_ping(daemon, caller):
     """openstack-helm's probe of nova's services pings; another tool asks for a port."""
     how = {'namespace': 'baseapi', 'version': '1.1', 'server': daemon.host}
     assert caller.call('ping', {'arg': None}, **how) == {'service': 'scheduler', 'arg': None}
     assert caller.call('get_backdoor_port', {}, **how) is None
 
 
-def test_unknown_methods(daemon: Daemon, caller: Caller) -> None:
+def test_unknown_methods(daemon, caller):
     """Its other probes call what nobody has, and are content with oslo.messaging's
     own words; however often they do, no thread is left behind."""
     [worker] = workers(daemon)
 
-    def probe() -> None:
+    def probe():
         for how in ({'version': '1.0'}, {'version': '4.5'}):
             with pytest.raises(oslo_messaging.RemoteError, match='Endpoint does not support'):
                 caller.call(
@@ -233,7 +231,7 @@ def test_unknown_methods(daemon: Daemon, caller: Caller) -> None:
     assert worker.num_threads() < before + 20
 
 
-def test_the_first_words(hosts: NovaCloud, daemon: Daemon, notified: socket.socket) -> None:
+def test_the_first_words(hosts, daemon, notified):
     """The log says what starts, and what the options are; systemd hears that it is READY. When
     SIGUSR2 has a process tell its threads and options, a worker tells of decisions, too. No
     secret is among all that."""
@@ -251,7 +249,7 @@ def test_the_first_words(hosts: NovaCloud, daemon: Daemon, notified: socket.sock
     assert [secret for secret in secrets if secret in daemon.text()] == []
 
 
-def test_decisions_in_a_meditation(daemon: Daemon, caller: Caller) -> None:
+def test_decisions_in_a_meditation(daemon, caller):
     """A worker's report has the first lines of its twenty newest decisions, the newest first,
     and of what is secret nothing."""
     [worker] = workers(daemon)
@@ -260,9 +258,9 @@ def test_decisions_in_a_meditation(daemon: Daemon, caller: Caller) -> None:
     arguments = {**arguments_for(new_uuids()[0]), 'spec_obj': spec}
     with pytest.raises(oslo_messaging.MessagingException):
         caller.call('select_destinations', arguments, server=daemon.host)
-    lines: list[str] = []
+    lines = []
 
-    def told() -> bool:
+    def told():
         """Records are made after the answer."""
         section = report(daemon, worker.pid).partition('Decisions')[2]
         lines[:] = [line for line in section.splitlines() if ' UTC ' in line]

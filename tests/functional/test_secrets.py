@@ -5,20 +5,18 @@ The daemon tells whatever it and its libraries have to tell, at the level DEBUG.
 """
 
 import re
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
 import sqlalchemy as sa
 
-from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, is_reference
 from tests.lab.hidden import shown_as_such
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import Config
 from tests.lab.processes import free_port, wait_until
-from tests.lab.servers import Server
 from tests.lab.steady import Caller
 from tests.lab.wire import CALLS, context_of
 
@@ -92,7 +90,7 @@ the start ends or goes on."""
 
 @pytest.mark.parametrize('password', PASSWORDS.values(), ids=PASSWORDS)
 @pytest.mark.parametrize('group', SERVERS)
-def test_a_server_that_is_not_there(small_cloud: NovaCloud, group: str, password: str) -> None:
+def test_a_server_that_is_not_there(small_cloud, group, password):
     """The start ends for a database, or for a URL that is none; the broker is tried again and
     again, and Placement may come later."""
     option, scheme, text = SERVERS[group]
@@ -101,13 +99,13 @@ def test_a_server_that_is_not_there(small_cloud: NovaCloud, group: str, password
     assert told_until(small_cloud, overrides, text) == []
 
 
-def test_wrong_passwords(small_cloud: NovaCloud) -> None:
+def test_wrong_passwords(small_cloud):
     """Those who answer, and refuse."""
     at = urlsplit(small_cloud.api.url)
     wrong = at._replace(netloc=f'nova:{MARK}@{at.hostname}:{at.port}').geturl()
     at = urlsplit(small_cloud.amqp_url)
     user = at._replace(netloc=f'guest:{MARK}@{at.hostname}:{at.port}').geturl()
-    cases: list[tuple[Config, str]] = [
+    cases = [
         ({'database': {'connection': wrong, 'retry_interval': 0}}, 'Access denied'),
         ({'api_database': {'connection': wrong, 'retry_interval': 0}}, 'Access denied'),
         ({'DEFAULT': {'transport_url': user}}, 'ACCESS_REFUSED'),
@@ -117,7 +115,7 @@ def test_wrong_passwords(small_cloud: NovaCloud) -> None:
         assert told_until(small_cloud, overrides, text) == []
 
 
-def test_a_keystone_that_is_not_there(small_cloud: NovaCloud) -> None:
+def test_a_keystone_that_is_not_there(small_cloud):
     """Its URL may have credentials too."""
     group = {
         'auth_type': 'password',
@@ -133,7 +131,7 @@ def test_a_keystone_that_is_not_there(small_cloud: NovaCloud) -> None:
 
 
 @pytest.mark.parametrize('line', [MARK, f'  {MARK}', f'[{MARK}'], ids=['word', 'more', 'section'])
-def test_a_broken_file(small_cloud: NovaCloud, line: str) -> None:
+def test_a_broken_file(small_cloud, line):
     """The start ends with the file and the line's number, and so does nothing that is told
     when the file breaks later."""
     daemon = Daemon(small_cloud, loud({}))
@@ -146,7 +144,7 @@ def test_a_broken_file(small_cloud: NovaCloud, line: str) -> None:
     assert told(daemon) == []
 
 
-def test_what_comes_by_sighup(small_cloud: NovaCloud, client: NovaClient) -> None:
+def test_what_comes_by_sighup(small_cloud, client):
     """Databases of a cell, whose URLs the API's alone knows, while the host of another cell is
     left; and a file that breaks."""
     overrides = loud({'database': {'connection_debug': 100}})
@@ -178,11 +176,9 @@ SEARCHED = (
 
 
 @pytest.fixture(params=[WORD, STRONG], ids=['a word', 'a strong one'])
-def own_user(
-    request: pytest.FixtureRequest, small_cloud: NovaCloud, mariadb: Server
-) -> Iterator[str]:
+def own_user(request, small_cloud, mariadb):
     """The password of a user of all databases, who is the one that the cells' URLs name."""
-    password: str = request.param
+    password = request.param
     engine = sa.create_engine(mariadb.url)
     with engine.begin() as connection:
         connection.exec_driver_sql(
@@ -204,9 +200,7 @@ def as_user(url: str, password: str) -> str:
     return own.render_as_string(hide_password=False)
 
 
-def test_lines_that_operators_search_for(
-    small_cloud: NovaCloud, client: NovaClient, mariadb: Server, own_user: str
-) -> None:
+def test_lines_that_operators_search_for(small_cloud, client, mariadb, own_user):
     """Whatever the password is, it is shown nowhere as one, and they stay as they are; so it is
     when databases refuse the password, and say so."""
     overrides = {
@@ -243,7 +237,7 @@ def test_lines_that_operators_search_for(
     assert [line for line in text.splitlines() if eaten.search(line)] == []
 
 
-def test_nothing_goes_wrong(small_cloud: NovaCloud) -> None:
+def test_nothing_goes_wrong(small_cloud):
     """Passwords that are right, and the token of a caller, are not told either."""
     overrides = {
         'neutron': {'auth_type': 'admin_token', 'endpoint': url_of('http', MARK), 'token': MARK},

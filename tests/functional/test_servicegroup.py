@@ -2,7 +2,6 @@
 """Services that show in memcached that they are up, as nova's own do."""
 
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from dogpile.cache.util import sha1_mangle_key
 from novasched.cells.servicegroup import COMPUTE, service_key
 from tests.lab.client import NovaClient
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import Config
 from tests.lab.processes import wait_until
 from tests.lab.servers import Memcached
@@ -24,7 +22,7 @@ BACK = 'Recovered connection to memcache server'
 
 
 @pytest.fixture(scope='module')
-def memcached() -> Iterator[Memcached]:
+def memcached():
     """A memcached of our own."""
     with closing(Memcached()) as server:
         server.start()
@@ -46,7 +44,7 @@ def config(memcached: Memcached, backend: str, down_time: int) -> Config:
 
 
 @pytest.fixture
-def two_hosts(cloud: NovaCloud) -> NovaCloud:
+def two_hosts(cloud):
     """Two hosts in two cells, which the databases say were never seen."""
     cloud.reset()
     for name, cell in (('host-1', 'cell1'), ('host-2', 'cell2')):
@@ -71,9 +69,7 @@ def up(client: NovaClient, daemon: Daemon) -> list[bool]:
 
 
 @pytest.mark.parametrize('backend', ['dogpile.cache.memcached', 'oslo_cache.memcache_pool'])
-def test_the_keys_are_novas(
-    two_hosts: NovaCloud, memcached: Memcached, backend: str, tmp_path: Path
-) -> None:
+def test_the_keys_are_novas(two_hosts, memcached, backend, tmp_path):
     """With each client that nova's own services have: computes whose nova-compute has written its
     key are up; nova reads ours, and knows who leads the discovery of hosts. While memcached is
     away all computes are down; one warning says why, one line that it is over. Who can write to
@@ -99,7 +95,7 @@ def test_the_keys_are_novas(
         memcached.start()
         wait_until(lambda: BACK in daemon.text(), PATIENCE, 'recovery')
 
-        def seen() -> bool:
+        def seen():
             client('report', hosts=['host-1', 'host-2'])
             return client.reached() == {'host-1', 'host-2'}
 
@@ -120,7 +116,7 @@ def test_the_keys_are_novas(
     memcached.start()
 
 
-def test_who_keeps_silent_is_down(two_hosts: NovaCloud, memcached: Memcached) -> None:
+def test_who_keeps_silent_is_down(two_hosts, memcached):
     """After service_down_time seconds, for nova and for us, also when we are gone."""
     overrides = config(memcached, 'oslo_cache.memcache_pool', 3)
     with (

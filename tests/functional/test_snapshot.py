@@ -2,7 +2,6 @@
 """Hosts read from a real MariaDB, where digests say what has changed."""
 
 import secrets
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -21,7 +20,7 @@ INSTANCES = 700  # on each host
 
 
 @pytest.fixture(scope='module')
-def databases(mariadb: servers.Server) -> Iterator[NovaDatabases]:
+def databases(mariadb):
     """nova's tables on the database server."""
     prefix = f'novasched_{secrets.token_hex(4)}'
     create = lambda name: servers.create_database(mariadb.url, f'{prefix}_{name}')  # noqa: E731
@@ -32,7 +31,7 @@ def databases(mariadb: servers.Server) -> Iterator[NovaDatabases]:
 @given(steps=STORY)
 @example(steps=EXAMPLE)
 @settings(max_examples=200, deadline=None)
-def test_every_change_is_seen_by_the_next_request(databases: NovaDatabases, steps: list) -> None:
+def test_every_change_is_seen_by_the_next_request(databases, steps):
     """Equal seconds, clocks that differ, deletions, moves, restored backups, neighbours that
     change alike: what a request sees is what a full read sees that is made for it."""
     story = Story(databases)
@@ -40,7 +39,7 @@ def test_every_change_is_seen_by_the_next_request(databases: NovaDatabases, step
     story.close()
 
 
-def test_nobody_sees_hosts_from_before_their_arrival(databases: NovaDatabases) -> None:
+def test_nobody_sees_hosts_from_before_their_arrival(databases):
     """While hosts are written and read at once, each request sees at least what was
     committed when it came."""
     story = Story(databases)
@@ -48,7 +47,7 @@ def test_nobody_sees_hosts_from_before_their_arrival(databases: NovaDatabases) -
     node = tables.compute_nodes
     written = [0]
 
-    def write() -> None:
+    def write():
         for value in range(1, WRITES + 1):
             with engine.begin() as connection:
                 connection.execute(
@@ -56,7 +55,7 @@ def test_nobody_sees_hosts_from_before_their_arrival(databases: NovaDatabases) -
                 )
             written[0] = value
 
-    def ask() -> list[tuple[int, int]]:
+    def ask():
         seen = []
         while written[0] < WRITES:
             least = written[0]
@@ -76,7 +75,7 @@ def test_nobody_sees_hosts_from_before_their_arrival(databases: NovaDatabases) -
     assert [(least, saw) for least, saw in seen if saw < least] == []
 
 
-def test_queries_do_not_grow_with_hosts(databases: NovaDatabases) -> None:
+def test_queries_do_not_grow_with_hosts(databases):
     """A request on a cloud in which nothing changes costs the same few queries, however many
     hosts there are; so it does after a renewal with which a cell has come."""
     story, mapping = Story(databases), tables.cell_mappings
@@ -84,7 +83,7 @@ def test_queries_do_not_grow_with_hosts(databases: NovaDatabases) -> None:
         databases.add_host(f'more{number}', ('cell1', 'cell2')[number % 2])
     story.read()
 
-    def renew(disabled: bool) -> int:
+    def renew(disabled):
         """The number of hosts once the second cell is disabled or not."""
         with databases.api.begin() as connection:
             connection.execute(
@@ -104,7 +103,7 @@ def test_queries_do_not_grow_with_hosts(databases: NovaDatabases) -> None:
     story.close()
 
 
-def test_all_instances_are_read_in_portions(databases: NovaDatabases) -> None:
+def test_all_instances_are_read_in_portions(databases):
     """Nothing gets lost between them; instances of the same image share its properties."""
     story, kept = Story(databases), tables.instance_system_metadata
     for name, cell in story.where.items():

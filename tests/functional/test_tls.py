@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS to RabbitMQ, MariaDB, Placement and Neutron, each of which wants a certificate of us."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -15,8 +15,8 @@ from tests.lab.daemon import Daemon, checked, is_reference
 from tests.lab.hidden import a_secret
 from tests.lab.http_stub import JSON, HttpStub, Reply
 from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_release import Config, NovaRelease
-from tests.lab.placement_api import TOKEN, PlacementProcess
+from tests.lab.nova_release import Config
+from tests.lab.placement_api import TOKEN
 from tests.lab.proxy import Proxy
 from tests.lab.servers import MariaDB, RabbitMQ
 
@@ -122,9 +122,7 @@ class Site:
 
 
 @pytest.fixture(scope='module')
-def site(
-    nova: NovaRelease, placement: PlacementProcess, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Site]:
+def site(nova, placement, tmp_path_factory):
     """One, with a host in each cell."""
     directory = tmp_path_factory.mktemp('tls')
     certificates = Certificates.make(directory)
@@ -152,15 +150,15 @@ def site(
 
 
 @pytest.fixture(scope='module', params=[RIGHT, *WRONG])
-def kind(site: Site, request: pytest.FixtureRequest) -> str:
+def kind(site, request):
     """What the servers show."""
-    name: str = request.param
+    name = request.param
     site.show(name)
     return name
 
 
 @pytest.fixture(autouse=True)
-def kept(site: Site, kind: str) -> Iterator[None]:
+def kept(site, kind):
     """The cells are mapped as before, and their computes up."""
     site.cloud.refresh_services()
     yield
@@ -179,7 +177,7 @@ def lines(daemon: Daemon, text: str) -> list[str]:
 
 
 @right
-def test_all_over_tls(site: Site, kind: str) -> None:
+def test_all_over_tls(site, kind):
     """Requests come in and are answered, from both cells, one of which has a template for its
     URL, with everybody over TLS."""
     overrides = {
@@ -209,7 +207,7 @@ def test_all_over_tls(site: Site, kind: str) -> None:
 
 
 @right
-def test_without_a_certificate_of_ours(site: Site, kind: str) -> None:
+def test_without_a_certificate_of_ours(site, kind):
     """The servers say that they want one."""
     bare = site.url(site.cloud.cell0.url, AUTHORITY)
     daemon = Daemon(site.cloud, {'database': {'connection': bare, 'retry_interval': 0}})
@@ -221,7 +219,7 @@ def test_without_a_certificate_of_ours(site: Site, kind: str) -> None:
 
 
 @right
-def test_a_file_that_is_not_there(site: Site, kind: str) -> None:
+def test_a_file_that_is_not_there(site, kind):
     """The start ends with the option and the path."""
     groups = {
         **site.rabbit(),
@@ -241,7 +239,7 @@ def test_a_file_that_is_not_there(site: Site, kind: str) -> None:
 
 
 @wrong
-def test_a_cell(site: Site, kind: str) -> None:
+def test_a_cell(site, kind):
     """It is left out with a warning; who does not care about Placement's certificate can say
     so."""
     cell2 = site.url(site.cloud.cells['cell2'].url)
@@ -258,7 +256,7 @@ def test_a_cell(site: Site, kind: str) -> None:
 
 
 @wrong
-def test_all_others(site: Site, kind: str) -> None:
+def test_all_others(site, kind):
     """Placement may be mended later: a warning; the broker is tried again and again. The check
     names each server with what is wrong with it."""
     overrides = {**site.rabbit(), **site.http('placement', site.placement)}
@@ -278,7 +276,7 @@ def told(site: Site, overrides: Config, text: str) -> Daemon:
     daemon = Daemon(site.cloud, overrides)
     process = daemon.launch()
 
-    def said() -> bool:
+    def said():
         return any('impl_rabbit' in line for line in lines(daemon, text))
 
     try:

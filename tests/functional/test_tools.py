@@ -2,16 +2,11 @@
 """``novaschedctl shadow`` and ``simulate`` on MariaDB, with nova's schema."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 from tests.lab import broker
-from tests.lab.client import NovaClient, new_uuids
+from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
-
-from .conftest import Tool
 
 ROW = {
     'id': 77, 'name': 'm1.small', 'flavorid': 'small', 'vcpus': 2, 'memory_mb': 1000, 'root_gb': 1,
@@ -20,9 +15,7 @@ ROW = {
 """A flavor."""
 
 
-def test_recorded_requests(
-    cloud: NovaCloud, client: NovaClient, tmp_path: Path, tool: Tool
-) -> None:
+def test_recorded_requests(cloud, client, tmp_path, tool):
     """Taken from the queue and decided again, they are the same until the cloud changes; then
     the reason is told. Nothing is claimed."""
     cloud.reset()
@@ -40,7 +33,7 @@ def test_recorded_requests(
     path = tmp_path / 'requests.jsonl'
     path.write_text('\n'.join(lines))
 
-    def shadow() -> tuple[int, Any]:
+    def shadow():
         return tool('shadow', cloud.config('shadow'), '--requests', str(path))
 
     status, report = shadow()
@@ -58,7 +51,7 @@ def test_recorded_requests(
     assert cloud.all_allocations() == {}
 
 
-def test_a_flavor_until_the_cloud_is_full(cloud: NovaCloud, tool: Tool) -> None:
+def test_a_flavor_until_the_cloud_is_full(cloud, tool):
     """simulate finds the flavor, and its extra specs count; nothing is claimed."""
     cloud.reset()
     for number, ram_mb in enumerate((2100, 3100, 5100), 1):
@@ -67,7 +60,7 @@ def test_a_flavor_until_the_cloud_is_full(cloud: NovaCloud, tool: Tool) -> None:
     cloud.api.insert('flavors', [ROW])
     config = cloud.config('simulate')
 
-    def simulated() -> Any:
+    def simulated():
         status, said = tool('simulate', config, '--flavor', 'small', '--until-full')
         assert status == 0
         return said['placed']

@@ -13,7 +13,6 @@ from tests.lab.client import new_uuids
 from tests.lab.collector import Collector, Seen
 from tests.lab.daemon import Daemon
 from tests.lab.hidden import a_secret
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import Config
 from tests.lab.processes import wait_until
 from tests.lab.steady import CONTEXT, Caller, arguments_for
@@ -27,7 +26,7 @@ CALLER = f'00-{TRACE}-{PARENT}-01'
 
 
 @pytest.fixture(scope='module')
-def hosts(cloud: NovaCloud) -> NovaCloud:
+def hosts(cloud):
     cloud.reset()
     for number in range(2):
         cloud.add_host(f'host-{number}', vcpus=1000, ram_mb=1_000_000, disk_gb=100_000)
@@ -59,7 +58,7 @@ def of(server: str, collector: Collector) -> tuple[Seen, list[Seen]]:
     """The span of a request, and those below it, when they are there."""
     found: list[Seen] = []
 
-    def is_told() -> bool:
+    def is_told():
         heard = [*collector.heard]
         found[:] = [s for s in heard if s.values.get('openstack.server_ids') == [server]]
         found.extend(s for s in heard if found and s.parent == found[0].id)
@@ -69,7 +68,7 @@ def of(server: str, collector: Collector) -> tuple[Seen, list[Seen]]:
     return found[0], sorted(found[1:], key=lambda span: span.start)
 
 
-def test_two_workers(hosts: NovaCloud, caller: Caller) -> None:
+def test_two_workers(hosts, caller):
     """Each request of each worker is a trace, or a part of its caller's; it lasts from its
     first step to its last, and no password is told to anybody but the collector."""
     password = a_secret()
@@ -79,9 +78,9 @@ def test_two_workers(hosts: NovaCloud, caller: Caller) -> None:
     ):
         workers = {each.pid for each in psutil.Process(daemon.pid).children()}
         began = time.time_ns()
-        servers: list[str] = []
+        servers = []
 
-        def all_heard() -> bool:
+        def all_heard():
             servers.append(place(caller, daemon, request_id='req-ours', traceparent=CALLER))
             whole, _ = of(servers[-1], collector)
             return workers == {span.who['process.pid'] for span in collector.heard} and bool(whole)
@@ -111,7 +110,7 @@ def test_two_workers(hosts: NovaCloud, caller: Caller) -> None:
     assert {each['Authorization'] for each in collector.headers} == {f'Basic {authorization}'}
 
 
-def test_what_is_left_when_it_ends(hosts: NovaCloud, caller: Caller) -> None:
+def test_what_is_left_when_it_ends(hosts, caller):
     """A worker that ends sends what it has."""
     with Collector() as collector:
         with Daemon(hosts, traced(collector.address)) as daemon:
@@ -121,7 +120,7 @@ def test_what_is_left_when_it_ends(hosts: NovaCloud, caller: Caller) -> None:
         assert [step.name for step in steps] == [*STEPS]
 
 
-def test_a_collector_that_hangs(hosts: NovaCloud, caller: Caller) -> None:
+def test_a_collector_that_hangs(hosts, caller):
     """Every request is answered, and the daemon ends in order, though what it has to tell is
     never heard. One that is away is told of once, see the unit tests."""
     with (

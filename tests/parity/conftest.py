@@ -2,7 +2,6 @@
 """nova's side, and the figures at the end of the run."""
 
 import logging
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from tests.lab import fixtures
 from tests.lab.nova_answers import Nova
-from tests.lab.nova_release import NovaRelease
 from tests.parity import known
 from tests.parity.comparison import FIGURES
 
@@ -22,28 +20,28 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope='session')
-def plugins(nova: NovaRelease, directory: Path) -> Iterator[Nova]:
+def plugins(nova, directory):
     """nova's filters and weighers, in a child process."""
     with closing(Nova(nova, directory, HERE / 'nova_side.py')) as side:
         yield side
 
 
 @pytest.fixture(scope='session')
-def hardware(nova: NovaRelease, directory: Path) -> Iterator[Nova]:
+def hardware(nova, directory):
     """nova's NUMA fitter and statistics of PCI devices, in a child process."""
     with closing(Nova(nova, directory, HERE / 'nova_hardware.py')) as side:
         yield side
 
 
 @pytest.fixture(autouse=True)
-def silence() -> Iterator[None]:
+def silence():
     """Thousands of odd cases give as many warnings, which say nothing of a failure."""
     logging.disable(logging.ERROR)
     yield
     logging.disable(logging.NOTSET)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter):
     """Cases and outcomes on nova's side, and differences that were to be expected."""
     if not FIGURES:
         return

@@ -10,11 +10,10 @@ import pytest
 
 from novasched.scheduler.model.numa import CellFit, Fit
 from novasched.scheduler.numa.fit import fit
-from tests.lab.nova_answers import Nova
 from tests.lab.numa_checker import numa_arguments, violations
 from tests.parity.comparison import FAILS, SEED, Comparison, Difference
 from tests.parity.dice import Dice
-from tests.parity.known import KNOWN, Known, explanation
+from tests.parity.known import KNOWN, explanation
 from tests.parity.numa_cases import Case, as_text, cases
 from tests.parity.ours import guest_of
 
@@ -64,9 +63,7 @@ CELLS, NO_CELLS = 'cells', 'no cells'
         ('unequal cells', CONSTRAINED, {'equal': False}),
     ],
 )
-def test_the_fit_is_that_of_nova(
-    name: str, count: int, options: dict[str, Any], hardware: Nova
-) -> None:
+def test_the_fit_is_that_of_nova(name, count, options, hardware):
     """Guests go to the same host cells, CPUs and pages, or nowhere; what differs is listed in
     known.yaml."""
     comparison = Comparison(hardware, 'fit', ours, fits, described=False)
@@ -90,7 +87,7 @@ def outcome(case: Case, answer: Fit | str | dict[str, str] | None) -> str:
 @pytest.mark.parametrize(
     'known', [each for each in KNOWN if each.of == ('numa',)], ids=lambda each: each.id
 )
-def test_the_smallest_example(known: Known, hardware: Nova) -> None:
+def test_the_smallest_example(known, hardware):
     """An intended difference can be seen on a handful of CPUs; it is known by no other name."""
     assert known.smallest
     case = small_case(known.smallest)
@@ -151,7 +148,7 @@ def _fit(answer: list[Any]) -> Fit:
     )
 
 
-def test_the_guest_cells_are_those_of_nova(hardware: Nova) -> None:
+def test_the_guest_cells_are_those_of_nova(hardware):
     """Of every flavor and image that nova-api takes; what it refuses never comes."""
     dice = Dice(SEED)
     flavors = (a_flavor(dice) for _ in itertools.count())

@@ -2,7 +2,7 @@
 """The same pools and requests through nova's PciDeviceStats and through ours."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count as numbers
 from typing import Any
 
@@ -16,7 +16,6 @@ from novasched.scheduler.pci import parse
 from novasched.scheduler.pci.pools import consume
 from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.descriptions import Case, wire
-from tests.lab.nova_answers import Nova
 from tests.parity.comparison import SEED, Comparison, Difference
 from tests.parity.dice import Dice
 from tests.parity.themes.topology import NUMA_POLICIES
@@ -146,7 +145,7 @@ def devices(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
     ('command', 'ask', 'count'),
     [('take_devices', ours, TAKEN), ('fit_devices', cells_of_ours, FITTED)],
 )
-def test_same_devices(command: str, ask: Callable[[Case], Any], count: int, hardware: Nova) -> None:
+def test_same_devices(command, ask, count, hardware):
     """Random requests are supported by the same pools, leave the same of them, and let the
     guest have the same host cells; what differs is listed in known.yaml."""
     comparison = Comparison(hardware, command, ask, devices, described=False)

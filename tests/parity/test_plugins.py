@@ -4,7 +4,6 @@ weigher gives hosts the weights that nova's gives them, multiplier included."""
 
 import pytest
 
-from tests.lab.nova_answers import Nova
 from tests.parity import ours
 from tests.parity.comparison import SEED, Comparison, verdicts, weights
 from tests.parity.dice import cases
@@ -12,7 +11,7 @@ from tests.parity.plans import FILTERS, NOISE, WEIGHERS
 from tests.parity.themes.aggregates import multipliers
 
 
-def test_everything_has_a_plan(plugins: Nova) -> None:
+def test_everything_has_a_plan(plugins):
     """What nova has, or we have, is compared."""
     theirs = plugins.ask('about', [{}])[0]
     filters, weighers = {*theirs['filters'], *ours.FILTERS}, {*theirs['weighers'], *ours.WEIGHERS}
@@ -22,7 +21,7 @@ def test_everything_has_a_plan(plugins: Nova) -> None:
 
 
 @pytest.mark.parametrize('name', sorted(FILTERS))
-def test_filter(name: str, plugins: Nova) -> None:
+def test_filter(name, plugins):
     """Random requests and hosts, the configuration included, give equal verdicts."""
     theirs = plugins.ask('about', [{}])[0]
     if name not in theirs['filters'] and not theirs['older']:
@@ -34,7 +33,7 @@ def test_filter(name: str, plugins: Nova) -> None:
 
 
 @pytest.mark.parametrize('name', sorted(WEIGHERS))
-def test_weigher(name: str, plugins: Nova) -> None:
+def test_weigher(name, plugins):
     """Random requests and hosts, the configuration included, give equal weights."""
     made = cases(SEED, [*WEIGHERS[name], multipliers], 3, NOISE)
     comparison = Comparison(plugins, 'weigh', ours.weigh, weights)

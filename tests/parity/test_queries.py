@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Placement is asked what nova asks it: the query of GET /allocation_candidates."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.lab.nova_answers import Nova
-from tests.lab.nova_release import NovaRelease
 from tests.parity.comparison import SEED, Comparison, queries
 from tests.parity.dice import cases
 from tests.parity.plans import QUERIES
@@ -21,16 +19,14 @@ OLDER, CURRENT = 70, 74
 
 
 @pytest.fixture(scope='module', params=[CURRENT, OLDER])
-def world(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[World]:
+def world(request, tmp_path_factory):
     """Databases that both sides read."""
     with closing(World(tmp_path_factory.mktemp('world'), request.param)) as made:
         yield made
 
 
 @pytest.fixture(scope='module')
-def nova_asks(nova: NovaRelease, directory: Path, world: World) -> Iterator[Nova]:
+def nova_asks(nova, directory, world):
     with closing(Nova(nova, directory, Path(__file__).with_name('nova_queries.py'))) as side:
         side.ask('world', [world.description()])
         world.open()
@@ -38,7 +34,7 @@ def nova_asks(nova: NovaRelease, directory: Path, world: World) -> Iterator[Nova
 
 
 @pytest.mark.parametrize('theme', QUERIES)
-def test_query(theme: str, world: World, nova_asks: Nova) -> None:
+def test_query(theme, world, nova_asks):
     """Random requests come out of all prefilters as the same text, pinned CPUs and fallback."""
     made = cases(SEED, [an_image, *QUERIES[theme]], hosts=0)
     comparison = Comparison(nova_asks, 'query', world.ask, queries)

@@ -2,20 +2,17 @@
 """One release of nova after the other: its schemas, its objects, its client, our daemon."""
 
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from novasched.conf.settings import DEFAULT_FILTERS
-from tests.lab import servers
 from tests.lab.compute_rows import Compute
 from tests.lab.daemon import Daemon
 from tests.lab.fixtures import directory, mariadb, nova, placement, rabbitmq
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import NovaRelease
-from tests.lab.placement_api import PlacementProcess
 
 from .cloud import CELL, Nova
 
@@ -27,7 +24,7 @@ PINNABLE_SINCE = 20
 """Computes before Train tell Placement of CPUs that can be pinned as of any others."""
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+def pytest_generate_tests(metafunc):
     """Each test with each release that the environment names a virtualenv of."""
     if 'installed' in metafunc.fixturenames:
         named = os.environ.get(VARIABLE, '').split(os.pathsep)
@@ -39,19 +36,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope='session')
-def installed(request: pytest.FixtureRequest, nova: NovaRelease) -> NovaRelease:
+def installed(request, nova):
     """A release of nova; the newest one is there for what all of them share."""
     return NovaRelease.of(request.param / 'bin' / 'python')
 
 
 @pytest.fixture(scope='session')
-def cloud(
-    installed: NovaRelease,
-    mariadb: servers.Server,
-    rabbitmq: servers.Server,
-    placement: PlacementProcess,
-    directory: Path,
-) -> Iterator[NovaCloud]:
+def cloud(installed, mariadb, rabbitmq, placement, directory):
     """The databases of that release, as its own nova-manage makes them, with one cell."""
     urls = {'amqp_url': rabbitmq.url, 'database_url': mariadb.url, 'placement_url': placement.url}
     with closing(NovaCloud(installed, directory, **urls, cells=[CELL])) as made:
@@ -60,7 +51,7 @@ def cloud(
 
 
 @pytest.fixture(scope='session')
-def conductor(installed: NovaRelease, cloud: NovaCloud) -> Iterator[Nova]:
+def conductor(installed, cloud):
     """That release at work: 'north-1' and 'north-2' have NUMA cells, the second one has PCI
     devices too; 'south-1' and 'south-2' are in the zone 'south'."""
     pcpus = 16 if int(installed.version.split('.')[0]) >= PINNABLE_SINCE else 0
@@ -75,7 +66,7 @@ def conductor(installed: NovaRelease, cloud: NovaCloud) -> Iterator[Nova]:
 
 
 @pytest.fixture(scope='session')
-def scheduler(cloud: NovaCloud, conductor: Nova) -> Iterator[Daemon]:
+def scheduler(cloud, conductor):
     """The daemon, in a cloud of that release."""
     options = {
         # The computes are seen once, when they start.

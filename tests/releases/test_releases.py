@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from tests.lab.client import Refused, new_uuids
-from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 
 from .cloud import CELL, Nova
 
@@ -57,7 +55,7 @@ def refused(conductor: Nova, command: str, **asked: Any) -> None:
 class TestPlacing:
     """Requests that the conductor of the release makes, of servers as they come and go."""
 
-    def test_boot(self, conductor: Nova, cloud: NovaCloud) -> None:
+    def test_boot(self, conductor, cloud):
         """A server gets a host, and its Selection names the node and the cell."""
         needs_selections(conductor)
         [server] = new_uuids()
@@ -70,7 +68,7 @@ class TestPlacing:
             compute.name: {'VCPU': 2, 'MEMORY_MB': 512, 'DISK_GB': 1}
         }
 
-    def test_many(self, conductor: Nova, cloud: NovaCloud) -> None:
+    def test_many(self, conductor, cloud):
         """Three servers of a request have a host each with the others as alternates."""
         needs_selections(conductor)
         servers = new_uuids(3)
@@ -84,7 +82,7 @@ class TestPlacing:
             assert others.isdisjoint(chosen)
             assert all(each['allocation_request'] for each in selections)
 
-    def test_alternate(self, conductor: Nova, cloud: NovaCloud) -> None:
+    def test_alternate(self, conductor, cloud):
         """When a build fails, the release's own code claims the alternate by what it was sent."""
         needs_selections(conductor)
         [server] = new_uuids()
@@ -94,11 +92,11 @@ class TestPlacing:
         assert conductor('fall_back', server=server, **claim)
         assert list(cloud.allocations(server)) == [second['service_host']]
 
-    def test_zone(self, conductor: Nova) -> None:
+    def test_zone(self, conductor):
         """Servers of a zone go to the hosts of the aggregate that the API wrote."""
         assert set(placed(conductor, 2, zone='south').values()) <= {'south-1', 'south-2'}
 
-    def test_pinned(self, conductor: Nova) -> None:
+    def test_pinned(self, conductor):
         """A pinned server goes to a host whose compute reports cells, with the limits that
         this compute is to honour."""
         found = conductor('build', servers=new_uuids(), extra_specs=PINNED)
@@ -106,19 +104,19 @@ class TestPlacing:
         limits = found[0][0] if conductor.newest == '4.5' else found[0]
         assert limits['limits']['numa_topology'] == 'NUMATopologyLimits'
 
-    def test_too_many_cells(self, conductor: Nova) -> None:
+    def test_too_many_cells(self, conductor):
         """No host has so many cells as the guest wants."""
         cells = {'hw:numa_nodes': '4'}
         refused(conductor, 'build', servers=new_uuids(), extra_specs=cells, vcpus=4)
 
-    def test_devices(self, conductor: Nova) -> None:
+    def test_devices(self, conductor):
         """Two servers get the devices that there are; a third is refused, unless the compute
         has yet to tell of what its callers claimed by themselves."""
         assert Counter(placed(conductor, 2, extra_specs=WITH_DEVICE).values()) == {'north-2': 2}
         if conductor.newest >= CLAIMED_SINCE:
             refused(conductor, 'build', servers=new_uuids(), extra_specs=WITH_DEVICE)
 
-    def test_group(self, conductor: Nova) -> None:
+    def test_group(self, conductor):
         """Servers of a group stay apart, those of one request and those that run already."""
         group = conductor('add_group', policy='anti-affinity')
         spread = []
@@ -134,14 +132,14 @@ class TestPlacing:
         conductor('join_group', group=group, servers=[last])
         refused(conductor, 'build', servers=[last], group=group)
 
-    def test_live_migration(self, conductor: Nova) -> None:
+    def test_live_migration(self, conductor):
         """A server moves off its host within its cell, by the request that nova has kept."""
         [(server, host)] = placed(conductor).items()
         conductor('boot', cell=CELL, host=host, server=server)
         [chosen] = hosts(conductor('move', server=server, host=host, cell=CELL))
         assert chosen in EVERYWHERE - {host}
 
-    def test_move_to_a_host(self, conductor: Nova) -> None:
+    def test_move_to_a_host(self, conductor):
         """A server moves to the host that was named, or not at all."""
         [(server, host)] = placed(conductor, zone='south').items()
         conductor('boot', cell=CELL, host=host, server=server)
@@ -149,7 +147,7 @@ class TestPlacing:
         assert hosts(conductor('move', server=server, host=host, to=other)) == [other]
         refused(conductor, 'move', server=server, host=host, to='nowhere')
 
-    def test_rebuild(self, conductor: Nova) -> None:
+    def test_rebuild(self, conductor):
         """A server that is rebuilt stays where it is, and claims nothing more."""
         [(server, host)] = placed(conductor).items()
         conductor('boot', cell=CELL, host=host, server=server)
@@ -158,7 +156,7 @@ class TestPlacing:
         assert conductor.cloud.all_allocations() == before
 
     @pytest.mark.parametrize('version', ['4.4', '4.3', '4.0'])
-    def test_held_back(self, conductor: Nova, version: str) -> None:
+    def test_held_back(self, conductor, version):
         """A deployment that is being upgraded sends the form of an older release, and gets a
         dict for each server; before 4.4 the caller claims by itself."""
         if version > conductor.newest:
@@ -172,7 +170,7 @@ class TestPlacing:
             assert claimed(conductor, server) == claims
 
 
-def test_casts(conductor: Nova, scheduler: Daemon) -> None:
+def test_casts(conductor, scheduler):
     """The API's and the computes' announcements are taken without complaint, and requests are
     served after them."""
     [(server, host)] = placed(conductor).items()
@@ -190,6 +188,6 @@ def test_casts(conductor: Nova, scheduler: Daemon) -> None:
     assert not [line for line in lines if ' ERROR ' in line or ' WARNING ' in line]
 
 
-def test_service_record(conductor: Nova, scheduler: Daemon) -> None:
+def test_service_record(conductor, scheduler):
     """The release's service group takes the daemon for a scheduler that is up."""
     assert scheduler.host in conductor('schedulers')

@@ -6,8 +6,6 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from tests.lab.client import NovaClient
-from tests.lab.nova_cloud import NovaCloud
 from tests.parity.comparison import FIGURES, SEED, TIMES, Difference, Figures, check
 from tests.parity.dice import Dice
 from tests.parity.plans import CURRENT_FILTERS, WEIGHERS
@@ -59,17 +57,17 @@ class Tally:
 
 
 @pytest.fixture(scope='module')
-def builder(cloud: NovaCloud) -> Builder:
+def builder(cloud):
     return Builder(cloud)
 
 
 @pytest.fixture(scope='module')
-def tally() -> Tally:
+def tally():
     return Tally()
 
 
 @pytest.mark.parametrize('number', range(WORLDS))
-def test_world(builder: Builder, client: NovaClient, tally: Tally, number: int) -> None:
+def test_world(builder, client, tally, number):
     """The same queries to Placement, hosts that are left, ranking, answer, claims and fault."""
     figures, different = Figures(f'rankings: world {number}'), list[Difference]()
     for again in range(TIMES):
@@ -95,7 +93,7 @@ def test_world(builder: Builder, client: NovaClient, tally: Tally, number: int) 
     check(figures, different[:DIFFERENCES])
 
 
-def test_they_tell(tally: Tally) -> None:
+def test_they_tell(tally):
     """The requests reached every filter and weigher, and no two hosts weighed the same."""
     totals, counters = tally.totals, tally.counters
     if totals['worlds'] < WORLDS:
