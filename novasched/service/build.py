@@ -127,9 +127,8 @@ def compose(
 
     http = http_adapter(conf, 'placement', service)
     placement = PlacementClient(settings, http, InstanceStates(cells))
-    sources = Sources(
-        aggregates, hosts.minimum_version, _neutron(conf, settings, service, placement)
-    )
+    network = _neutron(conf, settings, service, placement)
+    sources = Sources(aggregates, hosts.minimum_version, network)
     prefilters = enabled_prefilters(settings, sources)
     notifier = make_notifier(conf, service)
 
