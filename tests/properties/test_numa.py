@@ -4,7 +4,6 @@
 import copy
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -30,7 +29,7 @@ SIZES = (4, 2048, 1048576)
 
 
 @st.composite
-def host_cells(draw: st.DrawFn, cores: int, threads: int, old: bool) -> HostCell:
+def host_cells(draw, cores, threads, old):
     """The first cell of a host, with some CPUs and pages taken. Few choices are drawn, each of
     many things at once, for it is they that take the time of these tests."""
     siblings = [frozenset(range(core * threads, (core + 1) * threads)) for core in range(cores)]
@@ -67,7 +66,7 @@ NETWORKS = tuple(
 )
 
 
-def pages(size: int, memory: int) -> st.SearchStrategy[Pages]:
+def pages(size, memory):
     """Pages for about the memory of a cell."""
     totals = (memory * 1024 // size, memory * 1024 // size + 1)
     return st.sampled_from(
@@ -81,7 +80,7 @@ def pages(size: int, memory: int) -> st.SearchStrategy[Pages]:
 
 
 @st.composite
-def hosts(draw: st.DrawFn, most: int) -> HostTopology:
+def hosts(draw, most):
     """A host of up to so many cells, of up to four kinds."""
     cores, threads = draw(st.sampled_from(((1, 1), (4, 1), (3, 2), (3, 2), (2, 3), (1, 4))))
     old = draw(st.booleans())
@@ -93,10 +92,10 @@ def hosts(draw: st.DrawFn, most: int) -> HostTopology:
     return HostTopology(tuple(moved(cell, i, cores * threads) for i, cell in enumerate(kinds)))
 
 
-def moved(cell: HostCell, number: int, cpus: int) -> HostCell:
+def moved(cell, number, cpus):
     """The cell at another place on its host, each cell of which has so many CPUs."""
 
-    def there(each: frozenset[int]) -> frozenset[int]:
+    def there(each):
         return frozenset(cpu + number * cpus for cpu in each)
 
     return replace(
@@ -110,7 +109,7 @@ def moved(cell: HostCell, number: int, cpus: int) -> HostCell:
 
 
 @st.composite
-def guests(draw: st.DrawFn, most: int) -> GuestTopology:
+def guests(draw, most):
     """A guest of up to so many cells, of one kind or two, or no two alike."""
     count = draw(st.integers(1, most))
     kinds = draw(st.sampled_from((1, 1, 2, count)))
@@ -121,14 +120,14 @@ def guests(draw: st.DrawFn, most: int) -> GuestTopology:
 
 
 @st.composite
-def pairs(draw: st.DrawFn, most: int) -> tuple[HostTopology, GuestTopology]:
+def pairs(draw, most):
     """A host, and a guest that mostly has no more cells."""
     host = draw(hosts(most))
     return host, draw(guests(draw(st.sampled_from((len(host.cells),) * 9 + (most,)))))
 
 
 @st.composite
-def guest_cells(draw: st.DrawFn, number: int, policy: str | None) -> GuestCell:
+def guest_cells(draw, number, policy):
     """A guest cell of a policy."""
     vcpus = draw(st.sampled_from((1, 1, 2, 3)))
     dedicated = {'dedicated': vcpus, 'mixed': draw(st.integers(0, vcpus))}.get(str(policy), 0)
@@ -157,17 +156,12 @@ DEVICES = st.none() | st.tuples(
 """Free devices near host cells, and how many are wanted."""
 
 
-def fits(
-    host: HostTopology,
-    guest: GuestTopology,
-    limits: TopologyLimits | None,
-    pci_fits: Callable[[Sequence[int]], bool] | None = None,
-) -> bool:
+def fits(host, guest, limits, pci_fits=None):
     """The fitter's dumb twin: whether any choice of host cells, pages and CPUs is without
     fault."""
     known: dict[tuple[int, int], bool] = {}
 
-    def pair(i: int, cell: HostCell) -> bool:
+    def pair(i, cell):
         emulator_cpus = int(i == 0 and guest.emulator_threads_policy == 'isolate')
         if (i, cell.id) not in known:
             known[i, cell.id] = any(
@@ -184,7 +178,7 @@ def fits(
     )
 
 
-def places(host: HostCell, guest: GuestCell, emulator_cpus: int) -> Iterator[CellFit]:
+def places(host, guest, emulator_cpus):
     """Every page size, every set of CPUs."""
     sizes = [pages.size_kb for pages in host.mempages] if guest.pagesize else [None]
     pinned = guest.cpu_policy in ('dedicated', 'mixed')

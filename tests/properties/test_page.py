@@ -44,7 +44,7 @@ queries = st.lists(pairs, max_size=4).map(
 @example('/', 'within=%22%3E%3Cevil+evil%3D%22')
 @example('/hosts/%3Cevil%3E', '')
 @example('/decisions', 'q=%3Cevil%3E')
-def test_any_request(path: str, query: str) -> None:
+def test_any_request(path, query):
     """It is well-formed, of the elements and attributes of the templates alone, and no error
     of ours."""
     answer = ask_raw(PAGE, path, query)

@@ -2,7 +2,6 @@
 """What the pipeline shares among hosts and keeps between servers changes no answer."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
 from random import Random
@@ -14,16 +13,14 @@ from hypothesis import strategies as st
 from novasched.conf.settings import Settings
 from novasched.plugins import loading
 from novasched.scheduler import fitting
-from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.filters import Scope
 from novasched.scheduler.filters.shared import CandidateFilter
-from novasched.scheduler.model.candidate import Candidate
-from novasched.scheduler.model.host import Aggregate, Host, Instance
+from novasched.scheduler.model.host import Aggregate, Instance
 from novasched.scheduler.model.numa import GuestCell, GuestTopology, HostCell, HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
-from novasched.scheduler.model.request import Destination, InstanceGroup, Request, Retry
+from novasched.scheduler.model.request import Destination, InstanceGroup, Retry
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.requested_hosts import narrowed
-from novasched.scheduler.weighers import Weigher
 from tests.lab.builders import a_flavor, a_host, a_mapped_candidate, a_request, a_uuid
 from tests.lab.logs import logged, rejections
 
@@ -54,7 +51,7 @@ POOLS = [
 TRIPLES = [(('x86_64', 'qemu', 'hvm'),), (('i686', 'qemu', 'hvm'), ('x86_64', 'kvm', 'hvm'))]
 
 
-def hosts_of(random: Random, count: int) -> list[Host]:
+def hosts_of(random, count):
     """Hosts that have much in common; some of that is the same object, some a copy."""
     aggregates = [
         tuple(
@@ -66,7 +63,7 @@ def hosts_of(random: Random, count: int) -> list[Host]:
     return [_host(random, f'h{number}', aggregates) for number in range(count)]
 
 
-def _host(random: Random, name: str, aggregates: list[tuple[Aggregate, ...]]) -> Host:
+def _host(random, name, aggregates):
     cells, pools = random.choice(CELLS), random.choice(POOLS)
     host = a_host(
         name,
@@ -169,16 +166,7 @@ SETTINGS = st.builds(
 )
 
 
-def ranked(
-    hosts: Sequence[Host],
-    request: Request,
-    index: int,
-    random: Random,
-    filters: Sequence[Filter],
-    weighers: Sequence[Weigher],
-    settings: Settings,
-    offers: dict[str, Sequence[Candidate]],
-) -> tuple[list[Host], list[tuple[str, Host, str]]]:
+def ranked(hosts, request, index, random, filters, weighers, settings, offers):
     """Ranking done the plain way, one host after the other, everything anew for each instance: the
     hosts that are left, the first one to try in front; and why the others are not. The
     candidates that are left of the offers replace them."""
@@ -209,9 +197,7 @@ def ranked(
     return [drawn, *best_first], reasons
 
 
-def _reason(
-    each: Filter, host: Host, request: Request, offers: dict[str, Sequence[Candidate]]
-) -> str | None:
+def _reason(each, host, request, offers):
     if not isinstance(each, CandidateFilter):
         return each.reject(host, request)
     reasons = [
@@ -225,7 +211,7 @@ def _reason(
     return None
 
 
-def _added(weigher: Weigher, hosts: Sequence[Host], request: Request) -> list[float]:
+def _added(weigher, hosts, request):
     scales = [_scale(weigher, host) for host in hosts]
     if not weigher.applies(request) or not any(scales):
         return [0.0] * len(hosts)
@@ -240,7 +226,7 @@ def _added(weigher: Weigher, hosts: Sequence[Host], request: Request) -> list[fl
     return [share * scale for share, scale in zip(shares, scales, strict=True)]
 
 
-def _scale(weigher: Weigher, host: Host) -> float:
+def _scale(weigher, host):
     try:
         return weigher.scale(host)
     except ValueError:

@@ -39,13 +39,13 @@ plain = st.one_of(word, drawn)
 scheme = st.sampled_from(['mysql+pymysql', 'rabbit', 'http', 'https', 'postgresql'])
 
 
-def as_token(secret: str, text: str) -> bool:
+def as_token(secret, text):
     """Whether a text shows a secret whole, and not as a part of a name."""
     return bool(re.search(rf'(?<![\w.-]){re.escape(secret)}(?![\w-])(?!\.\w)', text, re.IGNORECASE))
 
 
 @given(scheme, any_secret, any_secret)
-def test_urls(scheme: str, secret: str, other: str) -> None:
+def test_urls(scheme, secret, other):
     """In a URL there is nothing before the host, in whoever's text, encoded or not, known or
     not (where it has no space in it)."""
     for password in (secret, quote(secret, safe='')):
@@ -61,7 +61,7 @@ def test_urls(scheme: str, secret: str, other: str) -> None:
 
 
 @given(any_secret, st.sampled_from(['X-Auth-Token', 'x-subject-token', 'Authorization', 'Cookie']))
-def test_headers(secret: str, name: str) -> None:
+def test_headers(secret, name):
     """A header that says who asks says no more than that there is one."""
     basic = f'Basic {base64.b64encode(secret.encode()).decode()}'
     for value in (secret, basic):
@@ -74,7 +74,7 @@ def test_headers(secret: str, name: str) -> None:
             assert Secrets([]).redact(text.format(value)) == text.format(HIDDEN)
 
 
-def a_log(name: str) -> tuple[logging.Logger, io.StringIO]:
+def a_log(name):
     """A logger, and the lines of what it is told, each with its level and its name."""
     log, output = logging.Logger(name), io.StringIO()
     handler = logging.StreamHandler(output)
@@ -83,13 +83,13 @@ def a_log(name: str) -> tuple[logging.Logger, io.StringIO]:
     return log, output
 
 
-def line_of(name: str, message: str, *args: object, exc_info: BaseException | None = None) -> str:
+def line_of(name, message, *args, exc_info=None):
     log, output = a_log(name)
     log.error(message, *args, exc_info=exc_info)
     return output.getvalue()
 
 
-def known(*values: str) -> None:
+def known(*values):
     """Forget all secrets but these."""
     redaction.KNOWN.__dict__ = vars(Secrets(values))
 
@@ -108,7 +108,7 @@ OURS = tuple(
 
 
 @given(st.sampled_from(OURS), word, st.sampled_from(['nova.filters', 'nova', 'novasched.rpc']))
-def test_our_own_lines(sentence: str, secret: str, logger: str) -> None:
+def test_our_own_lines(sentence, secret, logger):
     """They stay as they are, with the names in them, even if a word of theirs is a password."""
     known(secret, f'mysql://{secret}:{secret}@{secret}/{secret}')
     places = re.findall(r'%[.\d]*[a-z]', sentence)
@@ -118,7 +118,7 @@ def test_our_own_lines(sentence: str, secret: str, logger: str) -> None:
 
 
 @given(plain, st.sampled_from(['oslo_service.service', 'nova.scheduler']))
-def test_options(secret: str, logger: str) -> None:
+def test_options(secret, logger):
     """A list of all options shows no secret; names and other values stay."""
     known(secret, f'rabbit://u:{secret}@h/')
     conf = cfg.ConfigOpts()
@@ -137,7 +137,7 @@ def test_options(secret: str, logger: str) -> None:
     known()
 
 
-def errors_about(secret: str) -> list[Exception]:
+def errors_about(secret):
     """Errors of libraries as they are raised for what a wrong URL or a wrong password makes."""
     return [
         pymysql.OperationalError(1045, f"Access denied for user '{secret}'@'h' (password {secret})"),
@@ -158,7 +158,7 @@ def errors_about(secret: str) -> list[Exception]:
 @given(
     plain.filter(lambda secret: len(secret) >= redaction.MIN_TOKEN_CHARACTERS), st.integers(0, 9)
 )
-def test_errors_of_libraries(secret: str, number: int) -> None:
+def test_errors_of_libraries(secret, number):
     """Neither their texts nor their tracebacks show a secret, in whoever's line."""
     known(secret)
     error = errors_about(secret)[number]
