@@ -114,15 +114,8 @@ def test_a_project_must_have_aggregates(caplog):
     [
         ({}, [{'trait:HW_A': 'required'}, {'trait:HW_B': 'forbidden'}, {}], {'agg1'}),
         ({'extra_specs': {'trait:HW_A': 'required'}}, [{'trait:HW_A': 'required'}], set()),
-        ({'extra_specs': {'trait1:HW_A': 'required'}}, [{'trait:HW_A': 'required'}], set()),
         ({'extra_specs': {'trait:HW_A': 'forbidden'}}, [{'trait:HW_A': 'required'}], {'agg1'}),
-        ({'image': {'traits_required': ['HW_A']}}, [{'trait:HW_A': 'required'}], set()),
-        ({'image': {'os_secure_boot': 'required'}},
-         [{'trait:COMPUTE_SECURITY_UEFI_SECURE_BOOT': 'required'}], set()),
         ({'root_required': frozenset({'HW_A'})}, [{'trait:HW_A': 'required'}], {'agg1'}),
-        ({'requested_resources': (
-            RequestGroup('port', {'NET_BW_EGR_KILOBIT_PER_SEC': 1}, frozenset({'HW_A'})),
-        )}, [{'trait:HW_A': 'required'}], set()),
         ({'extra_specs': {'trait:HW_A': 'required'}},
          [{'trait:HW_A': 'required', 'trait:HW_B': 'required'}], {'agg1'}),
     ],

@@ -57,15 +57,10 @@ TRAITS = [
 @pytest.mark.parametrize(('prefilter', 'specs', 'image', 'traits'), TRAITS)
 def test_traits_of_a_request(prefilter, specs, image, traits):
     """What flavor or image ask for is required of the host's own provider, beside what is
-    required of it already."""
+    required of it already. An instance whose root is a volume need not have an image."""
     assert not traits or prefilter.keys & {*specs, *image}
     request = a_request(extra_specs=specs, image=image, root_required=frozenset({'X'}))
     assert prefilter(Settings(), sources())(request).root_required == {'X', *traits}
-
-
-@pytest.mark.parametrize('prefilter', sorted({row[0] for row in TRAITS}, key=lambda p: p.__name__))
-def test_a_request_without_an_image(prefilter):
-    """A server whose root is a volume need not have an image."""
     assert prefilter(Settings(), sources())(a_request()) == a_request()
 
 

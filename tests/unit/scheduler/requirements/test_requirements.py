@@ -48,24 +48,6 @@ def test_pinned_and_floating_cpus(extra_specs, image, pins):
 
 
 @pytest.mark.parametrize(
-    ('flavor', 'image', 'trait'),
-    [
-        (None, None, None),
-        ('prefer', None, None),
-        ('isolate', None, 'forbidden'),
-        ('require', None, 'required'),
-        (None, 'require', 'required'),
-        ('prefer', 'require', None),
-    ],
-)
-def test_smt(flavor, image, trait):
-    """Isolated threads want hosts without SMT, required ones want it."""
-    specs = {'hw:cpu_thread_policy': flavor} if flavor else {}
-    properties = {'hw_cpu_thread_policy': image} if image else {}
-    assert Requirements(a_flavor(specs), properties).hyperthreading == trait
-
-
-@pytest.mark.parametrize(
     ('specs', 'image', 'traits'),
     [
         ({}, None, set()),
@@ -110,7 +92,6 @@ def test_traits(specs, image, traits):
         ({}, {'hw_mem_encryption': True}, {'MEM_ENCRYPTION_CONTEXT': 1}),
         ({'hw:mem_encryption': 'false'}, {}, {}),
         ({'hw:pmem': ''}, {}, {}),
-        ({'hw:pmem': '6GB'}, {}, {'CUSTOM_PMEM_NAMESPACE_6GB': 1}),
         ({'hw:pmem': '6GB, 6gb ,my-label,'}, {}, {'CUSTOM_PMEM_NAMESPACE_6GB': 2, 'CUSTOM_PMEM_NAMESPACE_MY_LABEL': 1}),
     ],
 )  # fmt: skip
@@ -118,6 +99,22 @@ def test_resources(specs, image, amounts):
     """Encrypted memory takes one context; each label of persistent memory one namespace."""
     requirements = a_request(extra_specs=specs, image=image).requirements
     assert features.resources(requirements.flavor, requirements.properties) == amounts
+
+
+@pytest.mark.parametrize(
+    ('specs', 'image', 'trait'),
+    [
+        ({}, {}, None),
+        ({'hw:cpu_thread_policy': 'prefer'}, {}, None),
+        ({'hw:cpu_thread_policy': 'isolate'}, {}, 'forbidden'),
+        ({'hw:cpu_thread_policy': 'require'}, {}, 'required'),
+        ({}, {'hw_cpu_thread_policy': 'require'}, 'required'),
+        ({'hw:cpu_thread_policy': 'prefer'}, {'hw_cpu_thread_policy': 'require'}, None),
+    ],
+)
+def test_smt(specs, image, trait):
+    """Isolated threads want hosts without SMT, required ones want it."""
+    assert Requirements(a_flavor(specs), image).hyperthreading == trait
 
 
 def dedicated(mask):
@@ -194,6 +191,7 @@ HALVES = {
         (HALVES, {}, (a_cell(0, (0,), 24), a_cell(1, (1, 2, 3), 1000))),
         ({}, typed({key.replace(':', '_'): text for key, text in HALVES.items()}), (a_cell(0, (0,), 24), a_cell(1, (1, 2, 3), 1000))),
         (PINNED, {}, (a_pinned(),)),
+        ({**PINNED, 'hw:emulator_threads_policy': 'isolate'}, {}, (a_pinned(),)),
         ({'resources:PCPU': '4'}, {}, (a_pinned(),)),
         (PINNED, {'hw_cpu_thread_policy': 'isolate'}, (a_pinned(cpu_thread_policy='isolate'),)),
         ({**PINNED, **THREADS}, {}, (a_pinned(cpu_thread_policy='require'),)),
@@ -205,16 +203,10 @@ HALVES = {
     ],
 )  # fmt: skip
 def test_cells(specs, image, cells):
-    """Of four vCPUs and 1024 MiB."""
+    """Of four vCPUs and 1024 MiB; the policy of emulator threads goes along."""
     found = numa.topology(Flavor(vcpus=4, memory_mb=1024, extra_specs=specs), image)
-    assert found == (cells and GuestTopology(cells))
-
-
-def test_emulator_threads():
-    """Their policy goes along."""
-    specs = {**PINNED, 'hw:emulator_threads_policy': 'isolate'}
-    found = numa.topology(Flavor(vcpus=4, memory_mb=1024, extra_specs=specs), {})
-    assert found.emulator_threads_policy == 'isolate'
+    emulator_threads = specs.get('hw:emulator_threads_policy')
+    assert found == (cells and GuestTopology(cells, emulator_threads))
 
 
 @pytest.mark.parametrize(
@@ -301,14 +293,15 @@ def test_aliases():
 
 def test_numa_policy():
     """The flavor's comes before the image's, and that before the alias's."""
-    image = {'hw_pci_numa_affinity_policy': 'socket'}
-    (by_alias,) = wanted('gpu:1', OTHER)
-    (by_image,) = wanted('gpu:1', OTHER, image=image)
-    (by_flavor,) = wanted(
-        'gpu:1', OTHER, image=image, **{'hw:pci_numa_affinity_policy': 'required'}
-    )
-    policies = [each.numa_policy for each in (by_alias, by_image, by_flavor)]
-    assert policies == ['preferred', 'socket', 'required']
+    of_image = {'hw_pci_numa_affinity_policy': 'socket'}
+    of_flavor = {'hw:pci_numa_affinity_policy': 'required'}
+    for image, specs, policy in (
+        ({}, {}, 'preferred'),
+        (of_image, {}, 'socket'),
+        (of_image, of_flavor, 'required'),
+    ):
+        (request,) = wanted('gpu:1', OTHER, image=image, **specs)
+        assert request.numa_policy == policy
 
 
 def test_groups():
