@@ -41,7 +41,6 @@ def rank(line, hosts):
         ([LAST, RAM], {}, ['cccccccc', 'bbbb', 'aa']),
         ([LAST, RAM], {'ram_weight_multiplier': 9.0}, ['aa', 'bbbb', 'cccccccc']),
         ([NAME, RAM], {'ram_weight_multiplier': 0.5}, ['bbbb', 'cccccccc', 'aa']),
-        ([RAM], {}, ['aa', 'bbbb', 'cccccccc']),
     ],
 )
 def test_ranks(weighers, options, ranked):

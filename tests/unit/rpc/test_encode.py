@@ -86,7 +86,8 @@ CANDIDATE = msgspec.json.decode(
 CHOSEN_LIMITS = {'numa_topology': TopologyLimits(16.0, 1.5, frozenset({'physnet'}), False)}
 CHOSEN = Selection('uuid', 'h', 'n', 'cell', 'zone', CANDIDATE, CHOSEN_LIMITS)
 
-RELEASES = [
+
+@pytest.mark.parametrize(('spec', 'release', 'selection', 'limits', 'claim'), [
     # RequestSpec, first in     Selection, limits, version of a claim
     (None, 'Kilo',              '1.0', '1.0', '1.12'),
     ('1.5', 'Mitaka',           '1.0', '1.0', '1.12'),
@@ -96,10 +97,7 @@ RELEASES = [
     ('1.13', 'Ussuri',          '1.1', '1.1', '1.36'),
     ('1.15', '2024.1',          '1.1', '1.1', '1.36'),
     ('1.99', 'to come',         '1.1', '1.1', '1.36'),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(('spec', 'release', 'selection', 'limits', 'claim'), RELEASES)
+])  # fmt: skip
 def test_versions(spec, release, selection, limits, claim):
     """Objects go out in versions that the release of the RequestSpec knows, with the fields
     that these have; so does what it is to send to Placement."""

@@ -67,7 +67,6 @@ def test_arguments_that_do_not_go(capsys, command, why):
         ('--flavor f --config-file nowhere.conf', 'nowhere.conf: not found'),
         ('--flavor f --set a.b=1', '--set a.b = 1: no decision depends on'),
         ('--flavor f --until-full --plot a.gif', '--plot a.gif: the name must end in .png'),
-        ('--flavor f --until-full --plot a', '--plot a: the name must end in .png'),
         ('--flavor f --until-full --plot nowhere/a.png', '--plot nowhere/a.png: there is no such'),
         ('--replay f --compare nowhere.conf', 'nowhere.conf: not found'),
     ],
