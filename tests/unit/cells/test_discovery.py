@@ -57,8 +57,8 @@ def marked(cloud, cell='cell1'):
 def said(caplog):
     """Gives what has been logged."""
     caplog.set_level('INFO')
-    names = ('nova.scheduler.manager',)
-    return lambda: [each.getMessage() for each in caplog.records if each.name in names]
+    name = 'nova.scheduler.manager'
+    return lambda: [each.getMessage() for each in caplog.records if each.name == name]
 
 
 def test_new_computes_are_mapped(cloud, said):

@@ -119,12 +119,8 @@ def mixed(cloud):
     image's."""
     engine, kept = cloud.engines['cell1'], tables.instance_system_metadata
     cloud.add_host('h1')
-    for uuid, host, deleted in [
-        ('a', 'h1', 0),
-        ('b', 'h1', 0),
-        ('gone', 'h1', 3),
-        ('new', None, 0),
-    ]:
+    rows = ('a', 'h1', 0), ('b', 'h1', 0), ('gone', 'h1', 3), ('new', None, 0)
+    for uuid, host, deleted in rows:
         cloud.add(engine, tables.instances, uuid=uuid, host=host, deleted=deleted)
         cloud.add(engine, kept, instance_uuid=uuid, key='image_hw_pmu', value='1')
     cloud.add(engine, kept, instance_uuid='a', key='imageXos_type', value='x')
