@@ -153,7 +153,10 @@ def test_several_servers():
     assert told[-1] == ('alternates', None)
     assert [each.refused for each in record.looks] == [(), ('b',)]
     assert values(whole)['chosen'] == ('a', 'a')
-    assert values(whole)['headline'] == '2 servers on 1 hosts: 2 of 3 hosts fit, 1 not offered by Placement'
+    assert (
+        values(whole)['headline']
+        == '2 servers on 1 hosts: 2 of 3 hosts fit, 1 not offered by Placement'
+    )
 
 
 @pytest.mark.parametrize(

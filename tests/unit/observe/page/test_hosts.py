@@ -233,11 +233,8 @@ def test_hosts_in_many_aggregates_count_once():
 
 def test_squares():
     """A square says in words what its colour and shape do."""
-    texts = {
-        each.host: each
-        for group in heatmap(VIEW, HostsQuery(), None).groups
-        for each in group.tiles
-    }
+    groups = heatmap(VIEW, HostsQuery(), None).groups
+    texts = {each.host: each for group in groups for each in group.tiles}
     assert texts['h2'].text == 'h2: 500 of 1,000 MiB free'
     assert texts['h2'].levels == (5,)
     assert texts['down'].text == 'down, down: 100 of 1,000 MiB free'
@@ -265,11 +262,8 @@ def test_the_table():
 def test_pages(monkeypatch, page, names):
     """A page has so many tiles and no more; a group may begin on one and end on the next."""
     monkeypatch.setattr(hosts, 'TILES_PER_PAGE', 3)
-    hosts_view = HostsView(
-        tuple(
-            CellView(x, [a_host(f'{x}{i}') for i in range(n)], 1.0) for x, n in (('a', 2), ('b', 3))
-        )
-    )
+    cells = [(name, [a_host(f'{name}{i}') for i in range(n)]) for name, n in (('a', 2), ('b', 3))]
+    hosts_view = HostsView(tuple(CellView(*each, 1.0) for each in cells))
     found = heatmap(hosts_view, HostsQuery(page=page), None)
     assert [(g.name, [each.host for each in g.tiles]) for g in found.groups] == names
     assert found.pages == 2
