@@ -10,9 +10,7 @@ from novasched.scheduler.filters.json import JsonFilter
 from tests.lab.builders import a_host, a_request
 
 FALSE = 'the query is not true'
-HOST = a_host(
-    ram=2048, vcpus=8, instances=['a'], stats={'gpus': '2'}, hypervisor_type='QEMU'
-)  # fmt: skip
+HOST = a_host(ram=2048, instances=['a'], stats={'gpus': '2'}, hypervisor_type='QEMU')
 
 
 def verdict(text, host=HOST):

@@ -80,6 +80,7 @@ DEVICE = PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id', numa_policy='require
     [
         (1024, ['A', 'B'], ['A', 'B'], None),
         (2048, ['A', 'B'], ['B'], None),
+        (2048, [], [], 'Placement offers nothing on it'),
         (2048, ['A'], ['A'], 'near the host cells that the guest fits (1), PCI gpu: 0 of 1 devices are those that Placement allocates'),
     ],
 )  # fmt: skip

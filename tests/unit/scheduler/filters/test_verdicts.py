@@ -9,6 +9,7 @@ from novasched.conf.settings import Settings
 from novasched.plugins import loading
 from novasched.scheduler.model.flavor import Image
 from novasched.scheduler.model.host import Instance
+from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Retry
 from tests.lab.builders import NOT_ASKED, Cases, a_flavor, a_group, a_host, a_request, a_uuid
 
@@ -379,6 +380,24 @@ for weighed, host, verdict in [
     (('a=fast', 'b', '=1', 'cpu.percent=1'), METRICS, None),
 ]:
     rows('MetricsFilter', (host, {}, verdict), metrics_weight_setting=weighed)
+
+
+# A host has all devices that the instance asks for, wherever they are.
+def devices(*counts, **fields):
+    """Fields of a request for so many devices of one product, and so many more."""
+    wanted = [PciRequest(n, ({'product_id': 'p'},), 'gpu', 'id', **fields) for n in counts]
+    return {'pci_requests': tuple(wanted)}
+
+
+rows(
+    'PciPassthroughFilter',
+    ({}, {}, NOT_ASKED),
+    ({}, devices(2, 1), None),
+    ({}, devices(3, numa_policy='required'), None),
+    ({}, devices(2, 2), 'PCI gpu: 1 of 2 devices are of that kind'),
+    ({'pci': lambda: ()}, devices(1), 'PCI gpu: 0 of 1 devices are of that kind'),
+    host={'pci': lambda: (Pool('p', 'v', 2, 0), Pool('p', 'v', 1, 1))},
+)
 
 
 @pytest.mark.parametrize(('name', 'settings', 'host', 'request_', 'verdict'), CASES)

@@ -30,17 +30,13 @@ NESTED = {
 }
 
 
-def test_each_provider_leads_to_its_candidates():
-    """Compute nodes, their nested providers and shared storage are all keys."""
+def test_candidates():
+    """Compute nodes, their nested providers and shared storage all lead to their candidates. Amounts,
+    mappings and the body to claim with are what Placement said."""
     first, second = parse(json.dumps(NESTED).encode(), CandidatesOnly).allocation_requests
     assert CandidateIndex([first, second]) == {
         'root1': [first], 'gpu1': [first], 'nfs': [first], 'root2': [second], 'gpu2': [second],
     }  # fmt: skip
-
-
-def test_a_candidate_keeps_what_placement_said():
-    """Amounts, mappings and the body to claim with are what came in."""
-    first, _ = parse(json.dumps(NESTED).encode(), CandidatesOnly).allocation_requests
     given = NESTED['allocation_requests'][0]
     assert first.resources()['gpu1'] == {'VGPU': 1}
     assert first.providers_by_group() == given['mappings']
