@@ -100,14 +100,9 @@ def test_books_that_do_not_agree():
 
 def allocate(cloud, uuid, amounts, generation):
     """Write a server's allocations behind the scheduler's back."""
-    cloud.placement.call(
-        'PUT',
-        f'/allocations/{uuid}',
-        allocations={ONE[0].uuid: {'resources': amounts}},
-        consumer_generation=generation,
-        project_id='somebody',
-        user_id='somebody',
-    )
+    owner = {'project_id': 'somebody', 'user_id': 'somebody', 'consumer_generation': generation}
+    allocations = {ONE[0].uuid: {'resources': amounts}}
+    cloud.placement.call('PUT', f'/allocations/{uuid}', allocations=allocations, **owner)
 
 
 def test_options_reach_the_scheduler():

@@ -114,18 +114,12 @@ def test_fallback():
         assert len(build_all(request, Settings())) == 1
 
 
-@pytest.mark.parametrize(
-    'groups',
-    [
-        (RequestGroup(None, {'CUSTOM_X': 1}),),
-        (RequestGroup('p1'),),
-        (RequestGroup('p1', {'CUSTOM_X': 1}), RequestGroup('p1', {'CUSTOM_X': 1})),
-    ],
-)
-def test_groups_from_outside_are_checked(groups):
+def test_groups_from_outside_are_checked():
     """A group from a port has a name of its own and asks for something."""
-    with pytest.raises(BadRequest):
-        build(a_request(requested_resources=groups), Settings())
+    group = RequestGroup('p1', {'CUSTOM_X': 1})
+    for groups in ([RequestGroup(None, {'CUSTOM_X': 1})], [RequestGroup('p1')], [group, group]):
+        with pytest.raises(BadRequest):
+            build(a_request(requested_resources=tuple(groups)), Settings())
 
 
 @pytest.mark.parametrize(('string', 'found'), [

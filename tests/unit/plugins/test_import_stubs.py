@@ -107,15 +107,12 @@ def test_functions(name, function, arguments, result):
     assert ([*found] if isinstance(result, list) else found) == result
 
 
-def test_exceptions():
-    """They have texts with fields."""
+def test_classes():
+    """Exceptions have texts with fields, and ``nova.servicegroup`` knows the service of a host that a
+    plugin sees."""
     base = module('nova.exception').NovaException
     odd = type('Odd', (base,), {'msg_fmt': 'odd %(what)s'})
     assert [str(odd(what='one')), str(odd('plain'))] == ['odd one', 'plain']
-
-
-def test_services():
-    """``nova.servicegroup`` knows the service of a host that a plugin sees."""
     api = module('nova.servicegroup').API()
     assert api.service_is_up(state().service)
     assert not api.service_is_up(state(up=False).service)

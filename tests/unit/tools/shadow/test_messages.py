@@ -112,17 +112,13 @@ def test_what_is_not_told(fields, routed, missing_fields):
     assert missing[: len(told_by_nobody)] == told_by_nobody
 
 
-@pytest.mark.parametrize(
-    ('fields', 'servers'),
-    [
-        ({'num_instances': 1}, 1),
-        ({'num_instances': 3}, 3),
-        ({'num_instances': 3, 'requested_destination': primitive('Destination', '1.4', cell=CELL)},
-            1),
-    ],
-)  # fmt: skip
+MOVE = {'requested_destination': primitive('Destination', '1.4', cell=CELL)}
+
+
+@pytest.mark.parametrize(('fields', 'servers'), [({}, 3), (MOVE, 1)])
 def test_how_many(fields, servers):
     """As many as are told of, each with a UUID; a move is of one."""
+    fields = {'num_instances': 3, **fields}
     found, _ = rebuild_request(payloads.versioned_payload({**BOOT, **fields}), CALLER)
     assert len(set(found.instance_uuids)) == found.count == servers
     assert found.instance_uuids[0] == BOOT['instance_uuid']
@@ -195,32 +191,19 @@ def test_every_recorded_reply_is_read(case):
     assert found.hosts == names
 
 
-@pytest.mark.parametrize(
-    ('reply', 'hosts'),
-    [
-        (REFUSAL, ()),
-        (CRASH, None),
-        ({'result': [{'host': 'a', 'nodename': 'n', 'limits': {}}], 'failure': None}, ('a',)),
-    ],
-)
+DICT = {'result': [{'host': 'a', 'nodename': 'n', 'limits': {}}], 'failure': None}
+
+
+@pytest.mark.parametrize(('reply', 'hosts'), [(REFUSAL, ()), (CRASH, None), (DICT, ('a',))])
 def test_other_replies(reply, hosts):
     """A refusal is an answer, a crash is none; releases before Queens send dicts."""
     assert [each.hosts for each in read([line(CALL, reply)])] == [hosts]
 
 
-@pytest.mark.parametrize(
-    'text',
-    [
-        'no json',
-        '[]',
-        '{}',
-        '7',
-        line({'method': 'select_destinations'}),
-        line(CALL, {'result': 3}),
-    ],
-)
-def test_what_is_no_recording(text):
+def test_what_is_no_recording():
     """It is told by its line, and the others are read."""
-    first, second = read([text, '', line({'method': 'ping'}), line(CALL)])
-    assert isinstance(first, Unread)
-    assert (first.line, second.line) == (1, 4)
+    no_arguments, no_reply = line({'method': 'select_destinations'}), line(CALL, {'result': 3})
+    for text in ('no json', '[]', '{}', '7', no_arguments, no_reply):
+        first, second = read([text, '', line({'method': 'ping'}), line(CALL)])
+        assert isinstance(first, Unread)
+        assert (first.line, second.line) == (1, 4)
