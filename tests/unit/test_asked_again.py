@@ -9,16 +9,11 @@ from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
 from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
-from novasched.scheduler.model.numa import (
-    DEDICATED,
-    GuestCell,
-    GuestTopology,
-    HostCell,
-    HostTopology,
-)
+from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from tests.lab.builders import a_group, a_host, a_uuid
 from tests.lab.ports import a_driver, ask
+from tests.lab.topologies import a_cell, a_guest, a_pinned
 
 FILTERS = (
     NUMATopologyFilter,
@@ -26,10 +21,8 @@ FILTERS = (
     NumInstancesFilter,
     ServerGroupAntiAffinityFilter,
 )
-CELLS = HostTopology((HostCell(0, frozenset(range(2)), 4096, frozenset(range(2))),))
-TWO_CPUS = GuestTopology(
-    (GuestCell(0, frozenset(), 512, frozenset(range(2)), cpu_policy=DEDICATED),)
-)
+CELLS = HostTopology((a_cell(0, 2, threads=1),))
+TWO_CPUS = a_guest(a_pinned(2))
 KINDS = {
     'pinned CPUs': ({'numa_topology': TWO_CPUS}, {}),
     'a PCI device': ({'pci_requests': (PciRequest(1, ({'product_id': 'p'},)),)}, {}),

@@ -113,8 +113,7 @@ def test_nothing_to_tell(capsys, path, arguments, said):
 def test_a_host_that_is_none(capsys, path, host):
     """It is looked for like any other, and fits on a line."""
     status, text = explain(capsys, path, '--last', '--host', host)
-    assert status == 0
-    assert text.splitlines()[0] == REFUSED
+    assert (status, text.splitlines()[0]) == (0, REFUSED)
     assert not host or 'Placement did not offer it, or there is no such host' in text
     assert '\x1b' not in text
 

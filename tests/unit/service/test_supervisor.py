@@ -60,9 +60,8 @@ def say(text):
 def run(file, workers, aside):
     jobs = [Job(lambda: Talkative(file))] * workers
     if aside:
-        jobs.append(
-            Job(lambda: Talkative(file, 'aside '), 'aside', False, lambda: say('aside ended'))
-        )
+        beside = Talkative(file, 'aside ')
+        jobs.append(Job(lambda: beside, 'aside', False, lambda: say('aside ended')))
     return Supervisor(jobs, lambda: TIMEOUT, lambda: say('master')).run()
 
 

@@ -182,11 +182,8 @@ def test_no_databases(decisions):
 def test_no_decisions(path, notice, status):
     """It is said why there are none, and what would change that."""
     page = a_page(Cells(cloud(5)), Path(path) if path else None, timeout=60.0)
-    for where, expected in (
-        ('/decisions', 200),
-        ('/hosts/compute-1', 200),
-        ('/decisions/x', status),
-    ):
+    places = ('/decisions', 200), ('/hosts/compute-1', 200), ('/decisions/x', status)
+    for where, expected in places:
         answer = ask(page, where)
         assert (answer.status, notice in seen(answer).text) == (expected, True)
         assert '/nowhere' not in answer.text

@@ -23,6 +23,7 @@ from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
 from tests.lab.builders import a_host, a_uuid
 from tests.lab.page_client import ask, seen
 from tests.lab.page_sample import Cells, a_page
+from tests.lab.topologies import a_cell
 
 FRESH, OLD = CellView('a', (), 1.0), CellView('a', (), 3700.0)
 SILENT, GONE = CellView('a', (), None, answers=False), CellView('b', (), 90.0, answers=False)
@@ -58,12 +59,7 @@ def test_names():
 
 GIB = 1024
 CPUS = frozenset(range(4))
-TWO = HostTopology(
-    (
-        HostCell(0, frozenset(), 1024, pcpuset=CPUS, pinned_cpus=frozenset({0, 1, 2})),
-        HostCell(1, frozenset(), 1024, pcpuset=CPUS),
-    )
-)
+TWO = HostTopology((a_cell(0, 2, pinned_cpus=frozenset({0, 1, 2})), a_cell(1, 2)))
 HOST = a_host(
     ram=8 * GIB, total_usable_ram_mb=32 * GIB, ram_allocation_ratio=1.5,
     disk_gb=50, total_usable_disk_gb=200,
@@ -190,10 +186,7 @@ def shown(**wanted):
         ({}, {'cell1': ['h2', 'h9', 'h10'], 'cell2': ['down', 'off']}),
         ({'order': 'fullest'}, {'cell1': ['h9', 'h2', 'h10'], 'cell2': ['down', 'off']}),
         ({'by': 'zone'}, {'nova': ['down', 'h2', 'h10', 'off'], 'south': ['h9']}),
-        (
-            {'by': 'aggregate'},
-            {'(no aggregate)': ['down', 'h10', 'off'], 'aggregate1': ['h9'], 'rack-7': ['h2']},
-        ),
+        ({'by': 'aggregate'}, {'(no aggregate)': ['down', 'h10', 'off'], 'aggregate1': ['h9'], 'rack-7': ['h2']}),
         ({'within': 'cell2'}, {'cell2': ['down', 'off']}),
         ({'within': 'cell3'}, {}),
         ({'state': 'down'}, {'cell2': ['down']}),
@@ -201,7 +194,7 @@ def shown(**wanted):
         ({'state': 'up'}, {'cell1': ['h2', 'h9', 'h10']}),
         ({'name': 'H1'}, {'cell1': ['h10']}),
     ],
-)
+)  # fmt: skip
 def test_groups(wanted, groups):
     """Hosts stand by what is asked for, numbers in names by their size; one that is down is
     not also disabled."""
