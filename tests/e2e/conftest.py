@@ -8,7 +8,6 @@ import pytest
 from tests.lab import fixtures
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_release import NovaRelease
 
 from .services import ImageService, NetworkService
 from .small_cloud import SmallCloud
@@ -48,7 +47,7 @@ def other_scheduler(request, cloud, scheduler, nova):
         yield daemon
 
 
-def _daemon(name: str, cloud: SmallCloud, nova: NovaRelease) -> Daemon:
+def _daemon(name, cloud, nova):
     command = [nova.script(REFERENCE)] if name == REFERENCE else []
     return Daemon(cloud.databases, cloud.config, command)
 

@@ -7,29 +7,14 @@ from pathlib import Path
 import pytest
 
 from novasched.cmd import novaschedctl
+from tests.lab import fixtures
 from tests.lab.daemon import Daemon, is_reference
-from tests.lab.fixtures import (
-    client,
-    cloud,
-    directory,
-    mariadb,
-    nothing_is_told,
-    nova,
-    placement,
-    rabbitmq,
-)
 from tests.lab.steady import Caller
 
-__all__ = [
-    'client',
-    'cloud',
-    'directory',
-    'mariadb',
-    'nothing_is_told',
-    'nova',
-    'placement',
-    'rabbitmq',
-]  # fmt: skip
+directory, nova, mariadb = fixtures.directory, fixtures.nova, fixtures.mariadb
+rabbitmq, placement = fixtures.rabbitmq, fixtures.placement
+cloud, client = fixtures.cloud, fixtures.client
+nothing_is_told = fixtures.nothing_is_told
 
 Daemon.forked = True
 

@@ -6,25 +6,24 @@ import signal
 
 import psutil
 
-from tests.lab.daemon import Daemon
 from tests.lab.processes import wait_until
 
 WAIT = 60.0
 
 
-def workers(daemon: Daemon) -> list[psutil.Process]:
+def workers(daemon):
     """Its child processes: the workers, unless it serves metrics, too."""
     return psutil.Process(daemon.pid).children()
 
 
-def reload(daemon: Daemon, said: str = 'SIGHUP: reloaded') -> None:
+def reload(daemon, said='SIGHUP: reloaded'):
     """SIGHUP; returns when the log says once more what came of it."""
     before = daemon.text().count(said)
     os.kill(daemon.pid, signal.SIGHUP)
     wait_until(lambda: daemon.text().count(said) > before, WAIT, said)
 
 
-def report(daemon: Daemon, pid: int) -> str:
+def report(daemon, pid):
     """The Guru Meditation Report of one of its processes; the configuration ends it."""
     before = len(daemon.text())
     os.kill(pid, signal.SIGUSR2)

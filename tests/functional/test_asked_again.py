@@ -7,9 +7,8 @@ import json
 import pytest
 
 from tests.lab.client import Refused, new_uuids
-from tests.lab.compute_rows import Compute, Flavor
+from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.proxy import Proxy
 from tests.lab.reports import a_numa_cell, a_numa_topology
 
@@ -54,7 +53,7 @@ def test_a_live_migration_is_repeated(cloud, client):
     assert client.chosen(flavor=PINNED, ignore_hosts=['source']) == ['dest']
 
 
-def add_cards(cloud: NovaCloud, host: Compute, *counts: int) -> list[str]:
+def add_cards(cloud, host, *counts):
     """Let a host have providers of so many virtual GPUs each; their UUIDs."""
     cards = new_uuids(len(counts))
     for uuid, count in zip(cards, counts, strict=True):

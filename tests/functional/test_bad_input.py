@@ -13,7 +13,7 @@ from tests.lab.daemon import Daemon, is_reference
 from tests.lab.processes import free_port
 from tests.lab.wire import primitive
 
-SECRET = 'a-word-that-nobody-may-read'
+from .test_check import SECRET, nowhere
 
 # Told from the log's own prefix: these levels need nobody's attention.
 QUIET = (' DEBUG ', ' INFO ', ' WARNING ')
@@ -23,12 +23,7 @@ only_novasched = pytest.mark.skipif(
 )
 
 
-def nowhere(scheme: str) -> str:
-    """A URL where nobody listens, with a password."""
-    return f'{scheme}://nova:{SECRET}@127.0.0.1:{free_port()}/nova'
-
-
-def complaints(daemon: Daemon) -> list[str]:
+def complaints(daemon):
     """The lines that the operator is meant to see."""
     lines = [line for line in daemon.text().splitlines() if line.strip()]
     return [line for line in lines if not any(level in line for level in QUIET)]

@@ -20,12 +20,12 @@ SECRET = 'a-word-that-nobody-may-read'
 
 
 class Report:
-    def __init__(self, status: int, output: str) -> None:
+    def __init__(self, status, output):
         self.status = status
         self._report = json.loads(output)
         assert self._report['fit'] is (status == 0)
 
-    def of(self, area: str) -> dict[str, tuple[str, str]]:
+    def of(self, area):
         """The findings of an area: {subject: (level, text)}."""
         return {
             each['subject']: (each['level'], each['text'])
@@ -33,7 +33,7 @@ class Report:
             if each['area'] == area
         }
 
-    def errors(self) -> list[tuple[str, str]]:
+    def errors(self):
         """What must be mended: (area, subject)."""
         return [
             (each['area'], each['subject'])
@@ -99,18 +99,18 @@ def test_all_is_well(check, small_cloud):
     assert text.endswith(', 1 consumers of the queue scheduler')
 
 
-def nowhere(scheme: str, path: str = '/nova') -> str:
+def nowhere(scheme, path='/nova'):
     """A URL where nobody listens, with a password."""
     return f'{scheme}://nova:{SECRET}@127.0.0.1:{free_port()}{path}'
 
 
-def away(option: str, url: str, *further: tuple[str, str]) -> tuple[Config, list[Any]]:
+def away(option, url, *further):
     """The URL of a database, and what it makes wrong."""
     group = option.split(']')[0][1:]
     return {group: {'connection': url}}, [('databases', option), *further]
 
 
-def no_broker(url: str) -> tuple[Config, list[Any]]:
+def no_broker(url):
     """The same of a URL of the broker."""
     return {'DEFAULT': {'transport_url': url}}, [('RabbitMQ', '[DEFAULT] transport_url')]
 

@@ -4,7 +4,6 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -16,11 +15,9 @@ from novasched.cells.mappings import Cells
 from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient
 from novasched.scheduler.errors import PlacementUnavailable
-from novasched.scheduler.model.request import Request
 from tests.lab.builders import a_candidate, a_flavor, a_request
 from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Flavor
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_databases import database_options
 from tests.lab.placement_api import TOKEN
 from tests.lab.processes import wait_until
@@ -33,22 +30,22 @@ WAIT = 30.0
 class Counting(adapter.Adapter):
     """An HTTP client that notes what it asks, and that can be held up."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         own = session.Session(auth=token_endpoint.Token(url, TOKEN))
         super().__init__(own, service_type='placement', endpoint_override=url)
-        self.asked: list[str] = []
+        self.asked = []
         self.waiting = threading.Semaphore(0)
-        self.gate: threading.Event | None = None
+        self.gate = None
         self.held_up = ''
 
-    def request(self, url: str, method: str, **kwargs: Any) -> Any:
+    def request(self, url, method, **kwargs):
         self.asked.append(f'{method} {url.partition("?")[0]}')
         if self.gate is not None and url.startswith(self.held_up):
             self.waiting.release()
             assert self.gate.wait(WAIT)
         return super().request(url, method, **kwargs)
 
-    def hold_up(self, path: str) -> None:
+    def hold_up(self, path):
         """Let requests for a path wait for the gate."""
         self.held_up, self.gate = path, threading.Event()
 
@@ -72,12 +69,12 @@ def hosts(cloud):
     cloud.reset()
 
 
-def servers(count: int) -> list[Request]:
+def servers(count):
     """Requests for a vCPU, each with a server of its own in hand."""
     return [replace(a_request(), instance_uuid=uuid) for uuid in new_uuids(count)]
 
 
-def held(cloud: NovaCloud) -> dict[str, dict[str, dict[str, int]]]:
+def held(cloud):
     return cloud.placement.all_allocations()
 
 
@@ -218,7 +215,7 @@ def test_a_live_migration_that_is_repeated(cloud, instances, hosts, caplog):
     assert 'it is on the host two' in warning
 
 
-def looked_at(proxy: Proxy) -> None:
+def looked_at(proxy):
     """Return when a scheduler has looked at what it may have to undo, all of it: another look
     begins after it."""
     for _ in range(2):

@@ -5,7 +5,6 @@ daemon on PostgreSQL."""
 import queue
 import secrets
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 
@@ -13,7 +12,6 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import example, given, settings
 
-from novasched.cells.snapshot import HostReader
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request
@@ -26,6 +24,8 @@ from tests.lab.postgresql import PostgreSQL
 from tests.lab.processes import wait_until
 from tests.lab.servers import MariaDB, create_database
 from tests.lab.snapshot_story import EXAMPLE, STORY, Story
+
+from .test_discovery import SOON
 
 SECONDS = 30
 PATIENCE = 2
@@ -76,7 +76,7 @@ def reader(databases):
         yield made
 
 
-def hosts(reader: HostReader) -> set[str]:
+def hosts(reader):
     """What a request finds; nothing if no cell answers."""
     try:
         found = reader.read(None, a_request(), instances=True, images=True).hosts
@@ -86,7 +86,7 @@ def hosts(reader: HostReader) -> set[str]:
 
 
 @contextmanager
-def locked(engine: sa.Engine, table: str) -> Iterator[sa.Connection]:
+def locked(engine, table):
     """Nobody else reads the table meanwhile."""
     with engine.connect() as connection:
         connection.exec_driver_sql(LOCK[engine.dialect.name].format(table))
@@ -96,7 +96,7 @@ def locked(engine: sa.Engine, table: str) -> Iterator[sa.Connection]:
             connection.exec_driver_sql(UNLOCK[engine.dialect.name])
 
 
-def waiting(engine: sa.Engine) -> set[int]:
+def waiting(engine):
     """The connections that wait for a lock, as they are now: a transaction of PostgreSQL sees them
     as they were when it looked first."""
     with engine.connect() as own:
@@ -265,11 +265,6 @@ def test_rows_are_read_that_have_changed(databases, reader):
 def test_the_daemon(server, nova, rabbitmq, placement, directory):
     """With nova's own schemas instances are placed, moved and grouped; hosts change, come and are
     mapped; the service is up."""
-    overrides = {
-        'DEFAULT': {'periodic_fuzzy_delay': 0},
-        'scheduler': {'discover_hosts_in_cells_interval': 1, 'workers': 1},
-    }
-
     with ExitStack() as stack:
         cloud = NovaCloud(
             nova,
@@ -286,7 +281,7 @@ def test_the_daemon(server, nova, rabbitmq, placement, directory):
             cloud.add_aggregate(f'rack{number}', [f'h{number}'], zone=f'z{number}')
         cell1 = cloud.cells['cell1']
         client = stack.enter_context(closing(NovaClient(nova, cloud.config('client'))))
-        daemon = stack.enter_context(Daemon(cloud, overrides))
+        daemon = stack.enter_context(Daemon(cloud, SOON))
 
         servers = new_uuids(4)
         assert {*client.chosen(*servers)} == BOTH

@@ -52,7 +52,7 @@ OF_OUR_OWN = {
 """The options whose default is not nova's, and the reason."""
 
 
-def options(output: str) -> Options:
+def options(output):
     """The values that a process has shown in the last line of its output."""
     groups = json.loads(output.splitlines()[-1])
     return {(group, name): value for group, each in groups.items() for name, value in each.items()}

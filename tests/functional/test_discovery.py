@@ -4,12 +4,10 @@ us are in test_grants.py."""
 
 import re
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.lab.compute_rows import Compute, now
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import Config
 from tests.lab.processes import wait_until
 
@@ -31,7 +29,7 @@ class Outcome:
     lines: list[str]
 
 
-def add_unmapped(cloud: NovaCloud, computes: Sequence[Compute], **columns: object) -> None:
+def add_unmapped(cloud, computes, **columns):
     """The rows that computes make, without what maps them."""
     for compute in computes:
         database = cloud.cells[compute.cell]
@@ -40,38 +38,38 @@ def add_unmapped(cloud: NovaCloud, computes: Sequence[Compute], **columns: objec
         database.insert('services', [compute.service_row(cloud.nova.service_version)])
 
 
-def add_nodes(cloud: NovaCloud, compute: Compute, names: Sequence[str]) -> None:
+def add_nodes(cloud, compute, names):
     for name in names:
         row = {**compute.node_row(), 'mapped': 0, 'uuid': str(uuid.uuid4())}
         row['hypervisor_hostname'] = name
         cloud.cells[compute.cell].insert('compute_nodes', [row])
 
 
-def map_host(cloud: NovaCloud, host: str, cell: str) -> None:
+def map_host(cloud, host, cell):
     """What nova-manage cell_v2 discover_hosts has done."""
     row = cloud.api.rows('cell_mappings', uuid=cloud.cell_uuids[cell])[0]
     cloud.api.insert('host_mappings', [{'created_at': now(), 'cell_id': row['id'], 'host': host}])
 
 
-def mapped(cloud: NovaCloud) -> dict[str, str]:
+def mapped(cloud):
     """Every host with the name of the cell that it is mapped to."""
     names = {row['id']: row['name'] for row in cloud.api.rows('cell_mappings')}
     return {row['host']: names[row['cell_id']] for row in cloud.api.rows('host_mappings')}
 
 
-def marks(cloud: NovaCloud) -> dict[str, int]:
+def marks(cloud):
     """Every node with whether it is marked as mapped."""
     databases = cloud.cells.values()
     nodes = [row for database in databases for row in database.rows('compute_nodes')]
     return {row['hypervisor_hostname']: row['mapped'] for row in nodes}
 
 
-def discovered(daemon: Daemon) -> list[str]:
+def discovered(daemon):
     """The lines that tell what was found, from their text on."""
     return re.findall(r'INFO nova\.scheduler\.manager .*(Discovered .*)', daemon.text())
 
 
-def populate(cloud: NovaCloud) -> None:
+def populate(cloud):
     """Every kind of host at once; the last one is found last."""
     cloud.reset()
     cloud.map_cell('cell2', disabled=True)
@@ -89,7 +87,7 @@ def populate(cloud: NovaCloud) -> None:
     add_unmapped(cloud, [Compute('last', 'cell2')])
 
 
-def outcome_of(cloud: NovaCloud, command: Sequence[str]) -> Outcome:
+def outcome_of(cloud, command):
     """Let a scheduler discover, and find out whether it goes on after what it has found."""
     populate(cloud)
     with Daemon(cloud, SOON, command) as daemon:

@@ -4,7 +4,6 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
@@ -12,7 +11,7 @@ import pytest
 
 from novasched.rpc.server import MAX_WAITING_MESSAGES
 from tests.lab import broker
-from tests.lab.crowd import HUGE, Crowd, crowd
+from tests.lab.crowd import HUGE, crowd
 from tests.lab.daemon import Daemon
 from tests.lab.processes import wait_until
 from tests.lab.proxy import WAIT, Proxy
@@ -43,7 +42,7 @@ def callers(hosts):
 
 
 @contextmanager
-def watched(*daemons: Daemon) -> Iterator[list[int]]:
+def watched(*daemons):
     """By how many bytes the resident memory of each one's worker has grown at the most, which is
     known at the end of the block."""
     workers = [psutil.Process(daemon.pid).children()[0] for daemon in daemons]
@@ -114,7 +113,7 @@ def slow(hosts, gate, wire):
     broker.purge(hosts.amqp_url)
 
 
-def begun(callers: Crowd, gate: Proxy) -> str:
+def begun(callers, gate):
     """The server of a request that is being scheduled, and lasts until the gate is opened."""
     [server] = callers.ask(1)
     gate.wait_for_hanging()

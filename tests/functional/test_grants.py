@@ -13,8 +13,8 @@ from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, checked
 from tests.lab.hidden import a_secret
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import wait_until
+from tests.lab.servers import as_user
 
 PAGE = Path(__file__).parents[2] / 'doc' / 'source' / 'install.rst'
 TEMPLATE = '{scheme}://{username}:{password}@{hostname}:{port}/'
@@ -34,12 +34,12 @@ BASIC, DISCOVERY = 0, 1
 """The parts of the page: what everybody needs, and what discovery does."""
 
 
-def written(part: int) -> list[str]:
+def written(part):
     """The statements of a part of the page."""
     return STATEMENT.findall(PAGE.read_text().split('and, with host discovery::')[part])
 
 
-def grant(server: sa.Engine, cloud: NovaCloud, password: str, part: int) -> None:
+def grant(server, cloud, password, part):
     """Do what a part of the page says, for this cloud."""
     names = {
         'nova_api': [cloud.api.url],
@@ -65,11 +65,6 @@ def server(mariadb):
     engine.dispose()
 
 
-def as_user(url: str, password: str) -> str:
-    own = sa.make_url(url).set(username='novasched', password=password)
-    return own.render_as_string(hide_password=False)
-
-
 def test_the_grants_of_the_documentation_are_enough(cloud, client, server):
     """With them servers are placed in every cell, the services row lives, and new hosts are
     mapped as soon as that is granted; until then it is an error in the log."""
@@ -83,8 +78,8 @@ def test_the_grants_of_the_documentation_are_enough(cloud, client, server):
     [first, second] = new_uuids(2)
     overrides = {
         **EVERYTHING,
-        'api_database': {'connection': as_user(cloud.api.url, password)},
-        'database': {'connection': as_user(cloud.cell0.url, password)},
+        'api_database': {'connection': as_user(cloud.api.url, 'novasched', password)},
+        'database': {'connection': as_user(cloud.cell0.url, 'novasched', password)},
         'scheduler': {'workers': 1, 'discover_hosts_in_cells_interval': 1},
     }
     cloud.add_host('host-new')

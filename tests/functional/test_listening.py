@@ -8,9 +8,7 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import oslo_messaging
@@ -33,7 +31,7 @@ START = 'scheduler.select_destinations.start'
 Arguments = dict[str, Any]
 
 
-def config(form: str) -> dict[str, dict[str, object]]:
+def config(form):
     """The same for both schedulers, but for the format of notifications."""
     return {
         'oslo_messaging_notifications': {'driver': 'messagingv2'},
@@ -42,7 +40,7 @@ def config(form: str) -> dict[str, dict[str, object]]:
     }
 
 
-def asked() -> dict[str, Arguments]:
+def asked():
     """Requests for new servers by what they are about."""
     impossible = told.a_flavor(extra_specs={'capabilities:hypervisor_type': 'none'})
     volume = told.cases('', '')['volume']['spec_obj'][told.DATA]
@@ -58,7 +56,7 @@ def asked() -> dict[str, Arguments]:
     return {name: _of(copy.deepcopy(fields), count) for name, (fields, count) in cases.items()}
 
 
-def _of(fields: Mapping[str, Any], count: int) -> Arguments:
+def _of(fields, count):
     uuids = [str(uuid.uuid4()) for _ in range(count)]
     named = {**fields, 'instance_uuid': uuids[0], 'num_instances': count}
     return told.changed('boot', named, instance_uuids=uuids)
@@ -73,7 +71,7 @@ def scheduler(cloud):
 
 
 @contextmanager
-def conductor(path: Path, form: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def conductor(path, form):
     """Says what nova-conductor says of a request that is refused."""
     conf = cfg.ConfigOpts()
     conf([], project='nova', default_config_files=[str(path)], default_config_dirs=[])
@@ -89,7 +87,7 @@ def conductor(path: Path, form: str) -> Iterator[Callable[[Mapping[str, Any]], N
 
 
 @contextmanager
-def running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+def running(command):
     """A child that does not outlive the test."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         try:

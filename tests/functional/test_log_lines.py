@@ -4,10 +4,8 @@ requests."""
 
 import copy
 import re
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -63,7 +61,7 @@ class Scheduler:
     caller: Caller
     cloud: NovaCloud
 
-    def lines(self, arguments: dict[str, Any], happens: Callable[[], None] | None) -> list[Line]:
+    def lines(self, arguments, happens):
         """What it logs for a request, of what is watched; something happens once Placement has
         offered candidates."""
         before, due = len(self.daemon.text()), [happens] if happens else []
@@ -80,7 +78,7 @@ class Scheduler:
         return [each for each in map(_line, self.daemon.text()[before:].splitlines()) if each]
 
 
-def _line(text: str) -> Line | None:
+def _line(text):
     match = LINE.match(text)
     if match is None:
         return None
@@ -116,7 +114,7 @@ def pair(cloud):
         yield found[0], found[1]
 
 
-def _flavor(**fields: Any) -> dict[str, Any]:
+def _flavor(**fields):
     return {'flavor': told.a_flavor(**fields)}
 
 
@@ -151,7 +149,7 @@ CASES = {
 
 
 @contextmanager
-def _without_service(cloud: NovaCloud) -> Iterator[None]:
+def _without_service(cloud):
     """A host whose nova-compute has no record."""
     database, name = cloud.cells['cell1'], told.HOSTS[0]
     database.update('services', {'host': 'elsewhere'}, host=name)
@@ -160,7 +158,7 @@ def _without_service(cloud: NovaCloud) -> Iterator[None]:
 
 
 @contextmanager
-def _dead_cell(cloud: NovaCloud) -> Iterator[None]:
+def _dead_cell(cloud):
     """A cell whose database fails."""
     names = ['compute_nodes', 'hidden']
     for here, there in (names, names[::-1]):
@@ -192,5 +190,5 @@ def test_both_log_the_same(pair, cloud, case):
     assert sorted(ours, key=_is_of_all) == sorted(nova, key=_is_of_all)
 
 
-def _is_of_all(line: Line) -> bool:
+def _is_of_all(line):
     return INSTANCE.sub('', line[2]).startswith(TOGETHER)

@@ -5,16 +5,13 @@ Holds for novasched and for nova's own scheduler alike (see daemon.SCHEDULER_VAR
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from tests.lab.client import Group, NovaClient, Refused, new_uuids
+from tests.lab.client import Group, Refused, new_uuids
 from tests.lab.compute_rows import Compute, Flavor
 from tests.lab.daemon import Daemon
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import wait_until
 
 SMALL = Flavor(vcpus=1, ram_mb=1024, disk_gb=10)
@@ -39,7 +36,7 @@ FIFTY = [
 ]
 
 
-def expected_hosts(computes: Sequence[Compute], flavor: Flavor, count: int) -> list[str]:
+def expected_hosts(computes, flavor, count):
     """The hosts of servers placed one after the other: RAM, CPU and disk that are left
     count as a part of what the best host has, servers being built as a part of what the
     busiest host builds."""
@@ -166,7 +163,7 @@ class TestFiftyHosts:
         wait_until(lambda: beats() > before, 30, 'heartbeat of the scheduler')
 
 
-def _claimable(cloud: NovaCloud, alternate: dict[str, Any]) -> bool:
+def _claimable(cloud, alternate):
     """Whether an alternate brings what the conductor needs to claim it later."""
     request = json.loads(alternate['allocation_request'])
     node = cloud.computes[alternate['service_host']].uuid
@@ -176,15 +173,13 @@ def _claimable(cloud: NovaCloud, alternate: dict[str, Any]) -> bool:
 ZONES = {'az01': ['osdev-01', 'osdev-02'], 'az02': ['osdev-03', 'osdev-ceph', 'osdev-gpu']}
 
 
-def boot(
-    cloud: NovaCloud, client: NovaClient, group: Group | None = None, zone: str | None = None
-) -> str:
+def boot(cloud, client, group=None, zone=None):
     """Place one server as the conductor does and let it run; the host it is on."""
     [server] = new_uuids()
     if group is not None:
         group.members.append(server)
     [[selection]] = client.select_destinations([server], SMALL, group=group, zone=zone)
-    host: str = selection['service_host']
+    host = selection['service_host']
     cloud.boot(server, host, SMALL)
     if group is not None:
         group.hosts.append(host)

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -40,7 +39,7 @@ def temporary(tmp_path_factory):
         yield
 
 
-def samples(bind: str) -> dict[tuple[str, ...], float]:
+def samples(bind):
     """What is exposed now: values by name and labels' values."""
     found = requests.get(f'http://{bind}/metrics', timeout=WAIT).text
     return {
@@ -50,7 +49,7 @@ def samples(bind: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def children(daemon: Daemon, role: str) -> list[psutil.Process]:
+def children(daemon, role):
     """Its processes of a role."""
     found = []
     for each in psutil.Process(daemon.pid).children():
@@ -71,12 +70,12 @@ def served(cloud):
         yield daemon, bind
 
 
-def names(queries: Iterable[str]) -> set[str]:
+def names(queries):
     """The series that expressions look at."""
     return {name for query in queries for name in re.findall(r'\bnovasched[_:][\w:]+', query)}
 
 
-def are_numbers(found: list[float]) -> bool:
+def are_numbers(found):
     """Whether there are any, and nothing else."""
     return bool(found) and not any(map(math.isnan, found))
 
@@ -182,7 +181,7 @@ def test_counts(cloud, client):
         assert daemon.stop() == 0
 
 
-def wanted(placed: int, refused: int) -> dict[tuple[str, ...], float]:
+def wanted(placed, refused):
     """What is to be shown of so many requests, each for one server."""
     return {
         ('novasched_requests_total', 'placed'): placed,

@@ -3,15 +3,13 @@
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from tests.lab import told
-from tests.lab.broker import Bus, Message, listening
+from tests.lab.broker import Bus, listening
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.processes import free_port, wait_until
@@ -45,7 +43,7 @@ class Scheduler:
     cloud: NovaCloud
     formats: tuple[str, ...]
 
-    def ask(self, arguments: Mapping[str, Any]) -> tuple[Any, list[Message]]:
+    def ask(self, arguments):
         """Its answer, or its refusal; and the notifications of it."""
         context = context_of(CALLS['boot']) | {'auth_token': told.TOKEN}
         answer = self.caller.select(self.daemon.host, arguments, context)
@@ -54,13 +52,13 @@ class Scheduler:
             self.cloud.placement.release(server)
         return 'places' if isinstance(answer, list) else answer, found
 
-    def _last(self, context: Mapping[str, Any]) -> list[Message]:
+    def _last(self, context):
         """Later notifications, up to those of one more request."""
         marked = {**context, 'request_id': 'req-mark'}
         uuid = '00000000-0000-4000-8000-00000000ffff'
         arguments = told.changed('boot', {'instance_uuid': uuid}, instance_uuids=[uuid])
         self.caller.select(self.daemon.host, arguments, marked)
-        heard: list[Message] = []
+        heard = []
 
         def done():
             heard.extend(self.bus.drain())
@@ -71,12 +69,12 @@ class Scheduler:
         return [each for each in heard if not _is_mark(each)]
 
 
-def _is_mark(message: Message) -> bool:
+def _is_mark(message):
     return message['_context_request_id'] == 'req-mark'
 
 
 @contextmanager
-def schedulers(cloud: NovaCloud, form: str, *commands: Sequence[str]) -> Iterator[list[Scheduler]]:
+def schedulers(cloud, form, *commands):
     """One for each command, on one furnished cloud and with the same configuration."""
     told.furnish(cloud)
     config = {
@@ -129,7 +127,7 @@ def test_one_format_alone(cloud, form):
     assert tuple(each['queue'] for each in found) == QUEUES[form] * 2
 
 
-def _comparable(messages: list[Message], by: Scheduler) -> list[Message]:
+def _comparable(messages, by):
     """The messages of each queue in order, without what may differ."""
     plain = [
         {name: _plain(value) for name, value in each.items() if name not in OWN}
@@ -140,7 +138,7 @@ def _comparable(messages: list[Message], by: Scheduler) -> list[Message]:
     return sorted(plain, key=lambda each: each['queue'])
 
 
-def _plain(value: Any) -> Any:
+def _plain(value):
     """The same with sets in order, and without what we mean not to say."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
@@ -161,7 +159,7 @@ def test_nobody_waits_for_the_bus(cloud):
         'oslo_messaging_notifications': {
             'driver': 'messagingv2',
             'transport_url': f'rabbit://guest:guest@127.0.0.1:{free_port()}/',
-        },
+        }
     }
     arguments = told.changed('boot', {})
     with Caller(cloud.config('caller')) as caller, Daemon(cloud, config) as daemon:

@@ -2,20 +2,17 @@
 """Pinned servers and PCI devices, of which Placement knows numbers and hosts know places."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from tests.lab.client import NovaClient, Refused, a_call, new_uuids
+from tests.lab.client import Refused, a_call, new_uuids
 from tests.lab.compute_rows import Compute, Flavor
 from tests.lab.daemon import Daemon, is_reference
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 
 FILTERS = {
     'filter_scheduler': {
-        'enabled_filters': 'ComputeFilter,NUMATopologyFilter,PciPassthroughFilter',
+        'enabled_filters': 'ComputeFilter,NUMATopologyFilter,PciPassthroughFilter'
     },
     'novasched': {'in_flight_timeout': 3600},  # nothing ends by itself
 }
@@ -53,7 +50,7 @@ def said(running, cloud):
     return lambda: running.text()[before:]
 
 
-def add_host(cloud: NovaCloud, name: str, taken: Sequence[int] = (), **columns: str) -> None:
+def add_host(cloud, name, taken=(), **columns):
     """A host of two cells of 8 CPUs, some of which others have."""
     pinned = [[cpu for cpu in taken if cpu // 8 == cell] for cell in (0, 1)]
     topology = a_numa_topology(*(a_numa_cell(i, pinned=pinned[i]) for i in (0, 1)))
@@ -62,7 +59,7 @@ def add_host(cloud: NovaCloud, name: str, taken: Sequence[int] = (), **columns: 
         cloud.placement.allocate(new_uuids()[0], compute.uuid, {'PCPU': len(taken)})
 
 
-def refused(cloud: NovaCloud, client: NovaClient, count: int, flavor: Flavor, **asked: Any) -> None:
+def refused(cloud, client, count, flavor, **asked):
     """The conductor gets its NoValidHost, and nothing stays claimed."""
     before = cloud.all_allocations()
     with pytest.raises(Refused) as caught:
@@ -72,7 +69,7 @@ def refused(cloud: NovaCloud, client: NovaClient, count: int, flavor: Flavor, **
     assert cloud.all_allocations() == before
 
 
-def placed(client: NovaClient, count: int, flavor: Flavor, **asked: Any) -> Counter[str]:
+def placed(client, count, flavor, **asked):
     """How many of so many servers each host got."""
     return Counter(client.chosen(*new_uuids(count), flavor=flavor, **asked))
 

@@ -3,7 +3,6 @@
 Ocata's, which could still talk to them."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ HOSTS = {
 """Where the server of each case may go."""
 
 
-def named(line: str) -> str:
+def named(line):
     """The name of a case: sender and message."""
     message = json.loads(line)
     return f'{message["from"]}-{message["version"]}-{message["case"]}'
@@ -64,14 +63,14 @@ def test_old_message(cloud, client, line):
     assert list(cloud.allocations(server)) == ([host] if claims else [])
 
 
-def of_dicts(found: Any) -> tuple[str, dict[str, Any]]:
+def of_dicts(found):
     """The host and the limits of an answer before 4.5."""
     [chosen] = found
     assert chosen.keys() == {'host', 'nodename', 'limits'}
     return chosen['host'], chosen['limits']
 
 
-def of_selections(found: Any) -> tuple[str, dict[str, Any]]:
+def of_selections(found):
     """The host and the limits of Queens' answer, whose alternates are of the same kind."""
     [selections] = found
     for each in selections:

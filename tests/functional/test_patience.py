@@ -12,18 +12,7 @@ from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon
 from tests.lab.processes import wait_until
-from tests.lab.proxy import (
-    Fault,
-    Proxy,
-    Rule,
-    answer,
-    dropped,
-    every,
-    garbage,
-    half,
-    hang,
-    hang_after,
-)
+from tests.lab.proxy import Proxy, answer, dropped, every, garbage, half, hang, hang_after
 from tests.lab.steady import load
 from tests.lab.tunnel import Tunnel
 
@@ -139,7 +128,7 @@ def test_a_bad_query(proxy, client):
     assert len([each for each in proxy.asked if CANDIDATES in each]) == 1
 
 
-def large_ones(fault: Fault) -> Rule:
+def large_ones(fault):
     return lambda method, path, body: fault if CANDIDATES in path and WANTED in path else None
 
 

@@ -9,13 +9,11 @@ import threading
 
 import pytest
 
-from tests.lab.client import NovaClient, Refused, new_uuids
+from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon
-from tests.lab.nova_release import Config
-from tests.lab.placement_api import Allocations
 from tests.lab.processes import wait_until
-from tests.lab.proxy import Fault, Proxy, Rule, answer, dropped, every, hang, hang_after, lost
+from tests.lab.proxy import Proxy, answer, dropped, every, hang, hang_after, lost
 
 SMALL = Flavor()
 TIMEOUT = 4
@@ -38,7 +36,7 @@ def faulty(cloud):
         yield proxy
 
 
-def behind(proxy: Proxy) -> Config:
+def behind(proxy):
     """Options of a daemon that knows Placement by the proxy."""
     return {
         'placement': {'endpoint': proxy.url, 'timeout': TIMEOUT},
@@ -64,7 +62,7 @@ def proxy(scheduler, faulty, hosts, client):
         hosts.placement.release(server)
 
 
-def placed(client: NovaClient, *servers: str) -> list[str]:
+def placed(client, *servers):
     """The hosts of servers; none if they are refused, by what a conductor understands."""
     try:
         return client.chosen(*servers)
@@ -74,12 +72,12 @@ def placed(client: NovaClient, *servers: str) -> list[str]:
         return []
 
 
-def held_by(hosts: list[str], servers: list[str]) -> Allocations:
+def held_by(hosts, servers):
     """What the servers hold if these are their hosts, or they were refused."""
     return {server: {host: SMALL.resources()} for server, host in zip(servers, hosts, strict=False)}
 
 
-def first(method: str, path: str, *faults: Fault) -> Rule:
+def first(method, path, *faults):
     """A rule: what happens to the first requests of that kind, in turn."""
     left, lock = list(faults), threading.Lock()
 

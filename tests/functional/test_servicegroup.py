@@ -3,7 +3,6 @@
 
 import os
 from contextlib import closing
-from pathlib import Path
 
 import memcache
 import pytest
@@ -12,7 +11,6 @@ from dogpile.cache.util import sha1_mangle_key
 from novasched.cells.servicegroup import COMPUTE, service_key
 from tests.lab.client import NovaClient
 from tests.lab.daemon import Daemon
-from tests.lab.nova_release import Config
 from tests.lab.processes import wait_until
 from tests.lab.servers import Memcached
 
@@ -29,7 +27,7 @@ def memcached():
         yield server
 
 
-def config(memcached: Memcached, backend: str, down_time: int) -> Config:
+def config(memcached, backend, down_time):
     """What an operator sets; a server that was dead is tried again at once."""
     return {
         'DEFAULT': {'servicegroup_driver': 'mc', 'service_down_time': down_time},
@@ -56,14 +54,14 @@ def two_hosts(cloud):
 class MakesADirectory:
     """When it is unpickled."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __reduce__(self):
         return os.mkdir, (str(self.path),)
 
 
-def up(client: NovaClient, daemon: Daemon) -> list[bool]:
+def up(client, daemon):
     """Whether the scheduler is up in nova's own eyes."""
     return [one['up'] for one in client('services') if one['host'] == daemon.host]
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS to RabbitMQ, MariaDB, Placement and Neutron, each of which wants a certificate of us."""
 
-from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -13,12 +12,11 @@ from tests.lab.certificates import RIGHT, WRONG, Certificates
 from tests.lab.client import NovaClient
 from tests.lab.daemon import Daemon, checked, is_reference
 from tests.lab.hidden import a_secret
-from tests.lab.http_stub import JSON, HttpStub, Reply
+from tests.lab.http_stub import JSON, HttpStub
 from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_release import Config
 from tests.lab.placement_api import TOKEN
 from tests.lab.proxy import Proxy
-from tests.lab.servers import MariaDB, RabbitMQ
+from tests.lab.servers import MariaDB, RabbitMQ, as_user
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='tells it in other words')
 
@@ -36,7 +34,7 @@ class Neutron(HttpStub):
 
     asked: list[str] = []
 
-    def reply(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+    def reply(self, method, path, headers, body):
         self.asked.append(path)
         return 200, JSON, b'{"subnets": []}'
 
@@ -55,7 +53,7 @@ class Site:
     routed: Proxy | None = None
     opened: ExitStack = field(default_factory=ExitStack)
 
-    def show(self, kind: str) -> None:
+    def show(self, kind):
         """Start the servers anew with a certificate of that kind."""
         identity = self.certificates.servers[kind]
         for server in (self.broker, self.database):
@@ -75,13 +73,12 @@ class Site:
             )
         engine.dispose()
 
-    def url(self, base: str, query: str = f'{AUTHORITY}&{PAIR}') -> str:
+    def url(self, base, query=f'{AUTHORITY}&{PAIR}'):
         """A database's URL for who may only come with TLS and a certificate."""
-        own = sa.make_url(base).set(username=USER, password=self.password)
-        whole = own.render_as_string(hide_password=False)
-        return f'{whole}?{query.format(self.certificates.client)}'
+        own = as_user(base, USER, self.password)
+        return f'{own}?{query.format(self.certificates.client)}'
 
-    def rabbit(self) -> Config:
+    def rabbit(self):
         """Options for the broker."""
         ours = self.certificates.client
         return {
@@ -94,7 +91,7 @@ class Site:
             },
         }
 
-    def http(self, group: str, front: Proxy | None) -> Config:
+    def http(self, group, front):
         """Options for Placement or Neutron."""
         assert front is not None
         ours = self.certificates.client
@@ -110,7 +107,7 @@ class Site:
             }
         }
 
-    def databases(self) -> Config:
+    def databases(self):
         """Options for both databases."""
         return {
             'database': {'connection': self.url(self.cloud.cell0.url), 'retry_interval': 0},
@@ -169,7 +166,7 @@ right = pytest.mark.parametrize('kind', [RIGHT], indirect=True)
 wrong = pytest.mark.parametrize('kind', WRONG, indirect=True)
 
 
-def lines(daemon: Daemon, text: str) -> list[str]:
+def lines(daemon, text):
     """Those of the log that have a text; none of it is a traceback."""
     log = daemon.text()
     assert 'Traceback' not in log
@@ -271,7 +268,7 @@ def test_all_others(site, kind):
     assert all(WRONG[kind] in text for text in errors.values())
 
 
-def told(site: Site, overrides: Config, text: str) -> Daemon:
+def told(site, overrides, text):
     """A daemon, ended, whose broker's driver has said that."""
     daemon = Daemon(site.cloud, overrides)
     process = daemon.launch()

@@ -3,19 +3,17 @@
 
 import base64
 import time
-from typing import Any
 
 import psutil
 import pytest
 
 from novasched.scheduler.decision import STEPS
 from tests.lab.client import new_uuids
-from tests.lab.collector import Collector, Seen
+from tests.lab.collector import Collector
 from tests.lab.daemon import Daemon
 from tests.lab.hidden import a_secret
-from tests.lab.nova_release import Config
 from tests.lab.processes import wait_until
-from tests.lab.steady import CONTEXT, Caller, arguments_for
+from tests.lab.steady import CONTEXT, arguments_for
 
 SOON = 60.0
 OFTEN = {'OTEL_BSP_SCHEDULE_DELAY': '50'}
@@ -33,7 +31,7 @@ def hosts(cloud):
     return cloud
 
 
-def traced(address: str, workers: int = 1) -> Config:
+def traced(address, workers=1):
     """Options for a daemon whose collector is there."""
     return {
         'scheduler': {'workers': workers},
@@ -41,7 +39,7 @@ def traced(address: str, workers: int = 1) -> Config:
     }
 
 
-def place(caller: Caller, daemon: Daemon, **context: Any) -> str:
+def place(caller, daemon, **context):
     """Ask for a server; it gets its host, and this is its UUID."""
     [server] = new_uuids()
     [[chosen]] = caller.call(
@@ -54,9 +52,9 @@ def place(caller: Caller, daemon: Daemon, **context: Any) -> str:
     return server
 
 
-def of(server: str, collector: Collector) -> tuple[Seen, list[Seen]]:
+def of(server, collector):
     """The span of a request, and those below it, when they are there."""
-    found: list[Seen] = []
+    found = []
 
     def is_told():
         heard = [*collector.heard]

@@ -246,6 +246,12 @@ class Memcached(Server):
         self._process.ready(lambda: _listens(self.port), START, 'memcached')
 
 
+def as_user(url: str, username: str, password: str) -> str:
+    """A database's URL for that user."""
+    own = sa.make_url(url).set(username=username, password=password)
+    return own.render_as_string(hide_password=False)
+
+
 def create_database(server_url: str, name: str) -> str:
     _execute(server_url, f'CREATE DATABASE {name}', '', ' CHARACTER SET utf8mb3')
     return f'{server_url}/{name}'

@@ -3,8 +3,6 @@
 that both work out of flavors and images."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,7 @@ from tests.lab.numa_checker import numa_arguments, violations
 from tests.parity.comparison import FAILS, SEED, Comparison, Difference
 from tests.parity.dice import Dice
 from tests.parity.known import KNOWN, explanation
-from tests.parity.numa_cases import Case, as_text, cases
+from tests.parity.numa_cases import as_text, cases
 from tests.parity.ours import guest_of
 
 CASES = 20_000
@@ -70,7 +68,7 @@ def test_the_fit_is_that_of_nova(name, count, options, hardware):
     comparison.run(f'numa: {name}', cases(SEED, **options), count)
 
 
-def fits(case: Case, theirs: Any, our: Fit | str) -> Iterator[Difference]:
+def fits(case, theirs, our):
     """The same host cells, CPUs and pages, or none on both sides."""
     nova = theirs if theirs is None or 'error' in theirs else _fit(theirs)
     says, says_ours = outcome(case, nova), outcome(case, our)
@@ -78,7 +76,7 @@ def fits(case: Case, theirs: Any, our: Fit | str) -> Iterator[Difference]:
     yield Difference(case, says, says_ours, theirs, our, agree)
 
 
-def outcome(case: Case, answer: Fit | str | dict[str, str] | None) -> str:
+def outcome(case, answer):
     if isinstance(answer, Fit):
         return BREAKS_RULES if violations(*numa_arguments(case), answer) else FITS
     return FAILS if isinstance(answer, dict) else DOES_NOT_FIT
@@ -97,7 +95,7 @@ def test_the_smallest_example(known, hardware):
     assert explanation('numa', case, *says) == known.id
 
 
-def small_case(example: Mapping[str, Any]) -> Case:
+def small_case(example):
     host = []
     for number, cell in enumerate(example['host']):
         pages = cell.get('mempages', {}).items()
@@ -118,7 +116,7 @@ def small_case(example: Mapping[str, Any]) -> Case:
     }
 
 
-def ours(case: Case) -> Fit | str:
+def ours(case):
     near = {int(cell): count for cell, count in case.get('pci', {}).get('near', {}).items()}
     wanted = case.get('pci', {}).get('count', 0)
     return fit(
@@ -129,12 +127,12 @@ def ours(case: Case) -> Fit | str:
     )
 
 
-def _lack(near: Mapping[int, int], wanted: int, ids: Sequence[int]) -> str | None:
+def _lack(near, wanted, ids):
     missing = wanted - sum(near.get(i, 0) for i in ids)
     return f'{missing} devices' if missing > 0 else None
 
 
-def _fit(answer: list[Any]) -> Fit:
+def _fit(answer):
     return Fit(
         tuple(
             CellFit(
@@ -157,7 +155,7 @@ def test_the_guest_cells_are_those_of_nova(hardware):
     assert min(outcomes[CELLS], outcomes[NO_CELLS]) > GUESTS // 20
 
 
-def guests(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
+def guests(case, theirs, mine):
     says = [CELLS if each else NO_CELLS for each in (theirs, mine)]
     if theirs and 'error' in theirs:
         yield Difference(case, FAILS, FAILS, theirs, mine, agree=True)
@@ -165,7 +163,7 @@ def guests(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
         yield Difference(case, *says, theirs, mine, theirs == mine)
 
 
-def a_flavor(dice: Dice) -> dict[str, Any]:
+def a_flavor(dice):
     """A flavor of some vCPUs with some extra specs, and at times an image that says more."""
     specs = dice.few(EXTRA_SPECS, *[dice.one(0, 1, 1, 2, 2, 3)] * 2)
     if dice.maybe(0.1):

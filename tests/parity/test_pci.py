@@ -2,20 +2,18 @@
 """The same pools and requests through nova's PciDeviceStats and through ours."""
 
 import json
-from collections.abc import Iterator
 from itertools import count as numbers
-from typing import Any
 
 import pytest
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.fitting import fitted
 from novasched.scheduler.model.numa import Fit, GuestCell, GuestTopology, HostCell, HostTopology
-from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.pci import parse
 from novasched.scheduler.pci.pools import consume
 from tests.lab.builders import a_host, a_request, a_uuid
-from tests.lab.descriptions import Case, wire
+from tests.lab.descriptions import wire
 from tests.parity.comparison import SEED, Comparison, Difference
 from tests.parity.dice import Dice
 from tests.parity.themes.topology import NUMA_POLICIES
@@ -31,7 +29,7 @@ OWN = ('vendor_id', 'product_id', 'numa_node', 'count')
 """What of a pool is no tag."""
 
 
-def a_pool(dice: Dice) -> dict[str, Any]:
+def a_pool(dice):
     """Properties and tags, all from a few values, so that much of it matches."""
     kind = dice.one(*KINDS)
     tags = {'dev_type': kind} if kind else {}
@@ -47,7 +45,7 @@ def a_pool(dice: Dice) -> dict[str, Any]:
     return own | tags
 
 
-def stored(dice: Dice, pools: list[dict[str, Any]]) -> str:
+def stored(dice, pools):
     """The pools as today's nova stores them, or an older one."""
     if dice.maybe(0.3):
         return json.dumps(pools[0] if len(pools) == 1 else pools)
@@ -59,7 +57,7 @@ def stored(dice: Dice, pools: list[dict[str, Any]]) -> str:
     return json.dumps(wire('PciDevicePoolList', {'objects': objects}))
 
 
-def asks(dice: Dice, number: int, pools: list[dict[str, Any]]) -> dict[str, Any]:
+def asks(dice, number, pools):
     """A request for some properties of a pool there is, or for others."""
     specs = []
     for _ in range(dice.one(1, 1, 1, 2)):
@@ -77,7 +75,7 @@ def asks(dice: Dice, number: int, pools: list[dict[str, Any]]) -> dict[str, Any]
     }  # fmt: skip
 
 
-def cases(seed: int) -> Iterator[Case]:
+def cases(seed):
     """Cases without end, the same ones for the same seed."""
     for number in numbers():
         dice = Dice(f'pci {seed} {number}')
@@ -99,7 +97,7 @@ def cases(seed: int) -> Iterator[Case]:
         }
 
 
-def ours(case: Case) -> list[Any]:
+def ours(case):
     pools = parse.pools(case['pci_stats'])
     requests = [the_request(each) for each in case['requests']]
     where = (case['mappings'], case['cells'], case['sockets'])
@@ -107,13 +105,13 @@ def ours(case: Case) -> list[Any]:
     return [False, None] if isinstance(left, str) else [True, [plain(each) for each in left]]
 
 
-def the_request(wired: Case) -> PciRequest:
+def the_request(wired):
     data = wired['nova_object.data']
     names = ('count', 'alias_name', 'request_id', 'numa_policy')
     return PciRequest(spec=tuple(data['spec']), **{name: data[name] for name in names})
 
 
-def cells_of_ours(case: Case) -> list[int] | None:
+def cells_of_ours(case):
     """The host cells that a guest gets which fits all of them, but for its devices."""
     host = HostTopology(
         tuple(HostCell(i, frozenset({i}), 8, socket=x) for i, x in case['sockets'].items())
@@ -128,15 +126,15 @@ def cells_of_ours(case: Case) -> list[int] | None:
     return [cell.host_cell for cell in fit.cells] if isinstance(fit, Fit) else None
 
 
-def plain(pool: Pool) -> dict[str, Any]:
+def plain(pool):
     return {**{name: getattr(pool, name) for name in OWN}, **pool.tags}
 
 
-def says(answer: list[Any] | None) -> str:
+def says(answer):
     return NO if answer is None or answer[-1] is None else YES
 
 
-def devices(case: Case, theirs: Any, mine: Any) -> Iterator[Difference]:
+def devices(case, theirs, mine):
     """The same pools, or the same host cells."""
     yield Difference(case, says(theirs), says(mine), theirs, mine, mine == theirs)
 

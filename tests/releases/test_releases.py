@@ -2,13 +2,12 @@
 """What a release's own conductor, API and computes get from the daemon."""
 
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from tests.lab.client import Refused, new_uuids
 
-from .cloud import CELL, Nova
+from .cloud import CELL
 
 EVERYWHERE = {'north-1', 'north-2', 'south-1', 'south-2'}
 PINNED = {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '1'}
@@ -18,17 +17,17 @@ CLAIMED_SINCE = '4.4'
 """Callers of older versions claim by themselves."""
 
 
-def hosts(found: Any) -> list[str]:
+def hosts(found):
     """The chosen host of each server, by its Selection or, before 4.5, its dict."""
     return [each['host'] if isinstance(each, dict) else each[0]['service_host'] for each in found]
 
 
-def needs_selections(conductor: Nova) -> None:
+def needs_selections(conductor):
     if conductor.newest < '4.5':
         pytest.skip('Selections came with Queens')
 
 
-def placed(conductor: Nova, count: int = 1, **asked: Any) -> dict[str, str]:
+def placed(conductor, count=1, **asked):
     """So many new servers and the hosts that they were sent to, and are claimed on."""
     servers = new_uuids(count)
     chosen = hosts(conductor('build', servers=servers, **asked))
@@ -37,11 +36,11 @@ def placed(conductor: Nova, count: int = 1, **asked: Any) -> dict[str, str]:
     return dict(zip(servers, chosen, strict=True))
 
 
-def claimed(conductor: Nova, server: str) -> list[str]:
+def claimed(conductor, server):
     return list(conductor.cloud.allocations(server))
 
 
-def refused(conductor: Nova, command: str, **asked: Any) -> None:
+def refused(conductor, command, **asked):
     """The call raises the release's own NoValidHost, and nothing stays claimed."""
     before = conductor.cloud.all_allocations()
     with pytest.raises(Refused) as caught:

@@ -10,8 +10,8 @@ from tests.parity.comparison import FIGURES, SEED, TIMES, Difference, Figures, c
 from tests.parity.dice import Dice
 from tests.parity.plans import CURRENT_FILTERS, WEIGHERS
 from tests.parity.rankings.builder import Builder
-from tests.parity.rankings.pair import Seen, difference, running, ties
-from tests.parity.rankings.requests import Call, a_call
+from tests.parity.rankings.pair import difference, running, ties
+from tests.parity.rankings.requests import a_call
 from tests.parity.rankings.world import a_config, a_world
 
 WORLDS, REQUESTS, HOSTS = 12, 50, 24
@@ -27,11 +27,11 @@ OFTEN = 3
 class Tally:
     """What the requests to all worlds met."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.totals = Counter[str]()
         self.counters = defaultdict[str, Counter[str]](Counter)
 
-    def add(self, call: Call, seen: Seen) -> None:
+    def add(self, call, seen):
         self.totals.update(
             queries=bool(seen.queries), ties=ties(seen.rankings), claims=len(seen.tried)
         )
@@ -49,7 +49,7 @@ class Tally:
         ranked = ('one' if len(each) == 1 else 'several' for each in seen.rankings)
         self.counters['ranked'].update(ranked)
 
-    def close(self, figures: Figures, different: int) -> None:
+    def close(self, figures, different):
         known = figures.known.total()
         same = figures.cases - known - different
         self.totals['worlds'] += 1
