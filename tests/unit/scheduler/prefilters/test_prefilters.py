@@ -72,7 +72,6 @@ def test_an_option_switches_its_prefilter():
     assert len(nothing) == len(PREFILTERS) - len(by_option)
 
 
-LIMIT = {}
 REQUIRE = {'placement_aggregate_required_for_tenants': True}
 
 
@@ -83,13 +82,13 @@ def aggregates(*metadata):
 @pytest.mark.parametrize(
     ('settings', 'metadata', 'wanted'),
     [
-        (LIMIT, [], ()),
-        (LIMIT, [{'filter_tenant_id': 'other'}], ()),
-        (LIMIT, [{'filter_tenant_id': 'project'}, {}], ({'agg1'},)),
-        (LIMIT, [{'filter_tenant_id3': 'project'}, {'filter_tenant_id': 'project'}], ({'agg1', 'agg2'},)),
-        (LIMIT, [{'filter_tenant_id': 'other,project'}], ()),
-        (LIMIT, [{'owner': 'project'}], ()),
-        (LIMIT, [{'filter_tenant_id': 'other', 'filter_tenant_id2': 'project'}], ({'agg1'},)),
+        ({}, [], ()),
+        ({}, [{'filter_tenant_id': 'other'}], ()),
+        ({}, [{'filter_tenant_id': 'project'}, {}], ({'agg1'},)),
+        ({}, [{'filter_tenant_id3': 'project'}, {'filter_tenant_id': 'project'}], ({'agg1', 'agg2'},)),
+        ({}, [{'filter_tenant_id': 'other,project'}], ()),
+        ({}, [{'owner': 'project'}], ()),
+        ({}, [{'filter_tenant_id': 'other', 'filter_tenant_id2': 'project'}], ({'agg1'},)),
         (REQUIRE, [{'filter_tenant_id': 'project'}], ({'agg1'},)),
     ],
 )  # fmt: skip
