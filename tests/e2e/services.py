@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import requests
 
-from tests.lab.http_stub import JSON, HttpStub, Reply
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import ENVIRONMENT, Config, named_python, run, write_config
 from tests.lab.processes import Process, free_port
+from tests.lab.proxy import JSON, HttpStub, Reply
 
 START = 120.0  # seconds
 SERVE = Path(__file__).with_name('serve_wsgi.py')

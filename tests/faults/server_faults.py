@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to RabbitMQ and to MariaDB, to the one with nearly everything and to a cell's own;
-and to the machine that a scheduler runs on."""
+"""What happens to RabbitMQ, to MariaDB, to the one with nearly everything and to a cell's own, and to
+Placement; and to the machine that a scheduler runs on."""
 
+import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
 import pymysql
 import sqlalchemy as sa
+
+from tests.lab import proxy
+from tests.lab.nova_release import Config
+from tests.lab.proxy import Rule
 
 from .fault import fault
 from .site import Site
@@ -18,6 +23,14 @@ TOO_MANY = 1040  # the server's error for one connection more than it allows
 ATTEMPTS = 1000
 MEMORY = '512MiB'
 HOUR = 3600
+HUGE = 100_000_000
+OUTAGE_S, PATIENCE_S = 8, 4
+CHANGES = ('PUT', 'POST')
+CONFLICTS = {
+    'a concurrent update': ('placement.concurrent_update', 'Inventory changed while attempting to allocate: Another thread concurrently updated the data. Please retry your update'),
+    'a consumer generation': ('placement.concurrent_update', 'consumer generation conflict - expected null but got 1'),
+    'no room': ('placement.undefined_code', 'Unable to allocate inventory: Unable to create allocation for VCPU'),
+}  # fmt: skip
 
 
 @contextmanager
@@ -51,7 +64,8 @@ def stopped(server: Any) -> Iterator[None]:
 
 
 def killed(server: Any) -> Iterator[None]:
-    """A crash: out of memory, for instance."""
+    """A crash, out of memory for instance: connections end in the middle of whatever they are used
+    for."""
     server.kill()
     yield
     server.start()
@@ -146,6 +160,7 @@ TABLE: tuple[tuple[str, str, Happens, dict[str, Any]], ...] = (
     ('database of a cell frozen', 'second', frozen, {'seconds': 8, 'varied': True}),  # longer than cell_timeout
     ('database of a cell frozen for 90 s', 'second', frozen, {'seconds': 90, 'quick': False}),  # whatever piles up
     ('connections to a cell cut', 'second', connections_cut, {'seconds': 1, 'quick': False}),
+    ('Placement killed', 'placement', killed, {'seconds': OUTAGE_S, 'quick': False}),
 )  # fmt: skip
 """The name of each fault, whose it is, what happens, and how."""
 
@@ -175,7 +190,7 @@ def clock_jumps(site: Site) -> Iterator[None]:
 
 
 @fault('scheduler frozen', quick=False, varied=True)
-def frozen(site: Site) -> Iterator[None]:
+def workers_frozen(site: Site) -> Iterator[None]:
     """A virtual machine that is moved."""
     with site.frozen_workers():
         yield
@@ -188,3 +203,99 @@ def reloads(site: Site) -> Iterator[None]:
         for daemon in site.daemons:
             os.kill(daemon.pid, signal.SIGHUP)
     yield
+
+
+def conflict(kind: str) -> proxy.Fault:
+    code, detail = CONFLICTS[kind]
+    error = {'status': 409, 'title': 'Conflict', 'code': code, 'detail': detail}
+    return proxy.answer(409, json.dumps({'errors': [error]}).encode())
+
+
+@contextmanager
+def following(site: Site, rule: Rule) -> Iterator[None]:
+    site.proxy.faults = rule
+    try:
+        yield
+    finally:
+        site.proxy.faults = None
+        site.proxy.release()
+
+
+@fault('Placement stopped', seconds=OUTAGE_S, short=3, varied=True)
+def placement_stopped(site: Site) -> Iterator[None]:
+    """An upgrade: connections are refused."""
+    with site.proxy.down():
+        yield from stopped(site.placement)
+
+
+def _by_keystone(site: Site) -> Config:
+    """Credentials that are not for ever."""
+    where = {'endpoint_override': site.proxy.url}
+    return {'placement': {**where, **site.keystone.options()}}
+
+
+@fault('token expired', seconds=1, config=_by_keystone)
+def token_expired(site: Site) -> Iterator[None]:
+    """Placement refuses the token until keystone has issued another."""
+    before = site.keystone.given
+
+    def rule(_method: str, _path: str, _body: bytes) -> proxy.Fault | None:
+        return proxy.answer(401) if site.keystone.given == before else None
+
+    with following(site, rule):
+        yield
+
+
+LONG = {'seconds': OUTAGE_S, 'quick': False}
+SHORT = {'seconds': OUTAGE_S, 'short': 2}
+IMPATIENT = {'config': lambda _site: {'placement': {'timeout': 2}}}
+REFUSED = {'refuses': True, 'quick': False}
+GIVES_UP = {
+    'config': lambda _site: {'novasched': {'placement_patience': PATIENCE_S}},
+    'refuses': True,
+}
+Faulty = Callable[[], proxy.Fault]
+ANSWERS: tuple[tuple[str, Faulty, dict[str, Any]], ...] = (
+    ('slow by 10 s', lambda: proxy.slow(10), {'seconds': 12, 'patience': 60, 'quick': False}),
+    ('does nothing', proxy.hang, LONG),
+    ('does nothing for longer than its timeout', lambda: proxy.hang(work=False), {**LONG, **IMPATIENT}),
+    ('answers 500', lambda: proxy.answer(500), SHORT),
+    ('answers 501', lambda: proxy.answer(501), LONG),
+    ('answers 401', lambda: proxy.answer(401), LONG),
+    ('answers 403', lambda: proxy.answer(403), LONG),
+    ('answers 504', lambda: proxy.answer(504), LONG),
+    ('answers 503', lambda: proxy.answer(503), SHORT),
+    ('drops connections', proxy.dropped, LONG),
+    ('breaks off its answers', proxy.half, SHORT),
+    ('answers 100 MB', lambda: proxy.huge(HUGE), {'quick': False}),
+    ('answers no JSON', proxy.garbage, LONG),
+    ('answers nothing', lambda: proxy.answer(200), LONG),
+    ('answers 500 for longer than requests wait', lambda: proxy.answer(500), {**LONG, **GIVES_UP}),
+    ('answers 503 for longer than requests wait', lambda: proxy.answer(503), {**LONG, **GIVES_UP}),
+)  # fmt: skip
+"""What each answer of Placement is like, and how long."""
+CHANGES_ONLY: tuple[tuple[str, Faulty, dict[str, Any]], ...] = (
+    ('answers 409: a concurrent update', lambda: conflict('a concurrent update'), REFUSED),
+    ('answers 409: a consumer generation', lambda: conflict('a consumer generation'), REFUSED),
+    ('answers 409: no room', lambda: conflict('no room'), REFUSED),
+    ('claims, then no answer', proxy.lost, {'varied': True}),
+    ('claims, then 504', lambda: proxy.answer(504, b'Gateway Timeout', True, 'text/html'), {}),
+)  # fmt: skip
+"""The same of answers to changes, for two seconds."""
+
+
+def _answering(what: Faulty, methods: Collection[str]) -> Callable[[Site], Iterator[None]]:
+    def happens(site: Site) -> Iterator[None]:
+        def rule(method: str, _path: str, _body: bytes) -> proxy.Fault | None:
+            return what() if method in methods else None
+
+        with following(site, rule):
+            yield
+
+    return happens
+
+
+for name, what, how in ANSWERS:
+    fault(f'Placement {name}', **how)(_answering(what, ('GET', 'DELETE', *CHANGES)))
+for name, what, how in CHANGES_ONLY:
+    fault(f'Placement {name}', seconds=2, **how)(_answering(what, CHANGES))

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A data centre: each server of its own, so that each can fail alone."""
 
-from __future__ import annotations
-
+import json
 import logging
 import os
 from collections import Counter
@@ -14,14 +13,60 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.lab import binaries, placement_api, servers
+from tests.lab import placement_api, processes, servers
 from tests.lab.compute_rows import Compute
 from tests.lab.daemon import Daemon
-from tests.lab.keystone import Keystone
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import Config, NovaRelease, merged
-from tests.lab.proxy import Proxy
+from tests.lab.placement_api import TOKEN
+from tests.lab.proxy import JSON, HttpStub, Proxy, Reply
 from tests.lab.steady import Caller
+
+USER, PASSWORD = 'novasched', 'a-word-that-nobody-may-read'
+
+
+class Keystone(HttpStub):
+    """The v3 API, as far as keystoneauth1 looks at it.
+
+    The token is the one that Placement takes. ``given`` is how often it was given, and
+    ``expired`` is true until it is given anew.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given = 0
+        self.expired = False
+        self.url = f'http://{self.address}/v3'
+
+    def reply(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        if method == 'GET':
+            version = {'id': 'v3.14', 'status': 'stable', 'links': []}
+            return 200, JSON, json.dumps({'version': version}).encode()
+        user = json.loads(body)['auth']['identity']['password']['user']
+        if user['password'] != PASSWORD:
+            error = {'code': 401, 'message': 'who are you?'}
+            return 401, JSON, json.dumps({'error': error}).encode()
+        self.given += 1
+        self.expired = False
+        return 201, {**JSON, 'X-Subject-Token': TOKEN}, json.dumps({'token': _token()}).encode()
+
+    def options(self) -> dict[str, object]:
+        """What a group of nova.conf says to use it."""
+        return {
+            'auth_type': 'v3password', 'auth_url': self.url, 'username': USER, 'password': PASSWORD,
+            'user_domain_name': 'Default', 'project_name': 'service', 'project_domain_name': 'Default',
+        }  # fmt: skip
+
+
+def _token() -> dict[str, Any]:
+    domain = {'id': 'default', 'name': 'Default'}
+    return {
+        'methods': ['password'], 'user': {'id': 'u', 'name': USER, 'domain': domain},
+        'project': {'id': 'p', 'name': 'service', 'domain': domain},
+        'roles': [{'id': 'r', 'name': 'service'}], 'catalog': [], 'audit_ids': ['x'],
+        'issued_at': '2026-01-01T00:00:00.000000Z', 'expires_at': '2096-01-01T00:00:00.000000Z',
+    }  # fmt: skip
+
 
 HOSTS = 20
 CELL_TIMEOUT = 3
@@ -104,7 +149,7 @@ def _library() -> Path:
     found = _installed()
     if found is None and os.geteuid() == 0:
         try:
-            binaries.install(PACKAGE)
+            processes.install(PACKAGE)
         except pytest.exit.Exception as error:
             pytest.skip(str(error))
         found = _installed()
@@ -162,7 +207,7 @@ class Site(ExitStack):
         daemons: int = 1,
         overrides: Config | None = None,
         environment: Mapping[str, str] | None = None,
-    ) -> Iterator[Site]:
+    ) -> Iterator['Site']:
         """So many schedulers share the queue, until the end of the block."""
         config = self.config(overrides)
         with ExitStack() as stack:

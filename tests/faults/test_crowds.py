@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.lab.crowd import Crowd, crowd
 from tests.lab.processes import Failed
-from tests.lab.steady import Answer, Load
+from tests.lab.steady import Answer, Crowd, Load, crowd
 
 from .fault import Fault, Outcome, Result, judge, run
 from .site import Site

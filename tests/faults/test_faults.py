@@ -8,7 +8,7 @@ import pytest
 
 from tests.lab.nova_release import Config
 
-from . import placement_faults, server_faults  # noqa: F401  (they register)
+from . import server_faults  # noqa: F401  (they register)
 from .fault import FAULTS, Fault, Result, run
 from .site import Crew, Site
 

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.lab import proxy
-from tests.lab.client import new_uuids
+from tests.lab.daemon import new_uuids
 from tests.lab.processes import wait_until
 from tests.lab.steady import Caller, arguments_for, load
 from tests.lab.tables import Sheet, show
 from tests.lab.wire import primitive
 
-from .placement_faults import following
+from .server_faults import following
 from .site import Site
 
 LARGE = 4096  # MB of memory, which no other request wants

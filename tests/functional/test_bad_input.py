@@ -7,9 +7,8 @@ import socket
 import pytest
 
 from tests.lab import broker
-from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon, is_reference
+from tests.lab.daemon import Daemon, Refused, is_reference, new_uuids
 from tests.lab.processes import free_port
 from tests.lab.wire import primitive
 

@@ -9,8 +9,7 @@ import subprocess
 import pytest
 
 from novasched.cells.engines import filled
-from tests.lab.client import Refused
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, Refused
 from tests.lab.nova_release import ENVIRONMENT
 from tests.lab.processes import wait_until
 from tests.lab.tunnel import Tunnel

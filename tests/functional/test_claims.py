@@ -16,8 +16,8 @@ from novasched.conf.settings import Settings
 from novasched.placement.client import PlacementClient
 from novasched.scheduler.errors import PlacementUnavailable
 from tests.lab.builders import a_candidate, a_flavor, a_request
-from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Flavor
+from tests.lab.daemon import new_uuids
 from tests.lab.nova_databases import database_options
 from tests.lab.placement_api import TOKEN
 from tests.lab.processes import wait_until

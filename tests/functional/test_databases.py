@@ -15,15 +15,13 @@ from hypothesis import example, given, settings
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request
-from tests.lab.client import Group, NovaClient, new_uuids
 from tests.lab.compute_rows import Compute, Flavor
-from tests.lab.daemon import Daemon, checked
+from tests.lab.daemon import Daemon, Group, NovaClient, checked, new_uuids
 from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_databases import NovaDatabases
+from tests.lab.nova_databases import EXAMPLE, STORY, NovaDatabases, Story
 from tests.lab.postgresql import PostgreSQL
 from tests.lab.processes import wait_until
 from tests.lab.servers import MariaDB, create_database
-from tests.lab.snapshot_story import EXAMPLE, STORY, Story
 
 from .test_discovery import SOON
 

@@ -10,9 +10,8 @@ import pytest
 
 from novasched.observe.records.store import RecordReader
 from novasched.tools import explain
-from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, Refused, new_uuids
 from tests.lab.processes import wait_until
 from tests.lab.proxy import Proxy, Rule, answer, every
 

@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.lab.client import Group, Refused, new_uuids
 from tests.lab.compute_rows import Compute, Flavor
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, Group, Refused, new_uuids
 from tests.lab.processes import wait_until
 
 SMALL = Flavor(vcpus=1, ram_mb=1024, disk_gb=10)

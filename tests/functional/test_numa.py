@@ -5,9 +5,8 @@ from collections import Counter
 
 import pytest
 
-from tests.lab.client import Refused, a_call, new_uuids
 from tests.lab.compute_rows import Compute, Flavor
-from tests.lab.daemon import Daemon, is_reference
+from tests.lab.daemon import Daemon, Refused, a_call, is_reference, new_uuids
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 
 FILTERS = {

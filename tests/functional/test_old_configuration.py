@@ -3,9 +3,8 @@
 
 import pytest
 
-from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, Refused, new_uuids
 from tests.lab.nova_release import Config
 
 FILTERS = 'RetryFilter,AvailabilityZoneFilter,RamFilter,ComputeFilter,NumInstancesFilter'

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.lab.wire import MESSAGES
 

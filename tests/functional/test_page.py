@@ -4,9 +4,8 @@
 import pytest
 import requests
 
-from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, Refused, new_uuids
 from tests.lab.processes import free_port, wait_until
 from tests.lab.tunnel import Tunnel
 

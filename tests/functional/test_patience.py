@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.lab import broker
-from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.processes import wait_until
 from tests.lab.proxy import Proxy, answer, dropped, every, garbage, half, hang, hang_after
 from tests.lab.steady import load

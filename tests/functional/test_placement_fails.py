@@ -9,9 +9,8 @@ import threading
 
 import pytest
 
-from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, Refused, new_uuids
 from tests.lab.processes import wait_until
 from tests.lab.proxy import Proxy, answer, dropped, every, hang, hang_after, lost
 

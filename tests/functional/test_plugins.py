@@ -6,8 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.lab.client import Refused
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, Refused
 from tests.lab.nova_cloud import PROJECT
 from tests.lab.nova_release import run
 

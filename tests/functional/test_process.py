@@ -16,8 +16,7 @@ import psutil
 import pytest
 
 from tests.lab import broker
-from tests.lab.client import new_uuids
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.nova_cloud import PROJECT
 from tests.lab.processes import wait_until
 from tests.lab.proxy import WAIT, Proxy

@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 import sqlalchemy as sa
 
-from tests.lab.client import Refused, new_uuids
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon, is_reference
+from tests.lab.daemon import Daemon, Refused, is_reference, new_uuids
 from tests.lab.hidden import shown_as_such
 from tests.lab.processes import free_port, wait_until
 from tests.lab.servers import as_user

@@ -9,8 +9,7 @@ import pytest
 from dogpile.cache.util import sha1_mangle_key
 
 from novasched.cells.servicegroup import COMPUTE, service_key
-from tests.lab.client import NovaClient
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, NovaClient
 from tests.lab.processes import wait_until
 from tests.lab.servers import Memcached
 

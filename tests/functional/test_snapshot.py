@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from novasched.tools.sandbox import databases as tables
 from tests.lab import servers
 from tests.lab.builders import a_request, a_uuid
-from tests.lab.nova_databases import NovaDatabases
-from tests.lab.snapshot_story import EXAMPLE, HOSTS, STORY, Story
+from tests.lab.nova_databases import EXAMPLE, HOSTS, STORY, NovaDatabases, Story
 
 READERS, WRITES = 6, 150
 INSTANCES = 700  # on each host

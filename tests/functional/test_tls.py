@@ -9,13 +9,11 @@ import pytest
 import sqlalchemy as sa
 
 from tests.lab.certificates import RIGHT, WRONG, Certificates
-from tests.lab.client import NovaClient
-from tests.lab.daemon import Daemon, checked, is_reference
+from tests.lab.daemon import Daemon, NovaClient, checked, is_reference
 from tests.lab.hidden import a_secret
-from tests.lab.http_stub import JSON, HttpStub
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.placement_api import TOKEN
-from tests.lab.proxy import Proxy
+from tests.lab.proxy import JSON, HttpStub, Proxy
 from tests.lab.servers import MariaDB, RabbitMQ, as_user
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='tells it in other words')

@@ -4,9 +4,8 @@
 import json
 
 from tests.lab import broker
-from tests.lab.client import new_uuids
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, new_uuids
 
 ROW = {
     'id': 77, 'name': 'm1.small', 'flavorid': 'small', 'vcpus': 2, 'memory_mb': 1000, 'root_gb': 1,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test
 
-from tests.fuzz.bounds import SECONDS, TRIED, bounded_memory
 from tests.fuzz.clouds import Cloud
+from tests.fuzz.mutation import SECONDS, TRIED, bounded_memory
 from tests.lab.tables import Sheet, show
 
 KEPT, CRASHES = Counter[str](), Counter[str]()

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from novasched.scheduler.weights import normalised
 from novasched.tools.sandbox import databases as tables
 from tests.fuzz import mutation
-from tests.fuzz.bounds import EFFORT, one_input
 from tests.fuzz.clouds import HOSTS, MESSAGES, ODD_AGGREGATE, REPORT, Cloud
+from tests.fuzz.mutation import EFFORT, one_input
 from tests.lab.builders import a_request, a_uuid
 from tests.lab.logs import logged
 

@@ -20,8 +20,7 @@ from novasched.cmd.novasched import main
 from novasched.conf.errors import ConfigError
 from novasched.conf.loading import load
 from novasched.conf.options import OPTIONS
-from tests.fuzz.bounds import EFFORT, one_input
-from tests.fuzz.mutation import NUMBERS, WORDS
+from tests.fuzz.mutation import EFFORT, NUMBERS, WORDS, one_input
 
 pytestmark = pytest.mark.filterwarnings('ignore::DeprecationWarning')  # eventlet's, of forks
 GOOD = 'novasched: [database] connection = not set: the URL of a database is needed'

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from novasched.rpc.wire.base import DATA
 from novasched.scheduler.errors import BadRequest
-from tests.fuzz.bounds import EFFORT, one_input
 from tests.fuzz.clouds import MESSAGES, Cloud, a_call, full
-from tests.fuzz.mutation import Wrapped, mutated
+from tests.fuzz.mutation import EFFORT, Wrapped, mutated, one_input
 from tests.lab.wire import FLAVOR, a_spec, primitive
 
 CONTEXT = {k: v for k, v in MESSAGES['boot'].items() if k.startswith('_context_')}

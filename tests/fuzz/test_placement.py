@@ -14,9 +14,8 @@ from novasched.rpc.faults import NoValidHostFault
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import CandidateIndex
 from tests.fuzz import mutation
-from tests.fuzz.bounds import EFFORT, one_input
-from tests.fuzz.clouds import HOSTS, MESSAGES, Cloud
-from tests.fuzz.scheduler import Answer, an_offer
+from tests.fuzz.clouds import HOSTS, MESSAGES, Answer, Cloud, an_offer
+from tests.fuzz.mutation import EFFORT, one_input
 from tests.lab.builders import a_uuid
 
 OFFER = an_offer(*map(a_uuid, HOSTS))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from novasched.rpc.faults import NoValidHostFault
 from novasched.rpc.wire.base import DATA
 from tests.fuzz import mutation
-from tests.fuzz.bounds import EFFORT, one_input
 from tests.fuzz.clouds import Cloud, a_call, full
+from tests.fuzz.mutation import EFFORT, one_input
 from tests.lab import request_keys
 from tests.lab.wire import primitive
 

@@ -10,7 +10,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from tests.lab.binaries import program
+from tests.lab.processes import program
 
 FLAGS = (
     '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--hide-scrollbars',

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS for servers on the loopback: certificates good and bad."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,7 +42,7 @@ class Certificates:
     servers: Mapping[str, Identity]
 
     @classmethod
-    def make(cls, directory: Path) -> Certificates:
+    def make(cls, directory: Path) -> 'Certificates':
         ours, strange = trustme.CA(), trustme.CA()
         past = datetime(2020, 1, 1, tzinfo=timezone.utc)
         issued = {

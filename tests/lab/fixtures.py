@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab import hidden, placement_api, servers
-from tests.lab.client import NovaClient
+from tests.lab.daemon import NovaClient
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import NovaRelease
 from tests.lab.placement_api import PlacementProcess

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova as it is released, in a virtualenv of its own: its Python and its nova-manage."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from . import binaries
+from . import processes
 from .servers import is_postgresql
 
 PYTHON_VARIABLE = 'NOVASCHED_NOVA_PYTHON'
@@ -58,12 +56,12 @@ class NovaRelease:
     service_version: int
 
     @classmethod
-    def find(cls) -> NovaRelease:
+    def find(cls) -> 'NovaRelease':
         """The one that the environment names; without it the run ends with one line."""
         return cls.of(named_python(PYTHON_VARIABLE, 'nova'))
 
     @classmethod
-    def of(cls, python: Path) -> NovaRelease:
+    def of(cls, python: Path) -> 'NovaRelease':
         """The nova of a virtualenv.
 
         :raises Failed: there is none that works.
@@ -90,7 +88,7 @@ def named_python(variable: str, what: str) -> Path:
 
 
 def run(command: list[str]) -> str:
-    return binaries.run(command, env={**os.environ, **ENVIRONMENT})
+    return processes.run(command, env={**os.environ, **ENVIRONMENT})
 
 
 class Schemas:

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cloud in memory that looks like one in use, and decisions that were taken in it."""
+"""A cloud in memory that looks like one in use, decisions that were taken in it, and the page of it, asked
+as a server would and looked at as a strict browser would."""
 
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
+from typing import Any
+from urllib.parse import quote, unquote_to_bytes
+from wsgiref.util import setup_testing_defaults
+from wsgiref.validate import validator
 
 from novasched.conf.settings import Settings
 from novasched.observe.page.app import Page
@@ -15,8 +21,7 @@ from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
 from novasched.scheduler.model.request import Request
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.decided import Decided, keep
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import CountingPlacement, Decided, keep
 
 CELLS, ZONES, RACK = ('north', 'south', 'west'), ('az1', 'az2', 'az3'), 250
 GIB = 1024
@@ -153,3 +158,76 @@ def _numa(cores: int, ram: int, load: float, random: Random) -> Callable[[], Hos
         )
     made = HostTopology(tuple(cells))
     return lambda: made
+
+
+VOID = {'br', 'input', 'link', 'meta', 'rect'}
+"""Elements without an end."""
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    text: str
+
+
+def ask(page: Any, path: str = '/', query: str = '', **environ: Any) -> Answer:
+    """Ask for a path, as a person reads it, by the rules of WSGI."""
+    return ask_raw(page, quote(path, safe='/'), query, **environ)
+
+
+def ask_raw(page: Any, path: str, query: str = '', **environ: Any) -> Answer:
+    values = {
+        'REMOTE_ADDR': '127.0.0.1', 'HTTP_HOST': 'localhost:9100', 'SCRIPT_NAME': '',
+        'PATH_INFO': unquote_to_bytes(path).decode('latin-1'), 'QUERY_STRING': query, **environ,
+    }  # fmt: skip
+    setup_testing_defaults(values)
+    got: list[Any] = []
+    body = validator(page)(values, lambda status, headers, *_: got.append((status, headers)))
+    text = b''.join(body).decode()
+    body.close()
+    ((status, headers),) = got
+    if values['REQUEST_METHOD'] == 'GET':
+        assert dict(headers)['Content-Length'] == str(len(text.encode()))
+    return Answer(int(status[:3]), dict(headers), text)
+
+
+class Seen(HTMLParser):
+    """The elements of a page, with their attributes, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len(dict(attrs)) == len(attrs), f'an attribute of {tag} stands there twice'
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def text(self) -> str:
+        return ' '.join(' '.join(self.texts).split())
+
+
+def seen(answer: Answer) -> Seen:
+    """What a page has in it; every element of it ends where it must."""
+    made = Seen()
+    made.feed(answer.text)
+    made.close()
+    assert made.open == []
+    ids = [attributes['id'] for _, attributes in made.elements if 'id' in attributes]
+    assert len(ids) == len(set(ids))
+    return made

@@ -9,9 +9,8 @@ from pathlib import Path
 import psycopg2
 import sqlalchemy as sa
 
-from .binaries import SEARCH, install, run
 from .hidden import a_secret
-from .processes import START, Process
+from .processes import SEARCH, START, Process, install, run
 from .servers import Server
 
 USER = 'postgres'

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured of both schedulers, and what had to come out."""
-
-from __future__ import annotations
+"""What was measured of both schedulers, and had to come out; and what a scheduler takes of the machine:
+its memory, and its queries to the databases."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
+
+import psutil
+import sqlalchemy as sa
 
 from tests.lab.tables import Sheet, verdict
 
@@ -46,14 +49,14 @@ class Row:
     nova_p95: float | None = None
 
     @classmethod
-    def of_times(cls, hosts: int, what: str, ours: Sequence[float], nova: Sequence[float]) -> Row:
+    def of_times(cls, hosts: int, what: str, ours: Sequence[float], nova: Sequence[float]) -> 'Row':
         """A line for times in seconds; nova may not have been asked."""
         every = [(share, times) for share in (50, 95) for times in (ours, nova)]
         figures = [at(times, share) * 1e3 if times else None for share, times in every]
         fast, slow, fast_p95, slow_p95 = figures
         return cls(hosts, what, 'ms', fast, slow, ours_p95=fast_p95, nova_p95=slow_p95)
 
-    def bounded(self, *bounds: Bound) -> Row:
+    def bounded(self, *bounds: Bound) -> 'Row':
         """The line with what has to come out."""
         return replace(self, bounds=bounds)
 
@@ -92,3 +95,59 @@ def _figure(value: float | None) -> str:
     if value is None:
         return ''
     return f'{value:,.0f}' if value == int(value) or value >= 100 else f'{value:,.3g}'
+
+
+SHOWN = 100  # characters of a statement
+_NOT_ASKED = ('Connect', 'Quit')
+
+
+def resident(leader: int) -> int:
+    """The resident memory in bytes of a process and its descendants; what they share with each
+    other counts once (Linux)."""
+    found = 0
+    main = psutil.Process(leader)
+    for process in (main, *main.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            found += process.memory_full_info().pss
+    return found
+
+
+class QueryLog:
+    """The statements that the database server gets, but for those of Placement.
+
+    :param placement: the URL of Placement's database.
+    """
+
+    def __init__(self, placement: str) -> None:
+        url = sa.make_url(placement)
+        self._engine = sa.create_engine(url.set(database=''), isolation_level='AUTOCOMMIT')
+        self._placement = url.database
+
+    @contextmanager
+    def watch(self) -> Iterator[list[str]]:
+        """Fill the list, at the end of the block, with what was asked in it."""
+        asked: list[str] = []
+        with self._engine.connect() as connection:
+            own = connection.exec_driver_sql('SELECT CONNECTION_ID()').scalar_one()
+            connection.exec_driver_sql("SET GLOBAL log_output = 'TABLE'")
+            connection.exec_driver_sql('TRUNCATE mysql.general_log')
+            connection.exec_driver_sql('SET GLOBAL general_log = ON')
+            try:
+                yield asked
+            finally:
+                connection.exec_driver_sql('SET GLOBAL general_log = OFF')
+            others = {own, *self._threads(connection)}
+            rows = connection.exec_driver_sql(
+                'SELECT thread_id, command_type, argument FROM mysql.general_log'
+            )
+            asked.extend(
+                ' '.join(argument.split())[:SHOWN] or command
+                for thread, command, argument in rows
+                if thread not in others and command not in _NOT_ASKED
+            )
+
+    def _threads(self, connection: sa.Connection) -> list[int]:
+        rows = connection.exec_driver_sql(
+            'SELECT id FROM information_schema.processlist WHERE db = %s', (self._placement,)
+        )
+        return list(rows.scalars())

@@ -13,10 +13,9 @@ from pathlib import Path
 import pymysql
 import sqlalchemy as sa
 
-from .binaries import program, run
 from .certificates import Identity
 from .hidden import a_secret
-from .processes import START, Process, Service, free_port
+from .processes import START, Process, Service, free_port, program, run
 
 AS_ROOT = ['--user=root'] if os.geteuid() == 0 else []
 """As root a server wants to be told that this is meant."""

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A way to a server that can be shut."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading
@@ -54,7 +52,7 @@ class Tunnel:
         self._listener = socket.create_server(('127.0.0.1', self._port))
         self._accept()
 
-    def __enter__(self) -> Tunnel:
+    def __enter__(self) -> 'Tunnel':
         return self
 
     def __exit__(self, *_exception: object) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.lab.daemon import Nova
 from tests.lab.descriptions import Case, complete
-from tests.lab.nova_answers import Nova
 from tests.parity.known import explanation, too_frequent
 
 SEED = int(os.environ.get('NOVASCHED_PARITY_SEED', '1'))

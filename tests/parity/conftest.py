@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab import fixtures
-from tests.lab.nova_answers import Nova
+from tests.lab.daemon import Nova
 from tests.parity import known
 from tests.parity.comparison import FIGURES
 

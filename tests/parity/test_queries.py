@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.nova_answers import Nova
+from tests.lab.daemon import Nova
 from tests.parity.comparison import SEED, Comparison, queries
 from tests.parity.dice import cases
 from tests.parity.plans import QUERIES

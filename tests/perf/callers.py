@@ -3,8 +3,6 @@
 instances, a flood of HTTP requests, Placement's log, and its bare client, which the schedulers are
 compared with."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -18,8 +16,7 @@ from typing import Any
 
 import oslo_messaging
 
-from tests.lab.client import new_uuids
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.large_cloud_requests import KINDS, REFUSALS
 from tests.lab.placement_api import PlacementApi
 from tests.lab.processes import Failed
@@ -136,7 +133,7 @@ class Scheduler:
         assert self._ask(arguments, is_refused=True) == []
         return time.perf_counter() - start
 
-    def burst(self, size: int) -> Burst:
+    def burst(self, size: int) -> 'Burst':
         """So many requests at once, each for one server."""
         self.log.drain()
         servers = new_uuids(size)

@@ -3,24 +3,325 @@
 
 Both serve the same cloud: its databases, its message queue, its Placement. nova runs from
 the virtualenv of ``NOVASCHED_NOVA_PYTHON``. Exits with 1 where a bound is missed.
+
+They are asked in turn, each by the queue of its own host name; figures are medians. What
+was claimed is given back after each request, so that every request finds the same cloud.
 """
 
-from __future__ import annotations
-
 import argparse
+import os
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from argparse import Namespace as Plan
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
 
 import pytest
+import sqlalchemy as sa
 
-from tests.lab.large_cloud import cloud
-from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, large_cloud
-from tests.lab.processes import Failed
-from tests.lab.results import Row, missed, sheet
+from tests.lab.compute_rows import Compute
+from tests.lab.daemon import Daemon
+from tests.lab.large_cloud import LargeCloud, cloud, config
+from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, instances_of, large_cloud
+from tests.lab.large_cloud_requests import FILTERS, KINDS, REFUSALS
+from tests.lab.nova_release import Config
+from tests.lab.processes import Failed, free_port
+from tests.lab.results import Bound, QueryLog, Row, missed, resident, sheet
 from tests.lab.steady import Caller
 from tests.lab.tables import add_outputs, among, numbers, publish, teller
-from tests.perf.bench import AT_ONCE, PARTS, SINGLE, SIZES, Bench
+from tests.perf.callers import Bare, Burst, PlacementLog, Scheduler, flooding, sync
+
+SIZES = (1_000, 5_000)
+AT_ONCE = (8, 32)
+SMALLEST, LARGEST = SIZES
+SINGLE = tuple(name for name, kind in KINDS.items() if kind.count == 1)
+MEASURES = ('one', 'ten', 'burst', 'queries', 'memory', 'refused', 'groups', 'reload', 'metrics')
+"""Names of the methods of :class:`Bench`, in the order in which they measure."""
+PARTS = ('start', 'silent', *MEASURES)
+ALONE = {'refused', 'groups', 'reload', 'metrics'}
+"""What is measured of novasched alone."""
+ONCE = ('ten', 'burst', 'reload', 'metrics')
+"""What is measured in the smallest cloud alone: nova would take minutes for more."""
+
+# How often. Ours and Placement's turns come thrice as often as nova's, which takes seconds.
+ROUNDS, OURS = 3, 3
+STARTS = 2
+GROUP_ROUNDS = 15
+BURSTS, OUR_BURSTS = 16, 13
+"""So many requests of nova's bursts, in one burst at least, and bursts of ours."""
+HANGUPS, HANGUP_PERIOD = 30, 1.0  # seconds
+FLOODED_REQUESTS = 30  # in each of ROUNDS
+
+TO_PLACEMENT = 1.3
+FASTER = {SMALLEST: 8, LARGEST: 12}
+TEN_FASTER = 20
+BURST_FASTER = 50
+TO_PLAIN = 1.15
+REFUSED_TO_PLAIN = 1.5
+TO_BEFORE = 1.05
+TO_MEDIAN = 2
+REFUSED = 0.01  # of the claims
+FIFTH = 0.2
+
+Tell = Callable[[str], None]
+
+
+class Bench:
+    def __init__(self, cloud: LargeCloud, caller: Caller, tell: Tell) -> None:
+        self.cloud = cloud
+        self.caller = caller
+        self.log = PlacementLog(cloud.placement_process.log)
+        self.query_log = QueryLog(cloud.placement_process.connection)
+        self.tell = tell
+        self.bare = Bare(cloud.placement_url)
+        self.constant: dict[str, float] = {}
+
+    def measure(self, computes: Sequence[Compute], plan: Plan) -> Iterator[Row]:
+        """The rows for a cloud of these hosts."""
+        hosts, is_first = len(computes), not self.cloud.computes
+        self.tell(f'{hosts:,} hosts: filling the databases')
+        self.cloud.grow(computes, plan.instances)
+        with ExitStack() as stack:
+            starts = STARTS if 'start' in plan.only else 1
+            ours, start = self._started([], config(plan.fallback), starts, stack)
+            if ALONE.issuperset(plan.only):
+                for part in plan.only:
+                    yield from getattr(self, f'_{part}')(hosts, ours, ours, plan)
+                return
+            nova, late = self._started(
+                [self.cloud.nova.script('nova-scheduler')], config(plan.fallback), starts, stack
+            )
+            if 'start' in plan.only:
+                row = Row(hosts, 'start to first answer', 's', start, late)
+                bound = Bound(start / late, '≤', FIFTH, 'of nova')
+                yield row.bounded(bound) if hosts == LARGEST else row
+            if 'silent' in plan.only:
+                self.tell('a request, before any compute has said which servers it has')
+                fast, slow, _ = self._in_turn('plain', ours, nova, (), rounds=1)
+                yield Row.of_times(hosts, 'plain, computes silent', fast, slow)
+            self.tell(f'nova-scheduler hears from {hosts:,} computes')
+            names = self.cloud.computes
+            has = {name: instances_of(name, plan.instances) for name in names}
+            sync(self.caller, nova.daemon.host, has)
+            for part in [each for each in MEASURES if each in plan.only]:
+                if is_first or part not in ONCE:
+                    yield from getattr(self, f'_{part}')(hosts, ours, nova, plan)
+
+    def _started(
+        self, command: Sequence[str], config: Config, times: int, stack: ExitStack
+    ) -> tuple[Scheduler, float]:
+        """A scheduler, started so often, and seconds from its start to its first answer."""
+        taken = []
+        for left in reversed(range(times)):
+            self.tell(f'{Path(command[0]).name if command else "novasched"} starts')
+            daemon = Daemon(self.cloud, config, command)
+            stack.callback(daemon.close)
+            scheduler = Scheduler(daemon, self.caller, self.bare, self.log)
+            start = time.perf_counter()
+            with redirect_stdout(sys.stderr):
+                daemon.start()
+            started = time.perf_counter() - start
+            taken.append(started + scheduler.place('plain'))
+            if left:
+                daemon.close()
+        return scheduler, median(taken)
+
+    def _one(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        for kind in plan.kinds:
+            self.tell(f'a request: {kind}')
+            queries = ours.queries(kind)
+            fast, slow, alone = self._in_turn(kind, ours, nova, queries)
+            row, bare = Row.of_times(hosts, kind, fast, slow), median(alone)
+            bounds = [Bound(median(fast) / bare, '≤', TO_PLACEMENT, 'x Placement')]
+            if hosts in FASTER:
+                faster = median(slow) / median(fast)
+                bounds.append(Bound(faster, '≥', FASTER[hosts], 'x faster'))
+            yield replace(row, placement=bare * 1e3).bounded(*bounds)
+
+    def _ten(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        self.tell('a request for ten servers')
+        fast, slow, _ = self._in_turn('ten', ours, nova, ())
+        bound = Bound(median(slow) / median(fast), '≥', TEN_FASTER, 'x faster')
+        row = Row.of_times(hosts, 'ten servers', fast, slow)
+        yield row.bounded(bound) if hosts == SMALLEST else row
+
+    def _in_turn(
+        self,
+        kind: str,
+        ours: Scheduler,
+        nova: Scheduler,
+        queries: Sequence[str],
+        rounds: int = ROUNDS,
+    ) -> tuple[list[float], list[float], list[float]]:
+        """Seconds for each request to ours, to nova's, and to Placement alone."""
+        fast, slow, bare = [], [], []
+        for _ in range(rounds):
+            for _ in range(OURS):
+                bare.append(self.bare.measure(queries) if queries else 0.0)
+                fast.append(ours.place(kind))
+            slow.append(nova.place(kind))
+        return fast, slow, bare
+
+    def _burst(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        for size in plan.at_once:
+            yield from self._bursts(hosts, ours, nova, size)
+
+    def _bursts(self, hosts: int, ours: Scheduler, nova: Scheduler, size: int) -> Iterator[Row]:
+        title = f'{size} at once'
+        self.tell(f'{size} requests at once')
+        fast, slow = [], []
+        for number in range(OUR_BURSTS):
+            fast.append(ours.burst(size))
+            if number < max(1, BURSTS // size):
+                slow.append(nova.burst(size))
+        pace, slow_pace = (median(each.pace for each in bursts) for bursts in (fast, slow))
+        refused, slow_refused = map(_refused_share, (fast, slow))
+        spread, slow_spread = (median(each.hosts for each in bursts) for bursts in (fast, slow))
+        yield Row.of_times(
+            hosts, title, [t for x in fast for t in x.times], [t for x in slow for t in x.times]
+        )
+        faster = Bound(pace / slow_pace, '≥', BURST_FASTER, 'x faster')
+        for row, bound in (
+            (Row(hosts, title, 'requests/s', pace, slow_pace), faster),
+            (
+                Row(hosts, title, 'claims refused', refused, slow_refused),
+                Bound(refused, '≤', REFUSED),
+            ),
+            (
+                Row(hosts, title, 'different hosts', spread, slow_spread),
+                Bound(spread, '≥', size / 2),
+            ),
+        ):
+            is_bounded = hosts == SMALLEST and size == AT_ONCE[0]
+            yield row.bounded(bound) if is_bounded else row
+        asked, slow_asked = (median(each.queries for each in bursts) for bursts in (fast, slow))
+        yield Row(hosts, title, 'queries to Placement', asked, slow_asked)
+
+    def _queries(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        for kind in plan.kinds:
+            self.tell(f'queries to the databases: {kind}')
+            asked = [self._asked(ours, kind) for _ in range(OURS)]
+            count = median(map(len, asked))
+            if plan.statements:
+                for statement, times in Counter(asked[-1]).most_common():
+                    self.tell(f'{times} x {statement}')
+            # What the smallest cloud needs is what every cloud may need.
+            bound = Bound(count, '≤', self.constant.setdefault(kind, count))
+            slow = len(self._asked(nova, kind)) if kind == plan.kinds[0] else None
+            yield Row(hosts, kind, 'database queries', count, slow).bounded(bound)
+
+    def _asked(self, scheduler: Scheduler, kind: str) -> list[str]:
+        with self.query_log.watch() as asked:
+            scheduler.place(kind)
+        return asked
+
+    def _memory(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        small, large = (resident(each.daemon.pid) / 2**20 for each in (ours, nova))
+        row = Row(hosts, 'resident memory', 'MiB', small, large)
+        bound = Bound(small / large, '≤', FIFTH, 'of nova')
+        yield row.bounded(bound) if hosts == LARGEST else row
+
+    def _refused(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        """Requests that fit no host, also right after all hosts have reported anew."""
+        self.tell('requests that are refused')
+        plain: list[float] = []
+        refused: dict[str, list[float]] = {kind: [] for kind in REFUSALS}
+        anew: dict[str, list[float]] = {kind: [] for kind in REFUSALS}
+        for _ in range(ROUNDS):
+            plain.append(ours.place('plain'))
+            for kind in REFUSALS:
+                refused[kind].append(ours.refuse(kind))
+            for kind in REFUSALS:
+                self._report_anew()
+                anew[kind].append(ours.refuse(kind))
+        for kind, times in refused.items():
+            bound = Bound(median(times) / median(plain), '≤', REFUSED_TO_PLAIN, 'x plain')
+            yield Row.of_times(hosts, f'{kind}, refused', times, ()).bounded(bound)
+            yield Row.of_times(hosts, f'{kind}, refused, hosts reported anew', anew[kind], ())
+
+    def _report_anew(self) -> None:
+        """Let every host's text of its NUMA cells become one that no scheduler has seen."""
+        for cell in self.cloud.cells.values():
+            text = cell.table('compute_nodes').c.numa_topology
+            with cell.engine.begin() as connection:
+                connection.execute(sa.update(text.table).values(numa_topology=text + ' '))
+
+    def _groups(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        """Requests that name instances, beside plain ones; then one that looks at all."""
+        self.tell(f'requests with a group, {plan.instances} instances on each host')
+        plain, group = [], []
+        for _ in range(GROUP_ROUNDS):
+            plain.append(ours.place('plain'))
+            group.append(ours.place('group'))
+        slower = Bound(median(group) / median(plain), '≤', TO_PLAIN, 'x plain')
+        title = f'group, {plan.instances} instances a host'
+        yield Row.of_times(hosts, title, group, ()).bounded(slower)
+        before = resident(ours.daemon.pid)
+        for _ in range(plan.group_requests):
+            ours.place('group')
+        after = resident(ours.daemon.pid)
+        self.tell(f'memory: {before / 2**20:.1f} MiB before them, {after / 2**20:.1f} after')
+        row = Row(hosts, f'after {plan.group_requests} with a group', 'MiB', after / 2**20)
+        yield row.bounded(Bound(after / before, '≤', TO_BEFORE, 'x before'))
+        with ExitStack() as stack:
+            filters = {'enabled_filters': ','.join((*FILTERS, 'TypeAffinityFilter'))}
+            options = {**config(plan.fallback), 'filter_scheduler': filters}
+            whole, _ = self._started([], options, 1, stack)
+            before = resident(whole.daemon.pid)
+            times = [whole.place('plain') for _ in range(OURS)]
+            yield Row.of_times(hosts, 'all instances (TypeAffinityFilter)', times, ())
+            size = plan.at_once[0]
+            burst = whole.burst(size)
+            yield Row.of_times(hosts, f'all instances, {size} at once', burst.times, ())
+            after = resident(whole.daemon.pid)
+            self.tell(f'memory: {before / 2**20:.0f} MiB before them, {after / 2**20:.0f} after')
+            yield Row(hosts, 'all instances, memory', 'MiB', after / 2**20)
+
+    def _reload(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        """Requests one after another, while the scheduler is sent SIGHUP every second."""
+        self.tell('requests while SIGHUP comes every second')
+        quiet = [ours.place('plain') for _ in range(HANGUPS)]
+        taken: list[float] = []
+        for _ in range(HANGUPS):
+            os.kill(ours.daemon.pid, signal.SIGHUP)
+            end = time.monotonic() + HANGUP_PERIOD
+            while time.monotonic() < end:
+                taken.append(ours.place('plain'))
+        bound = Bound(max(taken) / median(taken), '≤', TO_MEDIAN, 'of the median')
+        yield Row.of_times(hosts, 'without SIGHUP', quiet, ())
+        yield Row.of_times(hosts, 'SIGHUP every second', taken, ()).bounded(bound)
+
+    def _metrics(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+        """Requests in turn without metrics, with them, and while a flood comes to their port. What
+        such a flood costs whatever it talks to is seen where it talks to nobody."""
+        self.tell('requests with metrics, and while a flood comes to their port')
+        bind, nobody = (f'127.0.0.1:{free_port()}' for _ in range(2))
+        with ExitStack() as stack:
+            options = {**config(plan.fallback), 'novasched': {'metrics_bind': bind}}
+            loud, _ = self._started([], options, 1, stack)
+            ways = {
+                'metrics off': (ours, None),
+                'metrics on': (loud, None),
+                'metrics on, a flood to nobody': (loud, nobody),
+                'metrics on, a flood to them': (loud, bind),
+            }
+            taken: dict[str, list[float]] = {how: [] for how in ways}
+            for _ in range(ROUNDS):
+                for how, (scheduler, flooded) in ways.items():
+                    with flooding(flooded, self.tell) if flooded else nullcontext():
+                        taken[how] += [scheduler.place('plain') for _ in range(FLOODED_REQUESTS)]
+        for how, times in taken.items():
+            yield Row.of_times(hosts, how, times, ())
+
+
+def _refused_share(bursts: Sequence[Burst]) -> float:
+    """The share of claims that Placement refused."""
+    return sum(each.claims(409) for each in bursts) / sum(each.claims() for each in bursts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,8 +9,6 @@ a bound is missed: more time per host among many hosts than among few, too much,
 records in memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -6,8 +6,6 @@ Times are medians of one call. nova runs in the virtualenv of ``NOVASCHED_NOVA_P
 its log silenced, and is stopped after 10 seconds. Exits with 1 where a bound is missed.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from contextlib import closing
@@ -17,8 +15,8 @@ from tempfile import TemporaryDirectory
 
 from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.numa.fit import fit
+from tests.lab.daemon import Nova
 from tests.lab.descriptions import Case
-from tests.lab.nova_answers import Nova
 from tests.lab.nova_release import NovaRelease
 from tests.lab.numa_checker import numa_arguments
 from tests.lab.processes import Failed

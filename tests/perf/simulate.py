@@ -8,8 +8,6 @@ is refused. Then ``explain`` is asked about the last of them and about the refus
 is 0 if the numbers are the same, by host, which they are not if the simulations claim anything.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

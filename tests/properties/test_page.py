@@ -7,8 +7,7 @@ from urllib.parse import quote, urlencode
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.lab.page_client import ask_raw, seen
-from tests.lab.page_sample import Cells, a_page, cloud
+from tests.lab.page_sample import Cells, a_page, ask_raw, cloud, seen
 
 MARKUP = (
     '<evil>', '"><evil evil="', "' evil='", '&lt;evil&gt;', '{{evil}}', '{% evil %}',

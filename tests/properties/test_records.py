@@ -21,8 +21,7 @@ from novasched.scheduler.filters.capacity import RamFilter
 from novasched.scheduler.filters.compute import ComputeFilter
 from novasched.scheduler.filters.io_ops import IoOpsFilter
 from tests.lab.builders import a_flavor, a_group, a_host, a_request
-from tests.lab.decided import Decided, record_of
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import CountingPlacement, Decided, record_of
 
 TEXTS = st.sampled_from(['{} MiB free', '{} of {} cells', 'disabled', 'host {} lacks {}', 'a.b.{}'])
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.lab.client import NovaClient
 from tests.lab.compute_rows import Compute
+from tests.lab.daemon import NovaClient
 from tests.lab.nova_cloud import COMPUTE_TRAITS, NovaCloud
 from tests.lab.nova_release import NovaRelease
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tests.lab.client import Refused, new_uuids
+from tests.lab.daemon import Refused, new_uuids
 
 from .cloud import CELL
 

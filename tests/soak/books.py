@@ -9,9 +9,8 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 
-from tests.soak.machines import Server
 from tests.soak.twins import Journal, Scheduler
-from tests.soak.world import FAILED, MISMATCHES, WRONG, World
+from tests.soak.world import FAILED, MISMATCHES, WRONG, Server, World
 
 UNDO_S = 150.0
 """Seconds in which a scheduler has undone what it can: two minutes and some tries."""

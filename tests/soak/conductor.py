@@ -13,14 +13,13 @@ from typing import Any
 
 import tenacity
 
-from tests.lab.client import new_uuids
+from tests.lab.daemon import new_uuids
 from tests.lab.descriptions import Case
 from tests.lab.placement_api import Conflict
 from tests.lab.steady import Caller
 from tests.soak.books import COLLIDED, MISSING, REPEATED, STUCK, UNFIT, Books
-from tests.soak.machines import FLAVORS, Machine, Server, Wish
 from tests.soak.tenants import Held, Tenant
-from tests.soak.world import TURNED_AWAY, persistently
+from tests.soak.world import FLAVORS, TURNED_AWAY, Machine, Server, Wish, persistently
 
 CELL_MAPPING = ('id', 'uuid', 'name', 'disabled', 'transport_url', 'database_connection')
 """What a conductor tells of a cell, all of which nova-scheduler needs."""

@@ -10,16 +10,15 @@ from typing import Any
 
 import oslo_messaging
 
-from tests.lab.client import new_uuids
 from tests.lab.compute_rows import now
+from tests.lab.daemon import new_uuids
 from tests.lab.large_cloud_requests import Kind
 from tests.lab.nova_cloud import PROJECT, USER
 from tests.lab.placement_api import PlacementApi
 from tests.lab.steady import Caller
 from tests.soak.books import BY_NOVA, CHANGED_MEANWHILE, LOST, MISSING, Books
-from tests.soak.machines import Machine, Server, Wish, draw
 from tests.soak.twins import CONDUCTOR
-from tests.soak.world import FAILED, TURNED_AWAY, WRONG
+from tests.soak.world import FAILED, TURNED_AWAY, WRONG, Machine, Server, Wish, draw
 
 PATIENCE, HEARTBEAT = 120, 30  # seconds
 EBBING = {'delete': 9, 'boot': 1}

@@ -2,8 +2,6 @@
 """Whether a daemon has grown, at which one looks every few seconds while it works, and whether
 answers were right."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter
@@ -16,9 +14,8 @@ from urllib.parse import urlsplit
 import psutil
 
 from tests.lab.nova_cloud import NovaCloud
-from tests.lab.results import Bound
+from tests.lab.results import Bound, resident
 from tests.lab.tables import Sheet
-from tests.lab.watching import resident
 from tests.soak.books import ZEROS
 
 EVERY = 2.0  # seconds between two samples
@@ -77,7 +74,7 @@ class Watch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> 'Watch':
         self._begun = time.monotonic()
         self.samples.append(self._sample())
         self._thread.start()

@@ -16,8 +16,8 @@ from tests.lab.compute_rows import now
 from tests.lab.daemon import Daemon
 from tests.lab.large_cloud_hosts import FAST
 from tests.lab.placement_api import Conflict
-from tests.soak.machines import ZONES, Machine, a_compute
 from tests.soak.tenants import Tenant
+from tests.soak.world import ZONES, Machine, a_compute
 
 SHOWS = 5.0
 """Seconds after which a compute shows again that it is up."""

@@ -12,7 +12,7 @@ from novasched.neutron import Neutron
 from novasched.placement.client import PlacementClient
 from novasched.scheduler.errors import NetworkUnavailable
 from novasched.scheduler.prefilters import Port
-from tests.lab.http_stub import JSON, HttpStub
+from tests.lab.proxy import JSON, HttpStub
 
 PORTS = [
     {'id': 'bound', 'network_id': 'net', 'binding:vnic_type': 'normal',

@@ -12,8 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.lab.client import NovaClient, Refused
-from tests.lab.daemon import Daemon
+from tests.lab.daemon import Daemon, NovaClient, Refused
 from tests.lab.descriptions import Case
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.proxy import Proxy

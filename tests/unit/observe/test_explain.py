@@ -12,7 +12,7 @@ import pytest
 from novasched.cmd import novaschedctl
 from novasched.conf.settings import Settings
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.decided import Decided, keep
+from tests.lab.ports import Decided, keep
 
 HOSTS = [
     *(a_host(f'small-{i}', ram=512 + i) for i in range(30)),

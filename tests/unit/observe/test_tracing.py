@@ -24,8 +24,7 @@ from novasched.scheduler.decision import STEPS
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.request import Origin
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.decided import Decided
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import CountingPlacement, Decided
 
 URL = 'http://collector/v1/traces'
 SETTINGS = Settings(enabled_filters=('ComputeFilter', 'RamFilter'), placement_patience=0)

@@ -8,7 +8,7 @@ from keystoneauth1 import adapter, noauth, session
 from novasched.placement import http
 from novasched.placement.api import PlacementApi
 from novasched.scheduler.errors import PlacementUnavailable
-from tests.lab.http_stub import HttpStub
+from tests.lab.proxy import HttpStub
 
 OK = b'HTTP/1.1 200 OK\r\n'
 SAYS = {'yes': b'{"yes": 1}', 'long': b'[' + b'1,' * 300_000 + b'1]'}

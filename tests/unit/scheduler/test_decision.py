@@ -13,8 +13,7 @@ from novasched.scheduler.decision import FAILED, PLACED, REFUSED, STEPS, Decisio
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
 from novasched.scheduler.filters.compute import ComputeFilter
 from tests.lab.builders import a_host, a_request
-from tests.lab.decided import Decided
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import CountingPlacement, Decided
 
 A, B = a_host('a', ram=8192), a_host('b', ram=4096)
 OFF = a_host('off', disabled=True)

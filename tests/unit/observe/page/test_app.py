@@ -12,9 +12,8 @@ from novasched.observe.records.store import RecordWriter
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.host import Aggregate
 from tests.lab.builders import a_flavor, a_host, a_request
-from tests.lab.decided import Decided, record_of
-from tests.lab.page_client import ask, ask_raw, seen
-from tests.lab.page_sample import Cells, a_page, a_site, cloud, decided
+from tests.lab.page_sample import Cells, a_page, a_site, ask, ask_raw, cloud, decided, seen
+from tests.lab.ports import Decided, record_of
 
 EVIL = "\"><evil a='b'>&amp;{{ 7777*7777 }}"
 

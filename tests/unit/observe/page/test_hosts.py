@@ -21,8 +21,7 @@ from novasched.observe.page.query import HostsQuery
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
 from tests.lab.builders import a_host, a_uuid
-from tests.lab.page_client import ask, seen
-from tests.lab.page_sample import Cells, a_page
+from tests.lab.page_sample import Cells, a_page, ask, seen
 from tests.lab.topologies import a_cell
 
 FRESH, OLD = CellView('a', (), 1.0), CellView('a', (), 3700.0)

@@ -21,8 +21,7 @@ from novasched.observe.records.store import (
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
 from tests.lab.builders import a_host, a_request
-from tests.lab.decided import Decided, keep
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import CountingPlacement, Decided, keep
 
 A = a_host('a')
 EMPTY = CountingPlacement({})

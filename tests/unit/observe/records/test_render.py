@@ -24,8 +24,7 @@ from novasched.scheduler.model.numa import GuestCell, GuestTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Destination, Retry
 from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
-from tests.lab.decided import Decided, Notebook, record_of
-from tests.lab.ports import CountingPlacement
+from tests.lab.ports import CountingPlacement, Decided, Notebook, record_of
 
 A, B = a_host('a', ram=8192), a_host('b', ram=4096)
 

@@ -14,7 +14,7 @@ from novasched.scheduler.model.flavor import Image
 from novasched.tools.simulate import sources
 from novasched.tools.simulate.sources import Unusable
 from tests.lab.builders import a_flavor, a_group, a_host, a_request
-from tests.lab.decided import Decided, keep
+from tests.lab.ports import Decided, keep
 from tests.lab.wire import CALLS
 
 SETTINGS = Settings()
