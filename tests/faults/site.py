@@ -83,35 +83,25 @@ time.sleep = lambda seconds: select.select([], [], [], seconds) and None
 """
 
 
-class Replies(logging.Filter):
-    """How many replies came for each call, those included for which nobody waits any more:
-    oslo.messaging's client tells of each. What it tells goes no further, since it would drown
-    what a failed test shows."""
+@contextmanager
+def counted_replies() -> Iterator[Counter[str]]:
+    """How many replies came for each call to the clients of this process, those included for which
+    nobody waits any more: oslo.messaging's client tells of each. What it tells goes no further,
+    since it would drown what a failed test shows."""
+    replies, logger = Counter[str](), logging.getLogger(LOGGER)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: Counter[str] = Counter()
-
-    def filter(self, record: logging.LogRecord) -> bool:
+    def count(record: logging.LogRecord) -> bool:
         if record.msg == REPLY:
-            self.counts[record.getMessage()] += 1
+            replies[record.getMessage()] += 1
         return record.levelno > logging.DEBUG
 
-    def several(self) -> list[str]:
-        return [call for call, count in self.counts.items() if count > 1]
-
-
-@contextmanager
-def counted_replies() -> Iterator[Replies]:
-    """What the clients of this process get from now on."""
-    replies, logger = Replies(), logging.getLogger(LOGGER)
     before = logger.level
     logger.setLevel(logging.DEBUG)
-    logger.addFilter(replies)
+    logger.addFilter(count)
     try:
         yield replies
     finally:
-        logger.removeFilter(replies)
+        logger.removeFilter(count)
         logger.setLevel(before)
 
 

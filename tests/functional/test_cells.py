@@ -12,7 +12,7 @@ from novasched.cells.engines import filled
 from tests.lab.daemon import Daemon, Refused
 from tests.lab.nova_release import ENVIRONMENT
 from tests.lab.processes import wait_until
-from tests.lab.tunnel import Tunnel
+from tests.lab.proxy import Tunnel
 
 from .signals import reload
 

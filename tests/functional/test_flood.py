@@ -13,9 +13,8 @@ from novasched.rpc.server import MAX_WAITING_MESSAGES
 from tests.lab import broker
 from tests.lab.daemon import Daemon
 from tests.lab.processes import wait_until
-from tests.lab.proxy import WAIT, Proxy
+from tests.lab.proxy import WAIT, Proxy, Tunnel
 from tests.lab.steady import HUGE, crowd
-from tests.lab.tunnel import Tunnel
 
 FLOOD = int(os.environ.get('NOVASCHED_TEST_FLOOD', '300'))
 PER_MESSAGE, PER_THREAD = 60_000, 1_000_000

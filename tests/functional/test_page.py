@@ -7,7 +7,7 @@ import requests
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, Refused, new_uuids
 from tests.lab.processes import free_port, wait_until
-from tests.lab.tunnel import Tunnel
+from tests.lab.proxy import Tunnel
 
 WAIT = 30.0
 SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=6000)

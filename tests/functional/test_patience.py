@@ -11,9 +11,8 @@ from tests.lab import broker
 from tests.lab.compute_rows import Flavor
 from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.processes import wait_until
-from tests.lab.proxy import Proxy, answer, dropped, every, garbage, half, hang, hang_after
+from tests.lab.proxy import Proxy, Tunnel, answer, dropped, every, garbage, half, hang, hang_after
 from tests.lab.steady import load
-from tests.lab.tunnel import Tunnel
 
 from .test_placement_fails import CANDIDATES, first, held_by, placed
 

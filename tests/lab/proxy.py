@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service behind HTTP that is a function of this process; and an HTTP proxy in front of one server,
-which lets go wrong what a rule says::
+"""A service behind HTTP that is a function of this process; a way to any server that can be shut; and an
+HTTP proxy in front of one server, which lets go wrong what a rule says::
 
     with Proxy(placement_url) as proxy:
         proxy.faults = lambda method, path, body: lost() if method == 'PUT' else None
@@ -23,6 +23,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
+
+import sqlalchemy as sa
 
 from tests.lab.certificates import Identity
 
@@ -311,3 +313,78 @@ class Proxy(HttpStub):
                 handler.wfile.write(b'x' * min(PIECE, size - start))
         elif handler.command != 'HEAD' and status != http.HTTPStatus.NO_CONTENT:
             handler.wfile.write(content[: int(size * fault.part)])
+
+
+class Tunnel:
+    """Hands on what comes to a server, and what it answers.
+
+    While it is shut, it takes connections and hands on nothing, as a server does that
+    hangs; ``held`` is set as soon as there is something that it keeps.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = sa.make_url(url)
+        self._flow = threading.Event()
+        self._flow.set()
+        self.held = threading.Event()
+        self._listener = socket.create_server(('127.0.0.1', 0))
+        self._port = self._listener.getsockname()[1]
+        self.url = self._url.set(host='127.0.0.1', port=self._port).render_as_string(False)
+        self._ends: list[socket.socket] = []
+        self._accept()
+
+    def shut(self) -> None:
+        self.held.clear()
+        self._flow.clear()
+
+    def open(self) -> None:
+        self._flow.set()
+
+    def refuse(self) -> None:
+        """End every connection and take no new ones, as where no server runs."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """End every connection; new ones can be made."""
+        ends, self._ends = self._ends, []
+        for each in ends:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def accept(self) -> None:
+        self._listener = socket.create_server(('127.0.0.1', self._port))
+        self._accept()
+
+    def __enter__(self) -> 'Tunnel':
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.refuse()
+        self.open()
+
+    def _accept(self) -> None:
+        threading.Thread(target=self._take, args=[self._listener], daemon=True).start()
+
+    def _take(self, listener: socket.socket) -> None:
+        with suppress(OSError):  # the end of the listener
+            while True:
+                client, _ = listener.accept()
+                server = socket.create_connection((self._url.host, self._url.port or 3306))
+                self._ends += [client, server]
+                for way in ((client, server), (server, client)):
+                    threading.Thread(target=self._hand_on, args=way, daemon=True).start()
+
+    def _hand_on(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if not self._flow.is_set():
+                    self.held.set()
+                    self._flow.wait()
+                target.sendall(data)
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)

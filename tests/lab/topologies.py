@@ -4,7 +4,7 @@
 from dataclasses import replace
 from typing import Any
 
-from novasched.scheduler.model.numa import GuestCell, GuestTopology, HostCell, HostTopology, Pages
+from novasched.scheduler.model.numa import GuestCell, GuestTopology, HostCell, HostTopology
 
 
 def a_cell(number: int = 0, cores: int = 4, threads: int = 2, **fields: Any) -> HostCell:
@@ -42,8 +42,3 @@ def a_shared(vcpus: int = 1, memory: int = 256, **fields: Any) -> GuestCell:
 def a_guest(*cells: GuestCell, emulator: str | None = None) -> GuestTopology:
     """A guest of these cells."""
     return GuestTopology(cells, emulator)
-
-
-def some_pages(size: int, total: int, used: int = 0, reserved: int = 0) -> Pages:
-    """Pages of a size in KiB."""
-    return Pages(size, total, used, reserved)

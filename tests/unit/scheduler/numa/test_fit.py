@@ -3,9 +3,9 @@
 
 import pytest
 
-from novasched.scheduler.model.numa import Fit, TopologyLimits
+from novasched.scheduler.model.numa import Fit, Pages, TopologyLimits
 from novasched.scheduler.numa.fit import consume_cells, fit
-from tests.lab.topologies import a_cell, a_guest, a_host, a_pinned, a_shared, some_pages
+from tests.lab.topologies import a_cell, a_guest, a_host, a_pinned, a_shared
 
 
 def cells_of(found):
@@ -31,7 +31,7 @@ def cells_of(found):
         (a_host(a_cell(), a_cell(1, pinned_cpus=frozenset({8, 9}))), a_guest(a_pinned(9)), 'guest cell 0 fits no host cell: host cells 0, 1 lack at least 1 free dedicated CPUs'),
         (a_host(a_cell(cores=1), a_cell(1)), a_guest(a_shared(8), a_shared(8)), 'guest cells 0, 1 fit too few host cells: 1'),
         (a_host(a_cell()), a_guest(a_shared(pagesize=2048)), 'guest cell 0 fits no host cell: host cell 0 lacks pages of 2048 KiB'),
-        (a_host(a_cell(mempages=(some_pages(2048, 100),))), a_guest(a_shared(pagesize=2048)), 'guest cell 0 fits no host cell: host cell 0 lacks 28 pages of 2048 KiB'),
+        (a_host(a_cell(mempages=(Pages(2048, 100),))), a_guest(a_shared(pagesize=2048)), 'guest cell 0 fits no host cell: host cell 0 lacks 28 pages of 2048 KiB'),
     ],
 )  # fmt: skip
 def test_a_refusal_says_which_cell_lacks_how_much_of_what(host, guest, verdict):
@@ -86,7 +86,7 @@ def test_preferred_host_cells(cells, options, chosen):
     assert cells_of(fit(a_host(*cells), **options)) == chosen
 
 
-PAGES = (some_pages(4, 1048576, used=10), some_pages(2048, 100))
+PAGES = (Pages(4, 1048576, used=10), Pages(2048, 100))
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,15 @@
 
 import pytest
 
+from novasched.scheduler.model.numa import Pages
 from novasched.scheduler.numa.fit_cell import cpu_shortfall, page_size, pin
-from tests.lab.topologies import a_cell, a_pinned, a_shared, some_pages
+from tests.lab.topologies import a_cell, a_pinned, a_shared
 
 GIB = 1048576
 SEVERAL = (
-    some_pages(2048, 512, used=100, reserved=12),
-    some_pages(4, GIB, used=1),
-    some_pages(GIB, 1),
+    Pages(2048, 512, used=100, reserved=12),
+    Pages(4, GIB, used=1),
+    Pages(GIB, 1),
 )
 
 
