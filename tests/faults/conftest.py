@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One data centre for all faults, and the table of what became of requests."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.lab import fixtures
 from tests.lab.daemon import is_reference
-from tests.lab.nova_release import NovaRelease
 from tests.lab.tables import rst, show
 
 from .fault import Result, sheet
@@ -19,19 +17,19 @@ directory, nova = fixtures.directory, fixtures.nova
 RESULTS = pytest.StashKey[list[Result]]()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     group = parser.getgroup('faults')
     group.addoption('--quick', action='store_true', help='only the faults that run often')
     group.addoption('--table', type=Path, help='where to write the table of the faults')
     group.addoption('--at-once', type=int, default=5000, help='requests that come at once')
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     config.stash[RESULTS] = []
     config.addinivalue_line('markers', 'long: not part of the quick half')
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     """``--quick`` leaves out what is marked as long."""
     if config.getoption('--quick'):
         long = [each for each in items if each.get_closest_marker('long')]
@@ -43,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 each.add_marker(pytest.mark.skip(reason='nova-scheduler promises less'))
 
 
-def pytest_terminal_summary(config: pytest.Config) -> None:
+def pytest_terminal_summary(config):
     results = config.stash[RESULTS]
     if results:
         print()
@@ -53,12 +51,12 @@ def pytest_terminal_summary(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope='session')
-def results(pytestconfig: pytest.Config) -> list[Result]:
+def results(pytestconfig):
     return pytestconfig.stash[RESULTS]
 
 
 @pytest.fixture(scope='session')
-def site(nova: NovaRelease, directory: Path) -> Iterator[Site]:
+def site(nova, directory):
     """Servers, a cloud with hosts, and no scheduler."""
     with Site(nova, directory) as made:
         yield made

@@ -25,7 +25,7 @@ does so when the server, which is in error, is deleted.
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ from tests.lab import broker
 from tests.lab.broker import TOPIC
 from tests.lab.nova_release import Config
 from tests.lab.processes import Failed, wait_until
-from tests.lab.steady import Answer, Load, load
+from tests.lab.steady import load
 from tests.lab.tables import Sheet
 
 from .site import Site
@@ -76,10 +76,10 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str, **how: object) -> Callable[[Callable[[Site], Iterator[None]]], Fault]:
+def fault(name, **how):
     """Decorator of a generator that lets a fault begin, yields, and ends it."""
 
-    def made(happens: Callable[[Site], Iterator[None]]) -> Fault:
+    def made(happens):
         assert name not in FAULTS
         FAULTS[name] = Fault(name, contextmanager(happens), **how)  # type: ignore[arg-type]
         return FAULTS[name]
@@ -103,23 +103,23 @@ class Outcome:
     unknown: tuple[str, ...]  # errors of a scheduler that no conductor knows
 
     @property
-    def unexcused(self) -> int:
+    def unexcused(self):
         """Allocations left over for which there is no excuse."""
         return self.left_over - self.of_gone
 
 
-def is_unknown(answer: Answer) -> bool:
+def is_unknown(answer):
     """Whether a scheduler raised what a conductor does not know; this caller has no exceptions
     of nova's, so that it calls them remote errors, too."""
     remote = REMOTE.match(str(answer.error))
     return remote is not None and remote[1] not in KNOWN
 
 
-def is_timeout(answer: Answer) -> bool:
+def is_timeout(answer):
     return str(answer.error).startswith('MessagingTimeout')
 
 
-def run(site: Site, fault: Fault) -> Outcome:
+def run(site, fault):
     recovery = None
     with load(site.caller, CALLERS, pause=PAUSE, timeout=fault.patience) as found:
         wait_until(lambda: _in_a_row(found, BEFORE) is not None, RECOVERY, 'answers before')
@@ -148,9 +148,7 @@ def run(site: Site, fault: Fault) -> Outcome:
     return judge(site, found, forgot, recovery)
 
 
-def judge(
-    site: Site, found: Load, forgot: tuple[float, float] | None, recovery: float | None
-) -> Outcome:
+def judge(site, found, forgot, recovery):
     """Count what became of requests.
 
     :param forgot: when the broker ended, if it did, and when a scheduler had its queue there
@@ -188,7 +186,7 @@ def judge(
     )
 
 
-def _in_a_row(found: Load, count: int, since: float = 0.0) -> float | None:
+def _in_a_row(found, count, since=0.0):
     """When the first of so many answers came of which none between is a refusal, among those
     that came after a moment; None if there are not so many yet."""
     row: list[float] = []
@@ -212,7 +210,7 @@ class Result:
     schedulers: str
     outcome: Outcome
 
-    def texts(self) -> list[str]:
+    def texts(self):
         of = self.outcome
         counts = (of.sent, of.answered, of.refused, of.gone, of.lost, of.left_over)
         recovery = 'never' if of.recovery is None else f'{of.recovery:.1f}'
@@ -222,5 +220,5 @@ class Result:
         ]  # fmt: skip
 
 
-def sheet(results: Sequence[Result]) -> Sheet:
+def sheet(results):
     return Sheet('Faults', COLUMNS, [each.texts() for each in results], words=2)

@@ -5,7 +5,7 @@ Placement; and to the machine that a scheduler runs on."""
 import json
 import os
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
@@ -13,11 +13,8 @@ import pymysql
 import sqlalchemy as sa
 
 from tests.lab import proxy
-from tests.lab.nova_release import Config
-from tests.lab.proxy import Rule
 
 from .fault import fault
-from .site import Site
 
 TOO_MANY = 1040  # the server's error for one connection more than it allows
 ATTEMPTS = 1000
@@ -34,7 +31,7 @@ CONFLICTS = {
 
 
 @contextmanager
-def control(url: str) -> Iterator[Any]:
+def control(url):
     """A cursor of a connection that no fault cuts."""
     parsed = sa.make_url(url)
     connection = _connect(parsed)
@@ -42,13 +39,13 @@ def control(url: str) -> Iterator[Any]:
         yield cursor
 
 
-def _connect(url: sa.URL) -> Any:
+def _connect(url):
     return pymysql.connect(
         host=url.host, port=url.port or 3306, user=url.username, password=str(url.password)
     )
 
 
-def cut(cursor: Any) -> None:
+def cut(cursor):
     """End every connection but this, in mid-query or not."""
     cursor.execute('SELECT id FROM information_schema.processlist WHERE id != connection_id()')
     for (number,) in cursor.fetchall():
@@ -56,14 +53,14 @@ def cut(cursor: Any) -> None:
             cursor.execute(f'KILL {number}')
 
 
-def stopped(server: Any) -> Iterator[None]:
+def stopped(server):
     """An upgrade."""
     server.stop()
     yield
     server.start()
 
 
-def killed(server: Any) -> Iterator[None]:
+def killed(server):
     """A crash, out of memory for instance: connections end in the middle of whatever they are used
     for."""
     server.kill()
@@ -71,7 +68,7 @@ def killed(server: Any) -> Iterator[None]:
     server.start()
 
 
-def crashed(server: Any) -> Iterator[None]:
+def crashed(server):
     """A crash of a database. What it has committed stays, as in production: the tests' own
     servers are faster than that."""
     with control(server.url) as cursor:
@@ -80,7 +77,7 @@ def crashed(server: Any) -> Iterator[None]:
     yield from killed(server)
 
 
-def frozen(server: Any) -> Iterator[None]:
+def frozen(server):
     """It takes connections and says nothing: a disk that hangs, a virtual machine that is moved,
     or a partition that heals."""
     server.freeze()
@@ -88,7 +85,7 @@ def frozen(server: Any) -> Iterator[None]:
     server.thaw()
 
 
-def connections_cut(server: Any) -> Iterator[None]:
+def connections_cut(server):
     """A proxy in front of Galera that changes the node, again and again."""
     with control(server.url) as cursor:
         for _ in range(100):
@@ -96,20 +93,20 @@ def connections_cut(server: Any) -> Iterator[None]:
         yield
 
 
-def connections_closed(rabbitmq: Any) -> Iterator[None]:
+def connections_closed(rabbitmq):
     """A load balancer that restarts."""
     rabbitmq.control('close_all_connections', 'a test')
     yield
 
 
-def out_of_memory(rabbitmq: Any) -> Iterator[None]:
+def out_of_memory(rabbitmq):
     """It takes no messages from anybody who sends."""
     rabbitmq.control('set_vm_memory_high_watermark', '0')
     yield
     rabbitmq.control('set_vm_memory_high_watermark', 'absolute', MEMORY)
 
 
-def read_only(mariadb: Any) -> Iterator[None]:
+def read_only(mariadb):
     """A replica that is not the primary yet. Who may do everything may write all the same,
     so the privilege goes away, too."""
     with control(mariadb.url) as cursor:
@@ -122,7 +119,7 @@ def read_only(mariadb: Any) -> Iterator[None]:
         cut(cursor)
 
 
-def out_of_connections(mariadb: Any) -> Iterator[None]:
+def out_of_connections(mariadb):
     """Somebody else has all that it allows."""
     url = sa.make_url(mariadb.url)
     with control(mariadb.url) as cursor, ExitStack() as held:
@@ -165,7 +162,7 @@ TABLE: tuple[tuple[str, str, Happens, dict[str, Any]], ...] = (
 """The name of each fault, whose it is, what happens, and how."""
 
 
-def _of(server: str, happens: Happens) -> Callable[[Site], Iterator[None]]:
+def _of(server, happens):
     return lambda site: happens(getattr(site, server))
 
 
@@ -176,13 +173,13 @@ for name, server, happens, how in TABLE:
 @fault(
     'no room for the log', seconds=2, config=lambda _site: {'DEFAULT': {'log_file': '/dev/full'}}
 )
-def log_full(_site: Site) -> Iterator[None]:
+def log_full(_site):
     """Each write of a line fails, from the first to the last."""
     yield
 
 
 @fault('clock jumps by an hour', environment=lambda site: site.clock.environment())
-def clock_jumps(site: Site) -> Iterator[None]:
+def clock_jumps(site):
     """Forward, and back again."""
     site.clock.jump(HOUR)
     yield
@@ -190,14 +187,14 @@ def clock_jumps(site: Site) -> Iterator[None]:
 
 
 @fault('scheduler frozen', quick=False, varied=True)
-def workers_frozen(site: Site) -> Iterator[None]:
+def workers_frozen(site):
     """A virtual machine that is moved."""
     with site.frozen_workers():
         yield
 
 
 @fault('scheduler reloads', seconds=0, quick=False)
-def reloads(site: Site) -> Iterator[None]:
+def reloads(site):
     """SIGHUP, ten times."""
     for _ in range(10):
         for daemon in site.daemons:
@@ -205,14 +202,14 @@ def reloads(site: Site) -> Iterator[None]:
     yield
 
 
-def conflict(kind: str) -> proxy.Fault:
+def conflict(kind):
     code, detail = CONFLICTS[kind]
     error = {'status': 409, 'title': 'Conflict', 'code': code, 'detail': detail}
     return proxy.answer(409, json.dumps({'errors': [error]}).encode())
 
 
 @contextmanager
-def following(site: Site, rule: Rule) -> Iterator[None]:
+def following(site, rule):
     site.proxy.faults = rule
     try:
         yield
@@ -222,24 +219,24 @@ def following(site: Site, rule: Rule) -> Iterator[None]:
 
 
 @fault('Placement stopped', seconds=OUTAGE_S, short=3, varied=True)
-def placement_stopped(site: Site) -> Iterator[None]:
+def placement_stopped(site):
     """An upgrade: connections are refused."""
     with site.proxy.down():
         yield from stopped(site.placement)
 
 
-def _by_keystone(site: Site) -> Config:
+def _by_keystone(site):
     """Credentials that are not for ever."""
     where = {'endpoint_override': site.proxy.url}
     return {'placement': {**where, **site.keystone.options()}}
 
 
 @fault('token expired', seconds=1, config=_by_keystone)
-def token_expired(site: Site) -> Iterator[None]:
+def token_expired(site):
     """Placement refuses the token until keystone has issued another."""
     before = site.keystone.given
 
-    def rule(_method: str, _path: str, _body: bytes) -> proxy.Fault | None:
+    def rule(_method, _path, _body):
         return proxy.answer(401) if site.keystone.given == before else None
 
     with following(site, rule):
@@ -284,9 +281,9 @@ CHANGES_ONLY: tuple[tuple[str, Faulty, dict[str, Any]], ...] = (
 """The same of answers to changes, for two seconds."""
 
 
-def _answering(what: Faulty, methods: Collection[str]) -> Callable[[Site], Iterator[None]]:
-    def happens(site: Site) -> Iterator[None]:
-        def rule(method: str, _path: str, _body: bytes) -> proxy.Fault | None:
+def _answering(what, methods):
+    def happens(site):
+        def rule(method, _path, _body):
             return what() if method in methods else None
 
         with following(site, rule):

@@ -5,10 +5,9 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -17,9 +16,9 @@ from tests.lab import placement_api, processes, servers
 from tests.lab.compute_rows import Compute
 from tests.lab.daemon import Daemon
 from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_release import Config, NovaRelease, merged
+from tests.lab.nova_release import merged
 from tests.lab.placement_api import TOKEN
-from tests.lab.proxy import JSON, HttpStub, Proxy, Reply
+from tests.lab.proxy import JSON, HttpStub, Proxy
 from tests.lab.steady import Caller
 
 USER, PASSWORD = 'novasched', 'a-word-that-nobody-may-read'
@@ -32,13 +31,13 @@ class Keystone(HttpStub):
     ``expired`` is true until it is given anew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.given = 0
         self.expired = False
         self.url = f'http://{self.address}/v3'
 
-    def reply(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+    def reply(self, method, path, headers, body):
         if method == 'GET':
             version = {'id': 'v3.14', 'status': 'stable', 'links': []}
             return 200, JSON, json.dumps({'version': version}).encode()
@@ -50,7 +49,7 @@ class Keystone(HttpStub):
         self.expired = False
         return 201, {**JSON, 'X-Subject-Token': TOKEN}, json.dumps({'token': _token()}).encode()
 
-    def options(self) -> dict[str, object]:
+    def options(self):
         """What a group of nova.conf says to use it."""
         return {
             'auth_type': 'v3password', 'auth_url': self.url, 'username': USER, 'password': PASSWORD,
@@ -58,7 +57,7 @@ class Keystone(HttpStub):
         }  # fmt: skip
 
 
-def _token() -> dict[str, Any]:
+def _token():
     domain = {'id': 'default', 'name': 'Default'}
     return {
         'methods': ['password'], 'user': {'id': 'u', 'name': USER, 'domain': domain},
@@ -84,13 +83,13 @@ time.sleep = lambda seconds: select.select([], [], [], seconds) and None
 
 
 @contextmanager
-def counted_replies() -> Iterator[Counter[str]]:
+def counted_replies():
     """How many replies came for each call to the clients of this process, those included for which
     nobody waits any more: oslo.messaging's client tells of each. What it tells goes no further,
     since it would drown what a failed test shows."""
     replies, logger = Counter[str](), logging.getLogger(LOGGER)
 
-    def count(record: logging.LogRecord) -> bool:
+    def count(record):
         if record.msg == REPLY:
             replies[record.getMessage()] += 1
         return record.levelno > logging.DEBUG
@@ -108,21 +107,21 @@ def counted_replies() -> Iterator[Counter[str]]:
 class Clock:
     """The system's, and so many seconds more."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         directory.mkdir()
         (directory / 'sitecustomize.py').write_text(SLEEP)
         self._directory = directory
         self._path = directory / 'clock'
         self.jump(0)
 
-    def jump(self, seconds: int) -> None:
+    def jump(self, seconds):
         """Be so far ahead of the system's from now on."""
         # Renamed into place: nobody reads half of it.
         new = self._path.with_suffix('.new')
         new.write_text(f'{seconds:+d}\n')
         new.rename(self._path)
 
-    def environment(self) -> Mapping[str, str]:
+    def environment(self):
         """What makes a process see it; the test is skipped where the library is not to be
         had. As when NTP steps a clock, the one that only measures goes on as it is."""
         path = [str(self._directory), os.environ.get('PYTHONPATH', '')]
@@ -135,7 +134,7 @@ class Clock:
         }
 
 
-def _library() -> Path:
+def _library():
     found = _installed()
     if found is None and os.geteuid() == 0:
         try:
@@ -148,7 +147,7 @@ def _library() -> Path:
     return found
 
 
-def _installed() -> Path | None:
+def _installed():
     return next(Path('/usr/lib').glob(f'*/{LIBRARY}'), None)
 
 
@@ -156,7 +155,7 @@ class Site(ExitStack):
     """What faults happen to. The second cell has a database server of its own; all else is on
     the first. Schedulers reach Placement through the proxy."""
 
-    def __init__(self, nova: NovaRelease, directory: Path) -> None:
+    def __init__(self, nova, directory):
         super().__init__()
         self.daemons: Sequence[Daemon] = ()
         with ExitStack() as stack:  # which ends what runs if something else does not start
@@ -181,7 +180,7 @@ class Site(ExitStack):
             self.replies = enter(counted_replies())
             self.push(stack.pop_all())
 
-    def config(self, overrides: Config | None = None) -> Config:
+    def config(self, overrides=None):
         """What schedulers have in nova.conf here; overrides win."""
         base: dict[str, dict[str, object]] = {
             # Nobody reports for the computes, which shall be up all the time.
@@ -192,12 +191,7 @@ class Site(ExitStack):
         return merged(base, overrides or {})
 
     @contextmanager
-    def running(
-        self,
-        daemons: int = 1,
-        overrides: Config | None = None,
-        environment: Mapping[str, str] | None = None,
-    ) -> Iterator['Site']:
+    def running(self, daemons=1, overrides=None, environment=None):
         """So many schedulers share the queue, until the end of the block."""
         config = self.config(overrides)
         with ExitStack() as stack:
@@ -210,13 +204,13 @@ class Site(ExitStack):
             finally:
                 self.daemons = ()
 
-    def workers(self) -> list[psutil.Process]:
+    def workers(self):
         return [
             worker for daemon in self.daemons for worker in psutil.Process(daemon.pid).children()
         ]
 
     @contextmanager
-    def frozen_workers(self) -> Iterator[None]:
+    def frozen_workers(self):
         frozen = self.workers()
         for each in frozen:
             each.suspend()
@@ -231,13 +225,13 @@ class Crew:
     """Schedulers that stay from one fault to the next, as they do in data centres: while the
     same ones are wanted, and no test fails."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site):
         self._site = site
         self._stack = ExitStack()
         self._wanted: object = None
 
     @contextmanager
-    def of(self, *wanted: Any) -> Iterator[None]:
+    def of(self, *wanted):
         """Those that :meth:`Site.running` starts; they stay after the block."""
         if wanted != self._wanted:
             self.dismiss()
@@ -249,12 +243,12 @@ class Crew:
             self.dismiss()
             raise
 
-    def dismiss(self) -> None:
+    def dismiss(self):
         self._wanted = None
         self._stack.close()
 
 
-def hosts() -> list[Compute]:
+def hosts():
     """Hosts without end in both cells."""
     return [
         Compute(

@@ -4,20 +4,18 @@ Placement that takes a minute beside many that are answered at once."""
 
 import statistics
 import time
-from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
 
-from tests.faults.fault import Fault, Outcome, Result, judge, run
+from tests.faults.fault import Fault, Result, judge, run
 from tests.faults.server_faults import following
-from tests.faults.site import Site
 from tests.lab import proxy
 from tests.lab.daemon import new_uuids
 from tests.lab.processes import Failed, wait_until
-from tests.lab.steady import Answer, Caller, Crowd, Load, arguments_for, crowd, load
+from tests.lab.steady import Answer, Load, arguments_for, crowd, load
 from tests.lab.tables import Sheet, show
 from tests.lab.wire import primitive
 
@@ -26,15 +24,15 @@ GIVEN_UP = 500
 EXPIRATION = 1.0
 
 
-def held(site: Site, servers: Collection[str]) -> set[tuple[str, str]]:
+def held(site, servers):
     every = site.cloud.all_allocations()
     return {(server, host) for server in servers for host in every.get(server, ())}
 
 
-def counted(site: Site, callers: Crowd, seconds: float) -> Outcome:
+def counted(site, callers, seconds):
     """What became of a crowd's requests, as if each had waited to the end."""
 
-    def answer(server: str) -> Answer:
+    def answer(server):
         host = callers.hosts.get(server)
         error = None if host else 'refused' if server in callers.hosts else 'MessagingTimeout'
         return Answer(0.0, seconds, server, host, error)
@@ -43,7 +41,7 @@ def counted(site: Site, callers: Crowd, seconds: float) -> Outcome:
 
 
 @pytest.mark.long
-def test_all_at_once(site: Site, results: list[Result], pytestconfig: pytest.Config) -> None:
+def test_all_at_once(site, results, pytestconfig):
     """Each request of a great many is answered once, before its caller gives up."""
     count = pytestconfig.getoption('--at-once')
     with site.running(), crowd(site.rabbitmq.url) as callers:
@@ -57,7 +55,7 @@ def test_all_at_once(site: Site, results: list[Result], pytestconfig: pytest.Con
         assert set(callers.answers.values()) == {1}
 
 
-def test_given_up(site: Site, results: list[Result]) -> None:
+def test_given_up(site, results):
     """A scheduler that was held up finds a queue full of calls that have expired: those who
     call now are answered, and for those who have given up nothing is claimed."""
     expired: list[str] = []
@@ -65,7 +63,7 @@ def test_given_up(site: Site, results: list[Result]) -> None:
     with site.running(), crowd(site.rabbitmq.url) as callers:
 
         @contextmanager
-        def held_up(_site: Site) -> Iterator[None]:
+        def held_up(_site):
             with site.frozen_workers():
                 expired.extend(callers.ask(GIVEN_UP, lifetime=EXPIRATION))
                 yield
@@ -83,7 +81,7 @@ PAUSE_S = 0.15  # between quick ones, which come one after the other and not in 
 AFTER = 20  # quick ones that are answered after the slow one has ended
 
 
-def place_large(caller: Caller) -> float:
+def place_large(caller):
     """Ask for a server that nobody else asks for; the seconds that it takes."""
     [server] = new_uuids()
     asked = arguments_for(server)
@@ -96,10 +94,10 @@ def place_large(caller: Caller) -> float:
 
 
 @pytest.mark.long
-def test_one_slow_query(site: Site) -> None:
+def test_one_slow_query(site):
     """None of the quick ones is refused, neither meanwhile nor when its time is over."""
 
-    def rule(_method: str, path: str, _body: bytes) -> proxy.Fault | None:
+    def rule(_method, path, _body):
         return proxy.slow(SLOW_S + 5) if f'MEMORY_MB%3A{LARGE}' in path else None
 
     with site.running(), following(site, rule), ThreadPoolExecutor(1) as pool:

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens in data centres, one after the other, under a steady load of requests."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.lab.nova_release import Config
-
 from . import server_faults  # noqa: F401  (they register)
-from .fault import FAULTS, Fault, Result, run
-from .site import Crew, Site
+from .fault import FAULTS, Result, run
+from .site import Crew
 
 
 @dataclass(frozen=True)
@@ -20,7 +17,7 @@ class Variant:
     workers: int = 1
 
     @property
-    def config(self) -> Config:
+    def config(self):
         return {'scheduler': {'workers': self.workers}}
 
 
@@ -29,7 +26,7 @@ VARIANTS = (ONE, Variant('one, two workers', workers=2), Variant('two', daemons=
 
 
 @pytest.fixture(scope='module')
-def crew(site: Site) -> Iterator[Crew]:
+def crew(site):
     made = Crew(site)
     yield made
     made.dismiss()
@@ -50,14 +47,7 @@ assert CASES  # an empty table would be skipped
 
 
 @pytest.mark.parametrize(('fault', 'variant'), CASES)
-def test_fault(
-    fault: Fault,
-    variant: Variant,
-    site: Site,
-    crew: Crew,
-    results: list[Result],
-    pytestconfig: pytest.Config,
-) -> None:
+def test_fault(fault, variant, site, crew, results, pytestconfig):
     """No request is lost or answered twice, none is refused that could wait, every allocation is
     one that was answered, and the same processes answer as before, by themselves, once the fault
     is over."""

@@ -10,7 +10,6 @@ import pytest
 from tests.lab import proxy
 
 from .fault import is_timeout
-from .site import Site
 
 PATIENCE = 4  # seconds that the caller waits for an answer that cannot come
 
@@ -24,7 +23,7 @@ class Step:
     what: Callable[[], proxy.Fault]
     left: int
 
-    def rule(self, method: str, path: str, _body: bytes) -> proxy.Fault | None:
+    def rule(self, method, path, _body):
         asked = path.startswith(('/allocation_candidates', '/allocations'))
         return self.what() if asked and method == self.method else None
 
@@ -36,7 +35,7 @@ STEPS = (
 )
 
 
-def killed(site: Site, step: Step) -> str:
+def killed(site, step):
     """Let the first scheduler die in a step; the server that was asked for."""
     site.proxy.faults = step.rule
     with ThreadPoolExecutor(1) as pool:
@@ -57,7 +56,7 @@ def killed(site: Site, step: Step) -> str:
         for step in STEPS
     ],
 )
-def test_killed_in(step: Step, site: Site) -> None:
+def test_killed_in(step, site):
     """At the most the allocation of the one server in hand is left. Its caller asks again,
     and another scheduler answers: then the server has what was answered, and no more."""
     with site.running(2):
@@ -69,7 +68,7 @@ def test_killed_in(step: Step, site: Site) -> None:
 
 
 @pytest.mark.long
-def test_another_host_is_better_by_then(site: Site) -> None:
+def test_another_host_is_better_by_then(site):
     """What is left stays beside what is answered then, as if the server were evacuated."""
     with site.running(2):
         server = killed(site, STEPS[-1])
@@ -86,7 +85,7 @@ def test_another_host_is_better_by_then(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_killed_after(site: Site) -> None:
+def test_killed_after(site):
     """What was answered stays."""
     with site.running() as running:
         answer = site.caller.place()

@@ -5,8 +5,8 @@ what a test wants, and oslo.messaging's dispatcher in front."""
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -86,7 +86,7 @@ CLEAR = (
 REFUSED = (oslo_messaging.NoSuchMethod, oslo_messaging.UnsupportedVersion)
 
 
-def an_offer(*providers: str) -> dict[str, Any]:
+def an_offer(*providers):
     taken = {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}
     return {
         'allocation_requests': [
@@ -109,7 +109,7 @@ class StillPlacement(requests.adapters.BaseAdapter):
     """Answers by method and the first part of the path; every claim is granted, and whatever
     a test does not speak of is there, and empty."""
 
-    def __init__(self, offer: Any) -> None:
+    def __init__(self, offer):
         super().__init__()
         self.answers: Mapping[tuple[str, str], Answer] = {}
         self.usual = {
@@ -117,7 +117,7 @@ class StillPlacement(requests.adapters.BaseAdapter):
             ('GET', 'allocations'): Answer(200, b'{"allocations": {}}'),
         }
 
-    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+    def send(self, request, **kwargs):
         """See requests'. Headers have to fit on the wire, as http.client wants it."""
         for name, text in request.headers.items():
             (name + str(text)).encode('latin-1')
@@ -131,14 +131,14 @@ class StillPlacement(requests.adapters.BaseAdapter):
         response.request, response.url = request, str(request.url)
         return response
 
-    def answering(self, answers: Mapping[tuple[str, str], Answer]) -> AbstractContextManager[Any]:
+    def answering(self, answers):
         return mock.patch.object(self, 'answers', answers)
 
-    def close(self) -> None:
+    def close(self):
         """Nothing is open."""
 
 
-def notices() -> Any:
+def notices():
     """Tells at once what can be sent, so that what fails is seen."""
     bus = SimpleNamespace(info=lambda context, event, payload: jsonutils.dumps(payload))
     send = NotificationSender(bus, bus)
@@ -149,7 +149,7 @@ def notices() -> Any:
 
 
 @contextmanager
-def raising_bugs() -> Iterator[None]:
+def raising_bugs():
     """Raise the errors of which the log has the traceback; their callers are told nothing."""
     with logged(faults.LOG.name, logging.ERROR) as records:
         try:
@@ -171,7 +171,7 @@ class Incoming:
 class Scheduler:
     """What stands between a message and its reply."""
 
-    def __init__(self, databases: Any, offer: Any, settings: Settings = SETTINGS) -> None:
+    def __init__(self, databases, offer, settings=SETTINGS):
         self.settings = settings
         self.http = StillPlacement(offer)
         transport = requests.Session()
@@ -187,11 +187,11 @@ class Scheduler:
         sources = Sources(self.hosts.aggregates, self.hosts.minimum_version, NETWORK)
         self.prefilters = enabled_prefilters(settings, sources)
 
-    def close(self) -> None:
+    def close(self):
         self.placement.close()
         self.hosts.close()
 
-    def driver(self) -> FilterScheduler:
+    def driver(self):
         """One to which nothing is in flight yet."""
         self.hosts.pending_claims = PendingClaims(self.settings)
         parts = Parts(
@@ -206,7 +206,7 @@ class Scheduler:
         )
         return FilterScheduler(parts)
 
-    def answer(self, body: Any) -> Any:
+    def answer(self, body):
         """What comes of the body of a message: the reply as it is sent, or a clear error.
 
         Anything else that is raised is a crash.
@@ -241,11 +241,11 @@ ZONE, CELL = 'e2e-az', 'c20426e3-05e3-4b70-9282-0679c58899f1'
 """What the messages name."""
 
 
-def a_call(arguments: Any, version: str = '4.5') -> dict[str, Any]:
+def a_call(arguments, version='4.5'):
     return {'method': 'select_destinations', 'version': version, 'args': arguments}
 
 
-def full(**extra_specs: str) -> Any:
+def full(**extra_specs):
     """Arguments that say something of everything, and yet find a host."""
     arguments = json.loads(json.dumps(MADE['everything']).replace('1515', '10fb'))
     arguments['instance_uuids'] = [a_uuid('one'), a_uuid('two')]
@@ -272,7 +272,7 @@ def full(**extra_specs: str) -> Any:
     return arguments
 
 
-def _messages() -> dict[str, Any]:
+def _messages():
     sent = {case: body for case, body in RECORDED.items() if 'method' in body}
     made = {case: a_call(arguments) for case, arguments in {**MADE, 'full': full()}.items()}
     for row in map(json.loads, OLD.read_text().splitlines()):
@@ -309,7 +309,7 @@ REPORT = {
 class Cloud:
     """Four hosts in two cells, a server on each, and an aggregate."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.databases = NovaDatabases(lambda name: f'sqlite:///{folder}/{name}')
         for name, cell in zip(HOSTS, ('cell1', 'cell1', 'cell2', 'cell2'), strict=True):
             self.databases.add_host(name, cell, **REPORT)
@@ -329,14 +329,12 @@ class Cloud:
         self.databases.add_aggregate(ODD_AGGREGATE, HOSTS[:1])
         self.scheduler = Scheduler(self.databases, an_offer(*map(a_uuid, HOSTS)))
 
-    def close(self) -> None:
+    def close(self):
         self.scheduler.close()
         self.databases.close()
 
     @contextmanager
-    def written(
-        self, base: str, table: str, column: str, value: Any, number: int = 1
-    ) -> Iterator[None]:
+    def written(self, base, table, column, value, number=1):
         """A value in a row, of any type, which SQLite takes, unless it is a null that cannot be
         there."""
         engine = self.databases.api if base == 'api' else self.databases.engines[base]

@@ -3,8 +3,6 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import is_hypothesis_test
@@ -17,11 +15,11 @@ KEPT, CRASHES = Counter[str](), Counter[str]()
 """By target: the cases that were found by earlier runs, and tests that failed now."""
 
 
-def _is_ours(path: str) -> bool:
+def _is_ours(path):
     return path.startswith('tests/fuzz/')
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Every property has the same share of the time."""
     properties = [
         item
@@ -33,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+def pytest_pyfunc_call(pyfuncitem):
     """Try a property again, with other inputs, until its time is up."""
     ends = time.monotonic() + dict(pyfuncitem.user_properties).get('seconds', 0)
     result = yield
@@ -44,12 +42,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 
 @pytest.fixture(scope='module', autouse=True)  # other tests of the session are not bounded
-def _within_bounds() -> Iterator[None]:
+def _within_bounds():
     with bounded_memory():
         yield
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+def pytest_runtest_logreport(report):
     if _is_ours(report.nodeid) and (report.when == 'call' or report.failed):
         path, _, name = report.nodeid.partition('::')
         target = path.removeprefix('tests/fuzz/test_').removesuffix('.py')
@@ -57,7 +55,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         CRASHES[target] += report.failed
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter):
     """The table: inputs that were tried, properties that failed, cases kept of earlier ones."""
     rows = [
         [target, *(f'{n:,}' for n in (TRIED[target], CRASHES[target], kept))]
@@ -69,7 +67,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 @pytest.fixture(scope='module')
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+def cloud(tmp_path_factory):
     made = Cloud(tmp_path_factory.mktemp('cloud'))
     yield made
     made.close()

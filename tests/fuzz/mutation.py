@@ -15,7 +15,6 @@ import resource
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +47,7 @@ class TooLong(Exception):
 
 
 @contextmanager
-def one_input(target: str) -> Iterator[None]:
+def one_input(target):
     """An input of a target, which ends in time.
 
     :raises TooLong: it does not.
@@ -64,7 +63,7 @@ def one_input(target: str) -> Iterator[None]:
 
 
 @contextmanager
-def bounded_memory() -> Iterator[None]:
+def bounded_memory():
     """What asks for more than :data:`MOST_MEMORY` gets a MemoryError, and not the machine."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -75,7 +74,7 @@ def bounded_memory() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def _interrupt(number: int, frame: Any) -> None:
+def _interrupt(number, frame):
     raise TooLong(f'more than {MOST_SECONDS} s')
 
 
@@ -89,7 +88,7 @@ class Wrapped:
     depth: int
     inner: Any = None
 
-    def made(self) -> Any:
+    def made(self):
         return functools.reduce(lambda inner, _: [inner], range(self.depth), self.inner)
 
 
@@ -123,7 +122,7 @@ WAYS = ('alike', 'alike', 'alike', 'replace', 'drop', 'double', 'retype', 'wrap'
 Path = tuple[Any, ...]
 
 
-def dumped(document: Any) -> str:
+def dumped(document):
     """JSON, be it deeper than a decoder takes."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(100 * limit)
@@ -133,7 +132,7 @@ def dumped(document: Any) -> str:
         sys.setrecursionlimit(limit)
 
 
-def places(document: Any, path: Path = ()) -> Iterator[Path]:
+def places(document, path=()):
     """The path to each value in a document."""
     if isinstance(document, dict):
         items: Any = document.items()
@@ -145,7 +144,7 @@ def places(document: Any, path: Path = ()) -> Iterator[Path]:
 
 
 @st.composite
-def mutated(draw: st.DrawFn, document: Any, most: int = 3) -> Any:
+def mutated(draw, document, most=3):
     """The document with a few of its values changed."""
     document = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, most))):
@@ -156,7 +155,7 @@ def mutated(draw: st.DrawFn, document: Any, most: int = 3) -> Any:
     return unwrapped(document)
 
 
-def unwrapped(document: Any) -> Any:
+def unwrapped(document):
     """The document with what is wrapped in its lists."""
     if isinstance(document, dict):
         return {key: unwrapped(inner) for key, inner in document.items()}
@@ -167,7 +166,7 @@ def unwrapped(document: Any) -> Any:
     return document
 
 
-def _change(draw: st.DrawFn, document: Any, path: Path, paths: list[Path]) -> None:
+def _change(draw, document, path, paths):
     holder, key = _at(document, path[:-1]), path[-1]
     old = holder[key]
     match draw(st.sampled_from(WAYS)):
@@ -197,7 +196,7 @@ def _change(draw: st.DrawFn, document: Any, path: Path, paths: list[Path]) -> No
             holder[key] = copy.deepcopy(_at(document, draw(st.sampled_from(paths))))
 
 
-def _at(document: Any, path: Path) -> Any:
+def _at(document, path):
     for key in path:
         document = document[key]
     return document

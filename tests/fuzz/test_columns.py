@@ -6,7 +6,6 @@ other hosts, too, whatever one of the aggregates says."""
 import json
 import logging
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from novasched.scheduler.weights import normalised
 from novasched.tools.sandbox import databases as tables
 from tests.fuzz import mutation
-from tests.fuzz.clouds import HOSTS, MESSAGES, ODD_AGGREGATE, REPORT, Cloud
+from tests.fuzz.clouds import HOSTS, MESSAGES, ODD_AGGREGATE, REPORT
 from tests.fuzz.mutation import EFFORT, one_input
 from tests.lab.builders import a_request, a_uuid
 from tests.lab.logs import logged
@@ -45,7 +44,7 @@ KEYS = (
 """The metadata of aggregates that filters, weighers and prefilters look at."""
 
 
-def can_be_stored(value: Any) -> bool:
+def can_be_stored(value):
     """Whether SQLite takes it in a column of any type: there are no half characters, no whole
     numbers of more than 64 bits; and it makes null of what is no number."""
     if isinstance(value, str):
@@ -58,7 +57,7 @@ scalars = (mutation.scalar | st.binary(max_size=8)).filter(can_be_stored)
 
 
 @st.composite
-def written(draw: st.DrawFn) -> tuple[str, str, Any]:
+def written(draw):
     """A table, a column and what is to stand there."""
     table, column = draw(st.sampled_from(PLACES))
     if column not in JSON or draw(st.integers(0, 3)) == 0:
@@ -67,13 +66,13 @@ def written(draw: st.DrawFn) -> tuple[str, str, Any]:
     return table, column, mutation.dumped(damaged)
 
 
-def servers_find_hosts(cloud: Cloud) -> None:
+def servers_find_hosts(cloud):
     for case in ('boot', 'full'):
         answer = cloud.scheduler.answer(MESSAGES[case])
         assert isinstance(answer, list), answer
 
 
-def check(cloud: Cloud, table: str, column: str, value: Any) -> None:
+def check(cloud, table, column, value):
     """Servers find the other hosts, which nothing is wrong with, and every host weighs
     something."""
     before = cloud.scheduler.hosts.read(None, a_request(), instances=False).hosts
@@ -91,7 +90,7 @@ def check(cloud: Cloud, table: str, column: str, value: Any) -> None:
 
 @EFFORT
 @given(where=written())
-def test_one_column(cloud: Cloud, where: tuple[str, str, Any]) -> None:
+def test_one_column(cloud, where):
     """A column in which anything stands."""
     with one_input('columns'):
         check(cloud, *where)
@@ -103,7 +102,7 @@ def test_one_column(cloud: Cloud, where: tuple[str, str, Any]) -> None:
         st.sampled_from(KEYS) | texts, texts | mutation.number.filter(can_be_stored), max_size=4
     )
 )
-def test_metadata(cloud: Cloud, metadata: dict[str, Any]) -> None:
+def test_metadata(cloud, metadata):
     """An aggregate with metadata of any kind."""
     table, api = tables.aggregate_metadata, cloud.databases.api
     with one_input('columns'):
@@ -116,7 +115,7 @@ def test_metadata(cloud: Cloud, metadata: dict[str, Any]) -> None:
 
 @EFFORT
 @given(where=st.sampled_from(OF_AGGREGATES), value=scalars)
-def test_an_aggregate(cloud: Cloud, where: tuple[str, str], value: Any) -> None:
+def test_an_aggregate(cloud, where, value):
     """An aggregate, or a member of one, without a name or with an odd one."""
     with one_input('columns'), cloud.written('api', *where, value, ODD_AGGREGATE):
         servers_find_hosts(cloud)
@@ -145,7 +144,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize(('column', 'value'), KEPT.values(), ids=KEPT)
-def test_kept(cloud: Cloud, column: str, value: Any) -> None:
+def test_kept(cloud, column, value):
     """What has once gone wrong goes right."""
     with one_input('columns'):
         check(cloud, 'compute_nodes', column, value)

@@ -9,8 +9,6 @@ import os
 import re
 import sys
 import traceback
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,7 +31,7 @@ REFERENCES = (
 NAMES = [(group, option.name) for group, option in OPTIONS]
 
 
-def said(folder: Path, content: bytes) -> str:
+def said(folder, content):
     """What the daemon has to say on its way to the end, in a process of its own."""
     path, output = folder / 'nova.conf', folder / 'output'
     path.write_bytes(content)
@@ -58,7 +56,7 @@ def said(folder: Path, content: bytes) -> str:
     return told[0]
 
 
-def line(value: Any) -> bytes:
+def line(value):
     """A value as it stands behind an option's name."""
     return str(value).encode(errors='replace').replace(b'\r', b'').rstrip(b'\n')
 
@@ -69,7 +67,7 @@ values |= st.lists(values, max_size=3).map(','.join) | st.sampled_from(REFERENCE
 
 @EFFORT
 @given(name=st.sampled_from(NAMES), value=values, group=st.none() | st.just('DEFAULT'))
-def test_values(folder: Path, name: tuple[str, str], value: str, group: str | None) -> None:
+def test_values(folder, name, value, group):
     """Any value of any option is used, or named."""
     with one_input('configuration'):
         where, option = name
@@ -80,7 +78,7 @@ def test_values(folder: Path, name: tuple[str, str], value: str, group: str | No
 
 @EFFORT
 @given(before=st.binary(max_size=12), after=st.binary(max_size=12), cut=st.integers(0, 60))
-def test_files(folder: Path, before: bytes, after: bytes, cut: int) -> None:
+def test_files(folder, before, after, cut):
     """A file that is damaged is used, or named."""
     with one_input('configuration'):
         complaint = said(
@@ -90,7 +88,7 @@ def test_files(folder: Path, before: bytes, after: bytes, cut: int) -> None:
 
 
 @pytest.fixture(scope='module')
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp('configuration')
 
 
@@ -115,13 +113,13 @@ KEPT = {
 
 
 @pytest.mark.parametrize(('content', 'named'), KEPT.values(), ids=KEPT)
-def test_kept(folder: Path, content: bytes, named: str) -> None:
+def test_kept(folder, content, named):
     """What has once gone wrong is told in one line."""
     with one_input('configuration'):
         assert named in said(folder, content)
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_is_no_file(tmp_path):
     """A path that leads to something else is named."""
     with pytest.raises(ConfigError, match=f'--config-file = {tmp_path}: Is a directory'):
         load(['--config-file', str(tmp_path)], 'novasched')

@@ -3,7 +3,6 @@
 a decision, and back."""
 
 import copy
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from novasched.rpc.wire.base import DATA
 from novasched.scheduler.errors import BadRequest
-from tests.fuzz.clouds import MESSAGES, Cloud, a_call, full
+from tests.fuzz.clouds import MESSAGES, a_call, full
 from tests.fuzz.mutation import EFFORT, Wrapped, mutated, one_input
 from tests.lab.wire import FLAVOR, a_spec, primitive
 
@@ -19,14 +18,14 @@ CONTEXT = {k: v for k, v in MESSAGES['boot'].items() if k.startswith('_context_'
 
 
 @pytest.mark.parametrize('case', MESSAGES)
-def test_whole(cloud: Cloud, case: str) -> None:
+def test_whole(cloud, case):
     """What was recorded is understood as it is."""
     assert not isinstance(cloud.scheduler.answer(MESSAGES[case]), BadRequest)
 
 
 @EFFORT
 @given(data=st.data())
-def test_damaged_arguments(cloud: Cloud, data: st.DataObject) -> None:
+def test_damaged_arguments(cloud, data):
     """A message of which some values are not what they should be is answered or refused."""
     body = copy.deepcopy(MESSAGES[data.draw(st.sampled_from(sorted(MESSAGES)))])
     arguments = data.draw(mutated(body['args']))
@@ -37,21 +36,21 @@ def test_damaged_arguments(cloud: Cloud, data: st.DataObject) -> None:
 
 @EFFORT
 @given(case=st.sampled_from(['boot', 'full', 'unshelve']), context=mutated(CONTEXT))
-def test_damaged_context(cloud: Cloud, case: str, context: dict[str, Any]) -> None:
+def test_damaged_context(cloud, case, context):
     """So is one whose context is not what it should be."""
     with one_input('messages'):
         cloud.scheduler.answer({**MESSAGES[case], **context})
 
 
-def asking(version: str = '1.15', **data: Any) -> dict[str, Any]:
+def asking(version='1.15', **data):
     return a_call({'spec_obj': a_spec(version, **data)})
 
 
-def of_flavor(**data: Any) -> dict[str, Any]:
+def of_flavor(**data):
     return asking(flavor={**FLAVOR, DATA: {**FLAVOR[DATA], **data}})
 
 
-def without(part: str, name: str) -> dict[str, Any]:
+def without(part, name):
     """A full call in which a field of a part is not set."""
     arguments = full()
     del arguments['spec_obj'][DATA][part][DATA][name]
@@ -91,7 +90,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize(('body', 'outcome'), KEPT.values(), ids=KEPT)
-def test_kept(cloud: Cloud, body: dict[str, Any], outcome: type) -> None:
+def test_kept(cloud, body, outcome):
     """What has once gone wrong goes right."""
     with one_input('messages'):
         assert isinstance(cloud.scheduler.answer(body), outcome)

@@ -3,7 +3,6 @@
 
 import json
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,7 @@ from novasched.rpc.faults import NoValidHostFault
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import CandidateIndex
 from tests.fuzz import mutation
-from tests.fuzz.clouds import HOSTS, MESSAGES, Answer, Cloud, an_offer
+from tests.fuzz.clouds import HOSTS, MESSAGES, Answer, an_offer
 from tests.fuzz.mutation import EFFORT, one_input
 from tests.lab.builders import a_uuid
 
@@ -31,7 +30,7 @@ statuses = st.sampled_from([200, 204, 300, 400, 401, 404, 409, 414, 500, 599])
 """Without those after which it is asked again, for seconds."""
 
 
-def bodies(document: Any) -> st.SearchStrategy[bytes]:
+def bodies(document):
     """JSON that is almost this, some of it cut off, and other bytes."""
     damaged = mutation.mutated(document).map(lambda each: mutation.dumped(each).encode())
     cut = st.tuples(damaged, st.integers(0, 200)).map(lambda each: each[0][: -each[1] or None])
@@ -40,7 +39,7 @@ def bodies(document: Any) -> st.SearchStrategy[bytes]:
 
 @EFFORT
 @given(body=bodies(OFFER))
-def test_candidates(body: bytes) -> None:
+def test_candidates(body):
     """What is offered is understood, or is no list of candidates."""
     with one_input('placement'):
         try:
@@ -57,7 +56,7 @@ def test_candidates(body: bytes) -> None:
 
 @EFFORT
 @given(status=statuses, body=bodies(OFFER), case=st.sampled_from(['boot', 'full', 'unshelve']))
-def test_offer(cloud: Cloud, status: int, body: bytes, case: str) -> None:
+def test_offer(cloud, status, body, case):
     """A decision on any offer."""
     offered = {('GET', 'allocation_candidates'): Answer(status, body)}
     with one_input('placement'), cloud.scheduler.http.answering(offered):
@@ -71,7 +70,7 @@ def test_offer(cloud: Cloud, status: int, body: bytes, case: str) -> None:
     removed=st.tuples(statuses, bodies(CONFLICT)),
     case=st.sampled_from(['boot', 'full', 'boot of three']),
 )
-def test_claims(cloud: Cloud, claimed: Any, held: Any, removed: Any, case: str) -> None:
+def test_claims(cloud, claimed, held, removed, case):
     """A claim that is answered in any way, by a server that may hold anything."""
     answers = {
         ('PUT', 'allocations'): Answer(*claimed),
@@ -87,7 +86,7 @@ def test_claims(cloud: Cloud, claimed: Any, held: Any, removed: Any, case: str) 
 @given(
     status=statuses, body=bodies({'aggregates': [a_uuid('a')], 'resource_provider_generation': 1})
 )
-def test_aggregates(cloud: Cloud, status: int, body: bytes) -> None:
+def test_aggregates(cloud, status, body):
     """The aggregates of a provider are texts, or not to be had."""
     told = {('GET', 'resource_providers'): Answer(status, body)}
     with (
@@ -107,7 +106,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize('body', KEPT.values(), ids=KEPT)
-def test_kept(cloud: Cloud, body: bytes) -> None:
+def test_kept(cloud, body):
     """What has once gone wrong is a refusal."""
     offered = {('GET', 'allocation_candidates'): Answer(200, body)}
     with one_input('placement'), cloud.scheduler.http.answering(offered):

@@ -3,7 +3,6 @@
 and prefilter."""
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from novasched.rpc.faults import NoValidHostFault
 from novasched.rpc.wire.base import DATA
 from tests.fuzz import mutation
-from tests.fuzz.clouds import Cloud, a_call, full
+from tests.fuzz.clouds import a_call, full
 from tests.fuzz.mutation import EFFORT, one_input
 from tests.lab import request_keys
 from tests.lab.wire import primitive
@@ -33,13 +32,7 @@ text = mutation.text | mask
 values = text | mutation.value.map(mutation.unwrapped)
 
 
-def a_request(
-    extra_specs: dict[str, Any],
-    image: dict[str, Any],
-    hints: dict[str, Any],
-    sizes: dict[str, Any],
-    plain: bool = False,
-) -> Any:
+def a_request(extra_specs, image, hints, sizes, plain=False):
     """The message that asks for everything, or for nothing but this."""
     arguments = full()
     spec = arguments['spec_obj'][DATA]
@@ -65,7 +58,7 @@ def a_request(
     sizes=st.dictionaries(st.sampled_from(['vcpus', 'memory_mb', 'root_gb', 'swap']), mutation.number, max_size=1),
     plain=st.booleans(),
 )  # fmt: skip
-def test_any(cloud: Cloud, **asked: Any) -> None:
+def test_any(cloud, **asked):
     """What is asked is decided on or refused."""
     with one_input('requests'):
         cloud.scheduler.answer(a_request(**asked))
@@ -73,7 +66,7 @@ def test_any(cloud: Cloud, **asked: Any) -> None:
 
 @EFFORT
 @given(query=query, plain=st.booleans())
-def test_queries(cloud: Cloud, query: Any, plain: bool) -> None:
+def test_queries(cloud, query, plain):
     """So is a condition in JSON."""
     with one_input('requests'):
         hints = {'query': [json.dumps(query)]}
@@ -90,7 +83,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize('asked', KEPT.values(), ids=KEPT)
-def test_kept(cloud: Cloud, asked: Any) -> None:
+def test_kept(cloud, asked):
     """What has once gone wrong goes right."""
     extra_specs, image, sizes = asked
     with one_input('requests'):

@@ -7,11 +7,10 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import oslo_messaging
@@ -30,7 +29,7 @@ LAST_WORDS = 25  # lines of a log
 _LOGGED = re.compile(r'"(?P<method>[A-Z]+) (?P<path>\S+)" status: (?P<status>\d+) ')
 
 
-def sync(caller: Caller, host: str, computes: Mapping[str, Sequence[str]]) -> None:
+def sync(caller, host, computes):
     """Tell a scheduler, as each compute does from time to time, which instances it has;
     returns when it has been told. nova takes the first word of a host that it does
     not know for a reason to look, and trusts the second."""
@@ -49,22 +48,22 @@ class Exchange:
     status: int
 
     @property
-    def is_query(self) -> bool:
+    def is_query(self):
         return self.method == 'GET' and self.path.startswith(QUERY)
 
     @property
-    def is_claim(self) -> bool:
+    def is_claim(self):
         return self.method in ('PUT', 'POST') and self.path.startswith(CLAIM)
 
 
 class PlacementLog:
     """What Placement was asked, read from its log."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log):
         self._log = log
         self._read = 0
 
-    def drain(self) -> list[Exchange]:
+    def drain(self):
         """The requests since the last time, in the order in which they were answered."""
         with self._log.open(errors='replace') as log:
             log.seek(self._read)
@@ -80,11 +79,11 @@ class Bare(PlacementApi):
     """Asks Placement what a scheduler asks, and nothing else: the queries, then the claim of
     the first candidate. One connection, kept open; answers are read and not decoded."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         super().__init__(url)
         self._claims: dict[str, dict[str, Any]] = {}
 
-    def measure(self, queries: Sequence[str]) -> float:
+    def measure(self, queries):
         """Seconds for the queries and one claim, which is given back after that."""
         body, [server] = self._claim(queries[0]), new_uuids()
         start = time.perf_counter()
@@ -95,11 +94,11 @@ class Bare(PlacementApi):
         self.release(server)
         return taken
 
-    def give_back(self, servers: Sequence[str]) -> None:
+    def give_back(self, servers):
         for server in servers:
             self.release(server)
 
-    def _claim(self, query: str) -> dict[str, Any]:
+    def _claim(self, query):
         if query not in self._claims:
             first = self.send('GET', query).json()['allocation_requests'][0]
             owner = {'project_id': 'project', 'user_id': 'user', 'consumer_generation': None}
@@ -116,7 +115,7 @@ class Scheduler:
     bare: Bare
     log: PlacementLog
 
-    def place(self, kind: str) -> float:
+    def place(self, kind):
         """Seconds for a request."""
         servers = new_uuids(KINDS[kind].count)
         arguments = KINDS[kind].arguments(servers)
@@ -126,14 +125,14 @@ class Scheduler:
         self.bare.give_back(servers)
         return taken
 
-    def refuse(self, kind: str) -> float:
+    def refuse(self, kind):
         """Seconds until a request is refused."""
         arguments = REFUSALS[kind].arguments(new_uuids())
         start = time.perf_counter()
         assert self._ask(arguments, is_refused=True) == []
         return time.perf_counter() - start
 
-    def burst(self, size: int) -> 'Burst':
+    def burst(self, size):
         """So many requests at once, each for one server."""
         self.log.drain()
         servers = new_uuids(size)
@@ -146,16 +145,16 @@ class Scheduler:
         self.bare.give_back(servers)
         return Burst(times, len({host for [host], _ in answers}), exchanges)
 
-    def _answered(self, arguments: dict[str, Any]) -> tuple[list[str], float]:
+    def _answered(self, arguments):
         """The hosts of new servers, and when they came."""
         return self._ask(arguments), time.perf_counter()
 
-    def queries(self, kind: str) -> list[str]:
+    def queries(self, kind):
         self.log.drain()
         self.place(kind)
         return [each.path for each in self.log.drain() if each.is_query]
 
-    def _ask(self, arguments: dict[str, Any], is_refused: bool = False) -> list[str]:
+    def _ask(self, arguments, is_refused=False):
         """The hosts of new servers; none where the request is to be refused, and is.
 
         :raises Failed: there is another answer, or none; the text has the scheduler's last words.
@@ -182,21 +181,21 @@ class Burst:
     exchanges: Sequence[Exchange]
 
     @property
-    def pace(self) -> float:
+    def pace(self):
         """Requests a second, until the last is answered."""
         return len(self.times) / max(self.times)
 
-    def claims(self, status: int | None = None) -> int:
+    def claims(self, status=None):
         """How many claims there were, or how many of them were answered so."""
         return sum(x.is_claim and status in (None, x.status) for x in self.exchanges)
 
     @property
-    def queries(self) -> int:
+    def queries(self):
         return sum(each.is_query for each in self.exchanges)
 
 
 @contextmanager
-def flooding(bind: str, tell: Callable[[str], None]) -> Iterator[None]:
+def flooding(bind, tell):
     """A flood from another process, of the lowest priority; at the end it tells how much was
     sent."""
     command = ['nice', '-n', '19', sys.executable, '-m', 'tests.lab.http_flood', bind]

@@ -13,9 +13,8 @@ import os
 import signal
 import sys
 import time
-from argparse import Namespace as Plan
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -24,17 +23,15 @@ from statistics import median
 import pytest
 import sqlalchemy as sa
 
-from tests.lab.compute_rows import Compute
 from tests.lab.daemon import Daemon
-from tests.lab.large_cloud import LargeCloud, cloud, config
+from tests.lab.large_cloud import cloud, config
 from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, instances_of, large_cloud
 from tests.lab.large_cloud_requests import FILTERS, KINDS, REFUSALS
-from tests.lab.nova_release import Config
 from tests.lab.processes import Failed, free_port
 from tests.lab.results import Bound, QueryLog, Row, missed, resident, sheet
 from tests.lab.steady import Caller
 from tests.lab.tables import add_outputs, among, numbers, publish, teller
-from tests.perf.callers import Bare, Burst, PlacementLog, Scheduler, flooding, sync
+from tests.perf.callers import Bare, PlacementLog, Scheduler, flooding, sync
 
 SIZES = (1_000, 5_000)
 AT_ONCE = (8, 32)
@@ -72,7 +69,7 @@ Tell = Callable[[str], None]
 
 
 class Bench:
-    def __init__(self, cloud: LargeCloud, caller: Caller, tell: Tell) -> None:
+    def __init__(self, cloud, caller, tell):
         self.cloud = cloud
         self.caller = caller
         self.log = PlacementLog(cloud.placement_process.log)
@@ -81,7 +78,7 @@ class Bench:
         self.bare = Bare(cloud.placement_url)
         self.constant: dict[str, float] = {}
 
-    def measure(self, computes: Sequence[Compute], plan: Plan) -> Iterator[Row]:
+    def measure(self, computes, plan):
         """The rows for a cloud of these hosts."""
         hosts, is_first = len(computes), not self.cloud.computes
         self.tell(f'{hosts:,} hosts: filling the databases')
@@ -112,9 +109,7 @@ class Bench:
                 if is_first or part not in ONCE:
                     yield from getattr(self, f'_{part}')(hosts, ours, nova, plan)
 
-    def _started(
-        self, command: Sequence[str], config: Config, times: int, stack: ExitStack
-    ) -> tuple[Scheduler, float]:
+    def _started(self, command, config, times, stack):
         """A scheduler, started so often, and seconds from its start to its first answer."""
         taken = []
         for left in reversed(range(times)):
@@ -131,7 +126,7 @@ class Bench:
                 daemon.close()
         return scheduler, median(taken)
 
-    def _one(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+    def _one(self, hosts, ours, nova, plan):
         for kind in plan.kinds:
             self.tell(f'a request: {kind}')
             queries = ours.queries(kind)
@@ -143,21 +138,14 @@ class Bench:
                 bounds.append(Bound(faster, '≥', FASTER[hosts], 'x faster'))
             yield replace(row, placement=bare * 1e3).bounded(*bounds)
 
-    def _ten(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+    def _ten(self, hosts, ours, nova, plan):
         self.tell('a request for ten servers')
         fast, slow, _ = self._in_turn('ten', ours, nova, ())
         bound = Bound(median(slow) / median(fast), '≥', TEN_FASTER, 'x faster')
         row = Row.of_times(hosts, 'ten servers', fast, slow)
         yield row.bounded(bound) if hosts == SMALLEST else row
 
-    def _in_turn(
-        self,
-        kind: str,
-        ours: Scheduler,
-        nova: Scheduler,
-        queries: Sequence[str],
-        rounds: int = ROUNDS,
-    ) -> tuple[list[float], list[float], list[float]]:
+    def _in_turn(self, kind, ours, nova, queries, rounds=ROUNDS):
         """Seconds for each request to ours, to nova's, and to Placement alone."""
         fast, slow, bare = [], [], []
         for _ in range(rounds):
@@ -167,11 +155,11 @@ class Bench:
             slow.append(nova.place(kind))
         return fast, slow, bare
 
-    def _burst(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+    def _burst(self, hosts, ours, nova, plan):
         for size in plan.at_once:
             yield from self._bursts(hosts, ours, nova, size)
 
-    def _bursts(self, hosts: int, ours: Scheduler, nova: Scheduler, size: int) -> Iterator[Row]:
+    def _bursts(self, hosts, ours, nova, size):
         title = f'{size} at once'
         self.tell(f'{size} requests at once')
         fast, slow = [], []
@@ -202,7 +190,7 @@ class Bench:
         asked, slow_asked = (median(each.queries for each in bursts) for bursts in (fast, slow))
         yield Row(hosts, title, 'queries to Placement', asked, slow_asked)
 
-    def _queries(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+    def _queries(self, hosts, ours, nova, plan):
         for kind in plan.kinds:
             self.tell(f'queries to the databases: {kind}')
             asked = [self._asked(ours, kind) for _ in range(OURS)]
@@ -215,18 +203,18 @@ class Bench:
             slow = len(self._asked(nova, kind)) if kind == plan.kinds[0] else None
             yield Row(hosts, kind, 'database queries', count, slow).bounded(bound)
 
-    def _asked(self, scheduler: Scheduler, kind: str) -> list[str]:
+    def _asked(self, scheduler, kind):
         with self.query_log.watch() as asked:
             scheduler.place(kind)
         return asked
 
-    def _memory(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+    def _memory(self, hosts, ours, nova, plan):
         small, large = (resident(each.daemon.pid) / 2**20 for each in (ours, nova))
         row = Row(hosts, 'resident memory', 'MiB', small, large)
         bound = Bound(small / large, '≤', FIFTH, 'of nova')
         yield row.bounded(bound) if hosts == LARGEST else row
 
-    def _refused(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+    def _refused(self, hosts, ours, nova, plan):
         """Requests that fit no host, also right after all hosts have reported anew."""
         self.tell('requests that are refused')
         plain: list[float] = []
@@ -244,14 +232,14 @@ class Bench:
             yield Row.of_times(hosts, f'{kind}, refused', times, ()).bounded(bound)
             yield Row.of_times(hosts, f'{kind}, refused, hosts reported anew', anew[kind], ())
 
-    def _report_anew(self) -> None:
+    def _report_anew(self):
         """Let every host's text of its NUMA cells become one that no scheduler has seen."""
         for cell in self.cloud.cells.values():
             text = cell.table('compute_nodes').c.numa_topology
             with cell.engine.begin() as connection:
                 connection.execute(sa.update(text.table).values(numa_topology=text + ' '))
 
-    def _groups(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+    def _groups(self, hosts, ours, nova, plan):
         """Requests that name instances, beside plain ones; then one that looks at all."""
         self.tell(f'requests with a group, {plan.instances} instances on each host')
         plain, group = [], []
@@ -282,7 +270,7 @@ class Bench:
             self.tell(f'memory: {before / 2**20:.0f} MiB before them, {after / 2**20:.0f} after')
             yield Row(hosts, 'all instances, memory', 'MiB', after / 2**20)
 
-    def _reload(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+    def _reload(self, hosts, ours, nova, plan):
         """Requests one after another, while the scheduler is sent SIGHUP every second."""
         self.tell('requests while SIGHUP comes every second')
         quiet = [ours.place('plain') for _ in range(HANGUPS)]
@@ -296,7 +284,7 @@ class Bench:
         yield Row.of_times(hosts, 'without SIGHUP', quiet, ())
         yield Row.of_times(hosts, 'SIGHUP every second', taken, ()).bounded(bound)
 
-    def _metrics(self, hosts: int, ours: Scheduler, nova: Scheduler, plan: Plan) -> Iterator[Row]:
+    def _metrics(self, hosts, ours, nova, plan):
         """Requests in turn without metrics, with them, and while a flood comes to their port. What
         such a flood costs whatever it talks to is seen where it talks to nobody."""
         self.tell('requests with metrics, and while a flood comes to their port')
@@ -319,12 +307,12 @@ class Bench:
             yield Row.of_times(hosts, how, times, ())
 
 
-def _refused_share(bursts: Sequence[Burst]) -> float:
+def _refused_share(bursts):
     """The share of claims that Placement refused."""
     return sum(each.claims(409) for each in bursts) / sum(each.claims() for each in bursts)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     chosen = _arguments(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     tell = teller()
@@ -346,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(missed(rows) > 0)
 
 
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(arguments):
     parser = argparse.ArgumentParser('python -m tests.perf.daemon', description=__doc__)
     parser.add_argument('--hosts', type=numbers, default=SIZES, help='sizes, with commas')
     parser.add_argument('--only', type=among(PARTS), default=PARTS, help=', '.join(PARTS))

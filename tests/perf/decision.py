@@ -15,7 +15,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -33,17 +33,15 @@ from novasched.placement.client import PlacementClient
 from novasched.plugins import loading
 from novasched.rpc import decode, versions
 from novasched.rpc.server import Serializer
-from novasched.scheduler.drivers import Driver, Parts
+from novasched.scheduler.drivers import Parts
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.memory import MemoryHosts
-from novasched.scheduler.model.host import Aggregate, Host, Service
-from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.host import Aggregate, Service
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
 from novasched.service.runtime import tune_gc
 from tests.lab.builders import a_uuid
-from tests.lab.compute_rows import Compute
 from tests.lab.large_cloud_hosts import LIBVIRT_TRAITS, METADATA, aggregates_of, large_cloud
-from tests.lab.large_cloud_requests import FILTERS, KINDS, REFUSALS, UNLIMITED, Kind
+from tests.lab.large_cloud_requests import FILTERS, KINDS, REFUSALS, UNLIMITED
 from tests.lab.ports import sources
 from tests.lab.results import Bound
 from tests.lab.tables import Sheet, add_outputs, among, numbers, publish
@@ -68,12 +66,12 @@ NEW = 1_000  # the version of services newer than all rules about older ones
 class StubPlacement:
     """In the place of a keystoneauth1 adapter: offers every host, allows every claim."""
 
-    def __init__(self, computes: Sequence[Compute], kind: Kind) -> None:
+    def __init__(self, computes, kind):
         floating = {'VCPU' if x == 'PCPU' else x: n for x, n in kind.resources.items()}
         pinned = {'PCPU' if x == 'VCPU' else x: n for x, n in kind.resources.items()}
         self._floating, self._pinned = _answered(computes, floating), _answered(computes, pinned)
 
-    def request(self, path: str, method: str, **_: Any) -> SimpleNamespace:
+    def request(self, path, method, **_):
         if method != 'GET':
             return _response(204, b'')
         return _response(200, self._pinned if 'PCPU' in path else self._floating)
@@ -91,10 +89,10 @@ class Cost:
     in_file: float
 
     @property
-    def per_host(self) -> float:
+    def per_host(self):
         return self.seconds / self.hosts * 1e6
 
-    def texts(self) -> list[str]:
+    def texts(self):
         more = [
             f'{each * 1e3:.2f} ({each / self.seconds - 1:+.1%})'
             for each in (self.in_memory, self.in_file)
@@ -103,7 +101,7 @@ class Cost:
         return [self.kind, f'{self.hosts:,}', *costs]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     parser = argparse.ArgumentParser('python -m tests.perf.decision', description=__doc__)
     parser.add_argument('--hosts', type=numbers, default=SIZES, help='sizes, with commas')
     parser.add_argument('--only', type=among(ASKED), default=list(ASKED), help=', '.join(ASKED))
@@ -125,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(not all(bound.met for its in bounds.values() for bound in its))
 
 
-def measure(kind: str, hosts: int) -> Cost:
+def measure(kind, hosts):
     """The least of some batches, since whatever else the machine does only adds to them, after
     one that nobody counts."""
     request = large_request(ASKED[kind])
@@ -142,7 +140,7 @@ def measure(kind: str, hosts: int) -> Cost:
     return Cost(kind, hosts, *(min(times[1:]) for times in taken))
 
 
-def _batch(driver: Any, request: Request, is_refused: bool) -> float:
+def _batch(driver, request, is_refused):
     """Seconds a request, until all records are kept. Processor time: nothing here waits for
     anything but its turn."""
     chosen = [] if is_refused else [SETTINGS.max_attempts] * request.count
@@ -157,14 +155,14 @@ def _batch(driver: Any, request: Request, is_refused: bool) -> float:
     return (time.process_time() - start) / BATCH
 
 
-def large_request(kind: Kind) -> Request:
+def large_request(kind):
     """A request as it is once it has been read from the wire."""
     arguments = kind.arguments([a_uuid(f'server{number}') for number in range(kind.count)])
     arguments['spec_obj'] = Serializer().deserialize_entity(CALLER, arguments['spec_obj'])
     return decode.request(versions.read(arguments), CALLER)
 
 
-def large_driver(count: int, kind: Kind) -> Driver:
+def large_driver(count, kind):
     stub: Any = StubPlacement(large_cloud(count), kind)
     known = sources(*AGGREGATES.values(), version=NEW)
     prefilters = enabled_prefilters(SETTINGS, known)
@@ -182,13 +180,13 @@ def large_driver(count: int, kind: Kind) -> Driver:
 
 
 @lru_cache
-def _aggregates(names: tuple[str, ...]) -> tuple[Aggregate, ...]:
+def _aggregates(names):
     """Shared by the hosts that are in the same, as where they are read."""
     return tuple(AGGREGATES[name] for name in names)
 
 
 @lru_cache(maxsize=1)
-def _hosts(count: int) -> Sequence[Host]:
+def _hosts(count):
     """The hosts as they are read from the rows of their computes."""
     found = []
     for number, compute in enumerate(large_cloud(count)):
@@ -200,7 +198,7 @@ def _hosts(count: int) -> Sequence[Host]:
     return found
 
 
-def _answered(computes: Sequence[Compute], amounts: Mapping[str, int]) -> bytes:
+def _answered(computes, amounts):
     """Placement's text when it offers these amounts on every host."""
     inventories = [(each.uuid, each.inventories()) for each in computes]
     answer = {
@@ -224,13 +222,13 @@ def _answered(computes: Sequence[Compute], amounts: Mapping[str, int]) -> bytes:
     return json.dumps(answer).encode()
 
 
-def _response(status: int, body: bytes) -> SimpleNamespace:
+def _response(status, body):
     return SimpleNamespace(
         status_code=status, content=body, headers={}, reason='', json=lambda: json.loads(body)
     )
 
 
-def _bounds(cost: Cost, costs: Sequence[Cost]) -> list[Bound]:
+def _bounds(cost, costs):
     first = next(each for each in costs if each.kind == cost.kind)
     found = []
     if cost.hosts >= RECORDED_HOSTS:

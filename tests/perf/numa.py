@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.numa.fit import fit
 from tests.lab.daemon import Nova
-from tests.lab.descriptions import Case
 from tests.lab.nova_release import NovaRelease
 from tests.lab.numa_checker import numa_arguments
 from tests.lab.processes import Failed
@@ -40,14 +39,14 @@ class Guest:
     unequal: bool = False
 
     @property
-    def fits(self) -> bool:
+    def fits(self):
         return self.host - self.full >= self.cells
 
-    def __str__(self) -> str:
+    def __str__(self):
         kind = 'feasible' if self.fits else f'infeasible, {self.host - self.full} cells free'
         return f'{self.cells} cells {kind}{", unequal ones" if self.unequal else ""}'
 
-    def case(self) -> Case:
+    def case(self):
         guest = [
             {
                 'id': i, 'cpuset': [], 'pcpuset': list(range(VCPUS * i, VCPUS * (i + 1))),
@@ -63,7 +62,7 @@ class Guest:
             'packing': False,
         }
 
-    def _cell(self, number: int) -> Case:
+    def _cell(self, number):
         cpus = range(number * CORES * THREADS, (number + 1) * CORES * THREADS)
         full = number >= self.host - self.full
         return a_numa_cell(number, CORES, THREADS, pinned=cpus if full else ())
@@ -88,7 +87,7 @@ QUICK = (
 """What may take a millisecond."""
 
 
-def main() -> int:
+def main():
     release = NovaRelease.find()
     rows = []
     for guest in (*FASTER, *QUICK):
@@ -106,7 +105,7 @@ def main() -> int:
     return int(missed(rows) > 0)
 
 
-def _nova(release: NovaRelease, case: Case) -> float:
+def _nova(release, case):
     """Seconds for one call, or those after which it is stopped."""
     with TemporaryDirectory() as folder, closing(Nova(release, Path(folder), SCRIPT)) as child:
         child.ask('fit', [Guest(1, 1, 0).case()])
@@ -117,7 +116,7 @@ def _nova(release: NovaRelease, case: Case) -> float:
         return float(seconds)
 
 
-def _ours(case: Case) -> tuple[float, bool]:
+def _ours(case):
     """Seconds for one call, on values made anew for each, as nova's are, and whether the
     guest fits."""
     taken: list[float] = []

@@ -37,7 +37,7 @@ LONG = 86_400  # seconds
 class LargeSandbox(Sandbox):
     """Registers its hosts all at once: through Placement's API each of them takes some 70 ms."""
 
-    def _register(self) -> None:
+    def _register(self):
         computes = [
             Compute(
                 each.name,
@@ -52,7 +52,7 @@ class LargeSandbox(Sandbox):
         Providers(self.databases.url('placement')).add(computes, [()] * len(computes))
 
 
-def machine(number: int) -> SandboxHost:
+def machine(number):
     """A host that has less memory left than one large server needs, or enough for a few."""
     free = 512 + number * 37 % (LARGE.memory_mb - 1024)
     if number % EVERY == 0:
@@ -61,7 +61,7 @@ def machine(number: int) -> SandboxHost:
     return replace(host, reserved_memory_mb=host.memory_mb - free)
 
 
-def printed(cloud: Sandbox, command: str, *arguments: str) -> str:
+def printed(cloud, command, *arguments):
     """What a command says, which it also prints, with the seconds that it takes."""
     out, began = StringIO(), time.perf_counter()
     with redirect_stdout(out):
@@ -73,7 +73,7 @@ def printed(cloud: Sandbox, command: str, *arguments: str) -> str:
     return out.getvalue()
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser('python -m tests.perf.simulate', description=__doc__)
     parser.add_argument('--hosts', type=int, default=5_000)
     count, began = parser.parse_args().hosts, time.perf_counter()

@@ -18,7 +18,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
@@ -28,13 +27,11 @@ import pytest
 
 from tests.lab.large_cloud import cloud
 from tests.lab.large_cloud_requests import FILTERS
-from tests.lab.nova_release import Config
 from tests.lab.processes import Failed
 from tests.lab.steady import Caller
 from tests.lab.tables import add_outputs, publish, teller
 from tests.soak.books import CHANGED_MEANWHILE, DOUBTFUL, UNDO_S, Books
 from tests.soak.conductor import SHARES, SHARES_BESIDE, Conductor
-from tests.soak.tenants import Tenant
 from tests.soak.twins import NOVA, NOVASCHED, Journal, schedulers
 from tests.soak.verdict import WARM_UP, Verdict, Watch
 from tests.soak.weather import Weather
@@ -49,7 +46,7 @@ _CRASH = re.compile(r' CRITICAL |^Traceback', re.MULTILINE)
 _ERROR = re.compile(r' (?:ERROR|CRITICAL) |^Traceback', re.MULTILINE)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     chosen = _arguments(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Of each refusal, which is an exception of nova's, and nova is not here.
@@ -65,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(not verdict.met)
 
 
-def _run(chosen: argparse.Namespace, directory: Path | None) -> Verdict:
+def _run(chosen, directory):
     """A cloud, its schedulers, and all who act, for so long as was chosen."""
     tell = teller()
     with ExitStack() as stack:
@@ -83,7 +80,7 @@ def _run(chosen: argparse.Namespace, directory: Path | None) -> Verdict:
         books = Books(world, journal, running, UNDO_S if chosen.beside else 0.0)
         caller = stack.enter_context(Caller(made.config('conductor')))
 
-        def conductor(who: str) -> Conductor:
+        def conductor(who):
             shares = SHARES_BESIDE if chosen.beside else SHARES
             return Conductor(caller, Random(f'{chosen.seed} {who}'), books, shares)
 
@@ -124,15 +121,15 @@ def _run(chosen: argparse.Namespace, directory: Path | None) -> Verdict:
         return Verdict('Requests and answers', seconds, world.counts, zeros, samples, **more)
 
 
-def _act(tenants: Sequence[Tenant], weather: Weather, seconds: float) -> None:
+def _act(tenants, weather, seconds):
     """Let everybody act for a while; at the end nobody does."""
     over = threading.Event()
 
-    def busily(tenant: Tenant) -> None:
+    def busily(tenant):
         while not over.is_set():
             tenant.act()
 
-    def now_and_then() -> None:
+    def now_and_then():
         while not over.wait(STEP):
             weather.act()
 
@@ -147,7 +144,7 @@ def _act(tenants: Sequence[Tenant], weather: Weather, seconds: float) -> None:
         each.result()
 
 
-def _config(workers: int) -> Config:
+def _config(workers):
     filters = (*FILTERS, 'DifferentHostFilter')
     return {
         'DEFAULT': {'debug': False, 'report_interval': 2, 'service_down_time': 300},
@@ -157,7 +154,7 @@ def _config(workers: int) -> Config:
     }
 
 
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(arguments):
     parser = argparse.ArgumentParser('python -m tests.soak', description=__doc__)
     parser.add_argument('--seconds', type=float, default=600, help='for how long')
     parser.add_argument(

@@ -7,10 +7,9 @@ while, in which it undoes it; less than was answered is wrong at any moment.
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from tests.soak.twins import Journal, Scheduler
-from tests.soak.world import FAILED, MISMATCHES, WRONG, Server, World
+from tests.soak.world import FAILED, MISMATCHES, WRONG, Server
 
 UNDO_S = 150.0
 """Seconds in which a scheduler has undone what it can: two minutes and some tries."""
@@ -36,7 +35,7 @@ _WARNING = re.compile(r' (?:WARNING|ERROR) .*allocation.*\b(?:is left|are left|g
 Held = Mapping[str, Mapping[str, int]]
 
 
-def is_within(due: Held, there: Held) -> bool:
+def is_within(due, there):
     """Whether a consumer holds all that is due to it."""
     return all(there.get(provider) == amounts for provider, amounts in due.items())
 
@@ -44,13 +43,7 @@ def is_within(due: Held, there: Held) -> bool:
 class Books:
     """Compares, and tells of differences what everybody did about them."""
 
-    def __init__(
-        self,
-        world: World,
-        journal: Journal,
-        schedulers: Sequence[Scheduler],
-        undo_s: float = UNDO_S,
-    ) -> None:
+    def __init__(self, world, journal, schedulers, undo_s=UNDO_S):
         """:param undo_s: seconds in which a scheduler may undo what is too much."""
         self.world = world
         self.undo_s = undo_s
@@ -60,17 +53,17 @@ class Books:
         self._withheld: dict[str, Server] = {}
 
     @property
-    def is_beside_nova(self) -> bool:
+    def is_beside_nova(self):
         return any(each.is_novas for each in self.schedulers)
 
-    def is_right(self, consumer: str, due: Held) -> bool:
+    def is_right(self, consumer, due):
         """Whether a consumer holds what is due to it and no more; less is wrong."""
         there = self.world.placement.allocations(consumer)
         if not is_within(due, there):
             self._wrong(consumer, there, due)
         return there == due
 
-    def compare(self) -> None:
+    def compare(self):
         """Look while nobody acts. Nobody works at an instance that holds too much until that is
         undone."""
         world, now = self.world, time.monotonic()
@@ -93,7 +86,7 @@ class Books:
                 self._left_over(consumer, there, due)
                 self._settled(consumer)
 
-    def settle(self) -> None:
+    def settle(self):
         """Compare until nothing is too much, or nobody undoes it any more."""
         until = time.monotonic() + self.undo_s + 2 * POLL_S
         self.compare()
@@ -102,12 +95,12 @@ class Books:
             self.compare()
         self.world.count(WARNINGS, len(self.warnings()))
 
-    def warnings(self) -> list[str]:
+    def warnings(self):
         """Everything that novasched leaves to the operator."""
         ours = [each for each in self.schedulers if not each.is_novas]
         return [line for each in ours for line in each.lines('') if _WARNING.search(line)]
 
-    def story(self) -> str:
+    def story(self):
         counts = self.world.counts
         names = ('requests', 'placed', 'refused', 'deleted', 'moved', REPEATED)
         wrong = [name for name in counts if name in ZEROS or name.endswith(BY_NOVA)]
@@ -115,7 +108,7 @@ class Books:
         instances = f'{len(self.world.expected)} instances'
         return ', '.join([instances, *told, f'{len(self._since)} in doubt now'])
 
-    def told(self, what: str, consumer: str, text: str) -> None:
+    def told(self, what, consumer, text):
         """Note what must not have happened, with everything that is known of it."""
         lines = [
             line
@@ -128,11 +121,11 @@ class Books:
             what += BY_NOVA
         self.world.wrong(what, '\n    '.join(story))
 
-    def _wrong(self, consumer: str, there: Held, due: Held) -> None:
+    def _wrong(self, consumer, there, due):
         self.told(MISSING, consumer, f'holds {self._named(there)} instead of {self._named(due)}')
         self._adopt(consumer, there)
 
-    def _left_over(self, consumer: str, there: Held, due: Held) -> None:
+    def _left_over(self, consumer, there, due):
         more = [provider for provider in there if provider not in due]
         text = f'holds {self._named(there)}, of which no more than {self._named(due)} is its own'
         if any(consumer in line for line in self.warnings()):
@@ -143,17 +136,17 @@ class Books:
             self.told(LEFT_OVER, consumer, text)
         self._adopt(consumer, there)
 
-    def _adopt(self, consumer: str, there: Held) -> None:
+    def _adopt(self, consumer, there):
         """Let what is there be right from now on, so that it counts once."""
         self.world.expected.pop(consumer, None)
         if there:
             self.world.expected[consumer] = {p: dict(amounts) for p, amounts in there.items()}
 
-    def _settled(self, consumer: str) -> None:
+    def _settled(self, consumer):
         self._since.pop(consumer, None)
         if server := self._withheld.pop(consumer, None):
             self.world.give(server)
 
-    def _named(self, held: Held) -> str:
+    def _named(self, held):
         named = {self.world.host_of(provider): dict(amounts) for provider, amounts in held.items()}
         return str(named or 'nothing')

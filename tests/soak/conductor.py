@@ -6,20 +6,16 @@ Whoever gets no destination asks again at once, so that it may be another schedu
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from random import Random
-from typing import Any
 
 import tenacity
 
 from tests.lab.daemon import new_uuids
 from tests.lab.descriptions import Case
 from tests.lab.placement_api import Conflict
-from tests.lab.steady import Caller
-from tests.soak.books import COLLIDED, MISSING, REPEATED, STUCK, UNFIT, Books
-from tests.soak.tenants import Held, Tenant
-from tests.soak.world import FLAVORS, TURNED_AWAY, Machine, Server, Wish, persistently
+from tests.soak.books import COLLIDED, MISSING, REPEATED, STUCK, UNFIT
+from tests.soak.tenants import Tenant
+from tests.soak.world import FLAVORS, TURNED_AWAY, persistently
 
 CELL_MAPPING = ('id', 'uuid', 'name', 'disabled', 'transport_url', 'database_connection')
 """What a conductor tells of a cell, all of which nova-scheduler needs."""
@@ -41,34 +37,32 @@ MOVING_S = (0.0, 1.0)
 class Conductor(Tenant):
     """One of several who act at the same time on what schedulers answer."""
 
-    def __init__(
-        self, caller: Caller, random: Random, books: Books, shares: Mapping[str, int]
-    ) -> None:
+    def __init__(self, caller, random, books, shares):
         super().__init__(caller, random, books, shares)
         self._cells = {
             row['name']: {name: row[name] for name in CELL_MAPPING}
             for row in self.world.cloud.api.rows('cell_mappings')
         }
 
-    def live_migrate(self) -> None:
+    def live_migrate(self):
         """Move an instance that runs; until it has arrived the migration holds the source."""
         if server := self._take(is_alone=True):
             self._migrate(server, server.wish, 'migrating')
 
-    def resize(self) -> None:
+    def resize(self):
         if server := self._take(is_alone=True):
             is_plain = server.wish.flavor in FLAVORS
             flavor = self.random.choice(FLAVORS) if is_plain else server.wish.flavor
             self._migrate(server, replace(server.wish, flavor=flavor), 'resize_prep')
 
-    def move(self) -> None:
+    def move(self):
         """Evacuate an instance: it is claimed for while it holds the source."""
         machines = self.world.machines
         server = self._take(lambda each: machines[str(each.host)].silent, is_alone=True)
         if server := server or self._take(is_alone=True):
             self.world.give(self._evacuate(server))
 
-    def shelve_and_unshelve(self) -> None:
+    def shelve_and_unshelve(self):
         """Take an instance off its host, and let it run again somewhere."""
         server = self._take(is_alone=True)
         if server is None:
@@ -92,7 +86,7 @@ class Conductor(Tenant):
             self._set(source, server, task_state=None)
         self._gone(source, server)
 
-    def _migrate(self, server: Server, wish: Wish, task_state: str) -> None:
+    def _migrate(self, server, wish, task_state):
         """Move an instance by a migration, which holds the source meanwhile."""
         source, ignored = self._machine(server), [str(server.host)]
         for aim in self._attempts(source):
@@ -110,7 +104,7 @@ class Conductor(Tenant):
             self._set(source, server, task_state=None)
         self.world.give(server)
 
-    def _ends(self, server: Server, arriving: Server, source: Machine, migration: str) -> None:
+    def _ends(self, server, arriving, source, migration):
         """A move is confirmed, or an arrived instance goes back to where it was."""
         if self.random.random() >= ABORTED_SHARE:
             source.leave(server)
@@ -128,7 +122,7 @@ class Conductor(Tenant):
         self._leaves(destination, server)
         self._migrate(server, arriving.wish, 'resize_prep')
 
-    def _evacuate(self, server: Server) -> Server:
+    def _evacuate(self, server):
         """The instance where it is then."""
         world, source, ignored = self.world, self._machine(server), [str(server.host)]
         before = world.expected.get(server.uuid, {})
@@ -148,16 +142,7 @@ class Conductor(Tenant):
         self._set(source, server, vm_state='active', task_state=None)
         return server
 
-    def _schedule(
-        self,
-        server: Server,
-        wish: Wish,
-        source: Machine,
-        what: str,
-        ignored: list[str],
-        aim: str | None,
-        before: Held | None = None,
-    ) -> Machine | None:
+    def _schedule(self, server, wish, source, what, ignored, aim, before=None):
         """A destination that passes the checks of computes; None where none is found. Those that
         do not pass are added to ``ignored``.
 
@@ -188,7 +173,7 @@ class Conductor(Tenant):
                 return None
             ignored.append(machine.name)
 
-    def _attempts(self, source: Machine) -> Iterator[str | None]:
+    def _attempts(self, source):
         """The hosts that the attempts of a move are to go to, where somebody has named one."""
         suitable = [
             each.name
@@ -203,7 +188,7 @@ class Conductor(Tenant):
             self.world.count(REPEATED)
             yield each
 
-    def _arrives(self, arriving: Server, machine: Machine) -> bool:
+    def _arrives(self, arriving, machine):
         """Whether the destination can take the instance after a while."""
         time.sleep(self.random.uniform(*MOVING_S))
         if self.random.random() < ABORTED_SHARE:
@@ -215,7 +200,7 @@ class Conductor(Tenant):
         self._note(arriving, f'runs on {machine.name}')
         return True
 
-    def _hand_over(self, consumer: str, other: str) -> bool:
+    def _hand_over(self, consumer, other):
         """Let another consumer hold what one holds; False where there is nothing."""
         try:
             is_done = self._change(self.placement.hand_over, consumer, other)
@@ -232,7 +217,7 @@ class Conductor(Tenant):
             self.books.told(MISSING, consumer, f'holds nothing instead of {due}')
         return bool(is_done)
 
-    def _drop(self, server: Server, machine: Machine) -> None:
+    def _drop(self, server, machine):
         """Let an instance hold nothing of a host any more."""
         self._change(self.placement.drop, server.uuid, machine.compute.uuid)
         self._note(server, f'drops {machine.name}')
@@ -242,11 +227,11 @@ class Conductor(Tenant):
         if left:
             self.world.expected[server.uuid] = left
 
-    def _change(self, change: Callable[..., Any], *arguments: Any) -> Any:
+    def _change(self, change, *arguments):
         """Change allocations, however often somebody else comes between. nova would give up
         where that is a change of the same consumer."""
 
-        def once() -> Any:
+        def once():
             try:
                 return change(*arguments)
             except Conflict as error:

@@ -3,22 +3,17 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from random import Random
-from typing import Any
 
 import oslo_messaging
 
 from tests.lab.compute_rows import now
 from tests.lab.daemon import new_uuids
-from tests.lab.large_cloud_requests import Kind
 from tests.lab.nova_cloud import PROJECT, USER
 from tests.lab.placement_api import PlacementApi
-from tests.lab.steady import Caller
-from tests.soak.books import BY_NOVA, CHANGED_MEANWHILE, LOST, MISSING, Books
+from tests.soak.books import BY_NOVA, CHANGED_MEANWHILE, LOST, MISSING
 from tests.soak.twins import CONDUCTOR
-from tests.soak.world import FAILED, TURNED_AWAY, WRONG, Machine, Server, Wish, draw
+from tests.soak.world import FAILED, TURNED_AWAY, WRONG, Server, draw
 
 PATIENCE, HEARTBEAT = 120, 30  # seconds
 EBBING = {'delete': 9, 'boot': 1}
@@ -33,9 +28,7 @@ Held = dict[str, dict[str, int]]
 class Tenant:
     """One of several who act at the same time."""
 
-    def __init__(
-        self, caller: Caller, random: Random, books: Books, shares: Mapping[str, int]
-    ) -> None:
+    def __init__(self, caller, random, books, shares):
         """:param shares: how often it does what, by the names of its methods."""
         self.caller = caller
         self.random = random
@@ -45,12 +38,12 @@ class Tenant:
         self.journal = books.journal
         self.placement = PlacementApi(self.world.cloud.placement_url)
 
-    def act(self) -> None:
+    def act(self):
         shares = EBBING if self.world.ebbing else self.shares
         [name] = self.random.choices(list(shares), list(shares.values()))
         getattr(self, name)()
 
-    def boot(self) -> None:
+    def boot(self):
         world = self.world
         group = world.take_group()
         wish = draw(self.random, group, world.some(self.random, 2))
@@ -60,7 +53,7 @@ class Tenant:
             if group:
                 world.give_group(group)
 
-    def _boot(self, wish: Wish) -> None:
+    def _boot(self, wish):
         uuids, kind, asked = new_uuids(wish.count), wish.kind(), time.monotonic()
         found = self._ask(kind, uuids)
         if found is None:
@@ -83,7 +76,7 @@ class Tenant:
                 self.world.count(TURNED_AWAY)
                 self._release(uuid)
 
-    def rebuild(self) -> None:
+    def rebuild(self):
         """Have it said that a server can be built anew where it is: nothing is claimed."""
         server = self.world.take(self.random)
         if server is None:
@@ -99,11 +92,11 @@ class Tenant:
             self.world.wrong(WRONG, f'{server.uuid} is rebuilt on {found[0][0].name}')
         self.world.give(server)
 
-    def delete(self) -> None:
+    def delete(self):
         if server := self._take():
             self.delete_it(server)
 
-    def delete_it(self, server: Server) -> None:
+    def delete_it(self, server):
         machine = self._machine(server)
         self.world.left(server)
         machine.leave(server)
@@ -111,9 +104,7 @@ class Tenant:
         self._gone(machine, server)
         self._leaves(machine, server)
 
-    def _take(
-        self, suits: Callable[[Server], bool] = lambda _: True, is_alone: bool = False
-    ) -> Server | None:
+    def _take(self, suits=lambda _: True, is_alone=False):
         """A server that nobody works at, and whose allocations are right."""
         server = self.world.take(
             self.random, lambda each: suits(each) and not (is_alone and each.wish.group)
@@ -125,9 +116,7 @@ class Tenant:
             return None
         return server
 
-    def _ask(
-        self, kind: Kind, uuids: Sequence[str], **more: Any
-    ) -> list[tuple[Machine, Held]] | None:
+    def _ask(self, kind, uuids, **more):
         """The host of each server with what it holds there; None if there is none.
 
         :param more: arguments that are not as they are for a build.
@@ -161,7 +150,7 @@ class Tenant:
             for each in chosen
         ]
 
-    def _failed(self, uuids: Sequence[str], error: Exception) -> None:
+    def _failed(self, uuids, error):
         """Note that there is neither a host nor the refusal that a conductor understands."""
         for uuid in uuids:
             self._note(uuid, f'is told {error!r:.300}')
@@ -174,9 +163,7 @@ class Tenant:
             is_novas = not is_ours and self.books.is_beside_nova
             self.world.wrong(FAILED + BY_NOVA if is_novas else FAILED, repr(error))
 
-    def _check(
-        self, uuids: Sequence[str], wish: Wish, kind: Kind, hosts: Sequence[Machine], asked: float
-    ) -> None:
+    def _check(self, uuids, wish, kind, hosts, asked):
         """See that no host was unfit all the time since it was asked for."""
         for host in hosts:
             if host.unfit_since < asked:
@@ -200,7 +187,7 @@ class Tenant:
         ):
             self.books.told(WRONG, uuids[0], f'{policy} of {names} with {before}')
 
-    def _fail(self, server: Server, machine: Machine) -> None:
+    def _fail(self, server, machine):
         """A compute cannot start a server: it remains without a host, until it is deleted."""
         self.world.count('failed builds')
         row = {
@@ -210,7 +197,7 @@ class Tenant:
         machine.database.insert('instances', [row])
         self._release(server.uuid)
 
-    def _release(self, uuid: str) -> None:
+    def _release(self, uuid):
         self._note(uuid, 'releases everything')
         if self.world.expected.pop(uuid, None):
             try:
@@ -218,7 +205,7 @@ class Tenant:
             except AssertionError as error:
                 self.books.told(MISSING, uuid, f'has nothing to release: {error}')
 
-    def _gone(self, machine: Machine, server: Server) -> None:
+    def _gone(self, machine, server):
         """Let a server without a host be deleted."""
         self._note(server, 'deleted')
         instances = machine.database.table('instances')
@@ -226,23 +213,23 @@ class Tenant:
         self.world.cloud.api.delete('instance_mappings', instance_uuid=server.uuid)
         self.world.count('deleted')
 
-    def _set(self, machine: Machine, server: Server, **columns: Any) -> None:
+    def _set(self, machine, server, **columns):
         machine.database.update('instances', {'updated_at': now(), **columns}, uuid=server.uuid)
 
-    def _leaves(self, machine: Machine, server: Server) -> None:
+    def _leaves(self, machine, server):
         """A compute tells schedulers that a server is no longer there."""
         told = {'host_name': machine.name, 'instance_uuid': server.uuid}
         self.caller.cast('delete_instance_info', told)
 
-    def _machine(self, server: Server) -> Machine:
+    def _machine(self, server):
         return self.world.machines[str(server.host)]
 
-    def _note(self, server: Server | str, what: str) -> None:
+    def _note(self, server, what):
         consumer = server if isinstance(server, str) else server.uuid
         self.journal.note(consumer, CONDUCTOR, what)
 
 
-def _held(allocation_request: str) -> Held:
+def _held(allocation_request):
     """What a server holds that was placed; nothing where nothing was claimed."""
     request = json.loads(allocation_request)
     allocations = request['allocations'] if request else {}

@@ -4,13 +4,11 @@
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from tests.lab.placement_api import Allocations
 from tests.soak.books import DOUBTFUL, LEFT_OVER, MISSING, Books
 from tests.soak.twins import NOVA, NOVASCHED, Journal
 from tests.soak.verdict import Sample, Verdict
@@ -22,7 +20,7 @@ FLAT = Sample(
 )
 
 
-def verdict(at: Callable[[float], dict[str, float]], **counts: int) -> Verdict:
+def verdict(at, **counts):
     """What is said of a run whose samples are so at each minute of it."""
     moments = [second / 60 for second in range(0, MINUTES * 60 + 1, 2)]
     samples = [replace(FLAT, seconds=60 * m, **at(m)) for m in moments]
@@ -48,23 +46,23 @@ def verdict(at: Callable[[float], dict[str, float]], **counts: int) -> Verdict:
         pytest.param(lambda m: {'databases': 10 + (m > 9.9)}, True, id='one more for a moment'),
     ],
 )
-def test_growth(at: Callable[[float], dict[str, float]], met: bool) -> None:
+def test_growth(at, met):
     """Of memory the least counts; what can be counted is in the end as before, but for
     a few, and for a moment."""
     assert verdict(at).met is met
 
 
-def test_a_wrong_answer_is_enough() -> None:
+def test_a_wrong_answer_is_enough():
     """Nothing that must not happen may happen once."""
     assert verdict(lambda m: {}, requests=10_000).met
     assert not verdict(lambda m: {}, requests=10_000, **{MISMATCHES: 1}).met
 
 
-def test_who_wrote_it() -> None:
+def test_who_wrote_it():
     """Only what nova-scheduler alone has written is not novasched's."""
     journal = Journal(str.upper)
 
-    def put(who: str, consumer: str, *providers: str, status: int = 204) -> None:
+    def put(who, consumer, *providers, status=204):
         body = json.dumps({'allocations': {each: {} for each in providers}}).encode()
         journal.wrote(who, 'PUT', f'/allocations/{consumer}', body, status)
 
@@ -83,7 +81,7 @@ def test_who_wrote_it() -> None:
     ]
 
 
-def books(held: Allocations, expected: Allocations) -> Books:
+def books(held, expected):
     """Those of a world without hosts and schedulers, where Placement has what is held."""
     world = World.__new__(World)
     vars(world).update(
@@ -107,7 +105,7 @@ HERE, THERE = {'here': {'VCPU': 1}}, {'there': {'VCPU': 1}}
         pytest.param({'a': HERE, 'b': THERE}, {DOUBTFUL: 1, LEFT_OVER: 1}, id="nobody's"),
     ],
 )
-def test_comparison(held: Allocations, counted: dict[str, int]) -> None:
+def test_comparison(held, counted):
     """Each difference counts once, what is too much after the time to undo it."""
     compared = books(held, {'a': HERE})
     for _ in range(3):

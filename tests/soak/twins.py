@@ -7,14 +7,11 @@ import json
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from random import Random
 
 from tests.lab.daemon import Daemon
-from tests.lab.large_cloud import LargeCloud
-from tests.lab.nova_release import Config
 from tests.lab.proxy import Fault, Proxy, answer, dropped, lost, slow
 
 NOVASCHED, NOVA = 'novasched', 'nova-scheduler'
@@ -28,14 +25,11 @@ CHANGE_FAULT_SHARE, READ_FAULT_SHARE = 0.06, 0.03
 LATE_S = (PLACEMENT_TIMEOUT_S + 0.5, 3 * PLACEMENT_TIMEOUT_S)
 """Seconds after which an answer is late, or Placement begins to work."""
 
-Host = Callable[[str], str]
-"""The name of a provider's host."""
-
 
 class Journal:
     """Everything that anybody did about a consumer's allocations, in order."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host):
         self._host = host
         self._lines: dict[str, list[str]] = defaultdict(list)
         self._writers: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -43,14 +37,14 @@ class Journal:
         self.claims: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
 
-    def note(self, consumer: str, who: str, what: str) -> None:
+    def note(self, consumer, who, what):
         """Note what somebody did or was told."""
         now = time.time()
         clock = time.strftime('%H:%M:%S', time.localtime(now))
         with self._lock:
             self._lines[consumer].append(f'{clock}.{int(now % 1 * 1000):03} {who}: {what}')
 
-    def wrote(self, who: str, method: str, path: str, body: bytes, status: int) -> None:
+    def wrote(self, who, method, path, body, status):
         """Note a request about allocations that Placement was given."""
         for consumer, wanted in _consumers(method, path, body).items():
             hosts = [self._host(provider) for provider in wanted]
@@ -62,14 +56,14 @@ class Journal:
                     self._writers[consumer][provider].add(who)
                 self.claims[who] += bool(wanted)
 
-    def failed(self, who: str, method: str, path: str, body: bytes, fault: str) -> None:
+    def failed(self, who, method, path, body, fault):
         """Note that a request about allocations is failed."""
         with self._lock:
             self.faults[fault] += 1
         for consumer in _consumers(method, path, body):
             self.note(consumer, who, f'{method} meets "{fault}"')
 
-    def is_novas(self, consumer: str, providers: Sequence[str] = ()) -> bool:
+    def is_novas(self, consumer, providers=()):
         """Whether nova-scheduler alone has written the allocations of a consumer, or those of
         them that are of these providers."""
         with self._lock:
@@ -77,12 +71,12 @@ class Journal:
             who = {w for p, ws in kept.items() if not providers or p in providers for w in ws}
         return who == {NOVA}
 
-    def lines(self, consumer: str) -> list[str]:
+    def lines(self, consumer):
         with self._lock:
             return [*self._lines[consumer]]
 
 
-def _consumers(method: str, path: str, body: bytes) -> Mapping[str, Sequence[str]]:
+def _consumers(method, path, body):
     """The consumers of a request about allocations, with the providers wanted for each."""
     if path.startswith(f'{ALLOCATIONS}/'):
         consumer = path.removeprefix(f'{ALLOCATIONS}/').partition('?')[0]
@@ -93,7 +87,7 @@ def _consumers(method: str, path: str, body: bytes) -> Mapping[str, Sequence[str
     return {}
 
 
-def _is_undo(method: str, path: str, body: bytes) -> bool:
+def _is_undo(method, path, body):
     """Whether a request lets a consumer hold nothing. Placement forgets such a consumer, and
     begins with the same generation when it comes anew: no client of its API can keep an undo that
     is done long after its client has given up from what another scheduler claims meanwhile."""
@@ -104,13 +98,13 @@ class Faults:
     """The rule of a proxy: some requests about allocations fail, each in one of many ways. None
     that lets a consumer hold nothing is done late; see :func:`_is_undo`."""
 
-    def __init__(self, who: str, journal: Journal, random: Random) -> None:
+    def __init__(self, who, journal, random):
         self.who = who
         self._journal = journal
         self._random = random
         self._lock = threading.Lock()
 
-    def __call__(self, method: str, path: str, body: bytes) -> Fault | None:
+    def __call__(self, method, path, body):
         if not path.startswith(ALLOCATIONS):
             return None
         with self._lock:
@@ -121,7 +115,7 @@ class Faults:
         self._journal.failed(self.who, method, path, body, name)
         return fault
 
-    def _draw(self, method: str, is_undo: bool) -> tuple[str, Fault] | None:
+    def _draw(self, method, is_undo):
         is_change = method in CHANGES
         share = CHANGE_FAULT_SHARE if is_change else READ_FAULT_SHARE
         if self._random.random() >= share:
@@ -151,18 +145,16 @@ class Scheduler:
     daemon: Daemon
 
     @property
-    def is_novas(self) -> bool:
+    def is_novas(self):
         return self.name == NOVA
 
-    def lines(self, text: str) -> list[str]:
+    def lines(self, text):
         with self.daemon.log.open(errors='replace') as log:
             return [f'{self.name}: {line.rstrip()}' for line in log if text in line]
 
 
 @contextmanager
-def schedulers(
-    cloud: LargeCloud, beside: str | None, config: Config, journal: Journal, random: Random
-) -> Iterator[Sequence[Scheduler]]:
+def schedulers(cloud, beside, config, journal, random):
     """novasched alone, beside another novasched, or beside nova-scheduler, which no fault meets."""
     if beside is None:
         with Daemon(cloud, config) as daemon:
@@ -170,7 +162,7 @@ def schedulers(
         return
     with ExitStack() as stack:
 
-        def scheduler(name: str, is_failing: bool, timeout: int, *command: str) -> Scheduler:
+        def scheduler(name, is_failing, timeout, *command):
             proxy = stack.enter_context(Proxy(cloud.placement_url))
             proxy.heard = lambda *what: journal.wrote(name, *what)
             if is_failing:

@@ -5,15 +5,13 @@ answers were right."""
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median_low
-from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
 
-from tests.lab.nova_cloud import NovaCloud
 from tests.lab.results import Bound, resident
 from tests.lab.tables import Sheet
 from tests.soak.books import ZEROS
@@ -63,7 +61,7 @@ class Watch:
     """Takes samples, from ``with`` to its end; ``workers`` is every process that there ever was
     beside the first."""
 
-    def __init__(self, pid: int, cloud: NovaCloud) -> None:
+    def __init__(self, pid, cloud):
         self.pid = pid
         self.samples: list[Sample] = []
         self.workers: set[int] = set()
@@ -74,24 +72,24 @@ class Watch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> 'Watch':
+    def __enter__(self):
         self._begun = time.monotonic()
         self.samples.append(self._sample())
         self._thread.start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception):
         self._over.set()
         self._thread.join()
 
-    def _watch(self) -> None:
+    def _watch(self):
         while not self._over.wait(EVERY):
             try:
                 self.samples.append(self._sample())
             except psutil.NoSuchProcess:
                 continue  # who waits for its answers hears of its end
 
-    def _sample(self) -> Sample:
+    def _sample(self):
         master = psutil.Process(self.pid)
         workers = master.children()
         self.workers.update(each.pid for each in workers)
@@ -122,12 +120,12 @@ class Figure:
     end: float
     bound: Bound | None
 
-    def texts(self) -> list[str]:
+    def texts(self):
         figures = (f'{each:,.1f}'.removesuffix('.0') for each in (self.start, self.warm, self.end))
         return [self.what, *figures, str(self.bound or 'too short to tell')]
 
 
-def memory(samples: Sequence[Sample]) -> Figure:
+def memory(samples):
     """The least of memory in a part: what is there when garbage has just been collected, which
     is seldom done, so that memory goes up and down."""
     start, *parts = _parts(samples, lambda each: each.memory, min)
@@ -137,11 +135,11 @@ def memory(samples: Sequence[Sample]) -> Figure:
     return Figure('resident memory, MiB', start, warm, end, bound if is_telling else None)
 
 
-def counted(what: str, name: str, samples: Sequence[Sample]) -> Figure:
+def counted(what, name, samples):
     """The most that there was at any time of the first half, in which pools fill up for good;
     and what there is most of the time in the end, since there may be one more for a moment."""
 
-    def of(each: Sample) -> float:
+    def of(each):
         return float(getattr(each, name))
 
     start, *most = _parts(samples, of, max)
@@ -149,11 +147,7 @@ def counted(what: str, name: str, samples: Sequence[Sample]) -> Figure:
     return Figure(what, start, warm, end, Bound(end - warm, '≤', MORE, 'more'))
 
 
-def _parts(
-    samples: Sequence[Sample],
-    of: Callable[[Sample], float],
-    one: Callable[[Sequence[float]], float],
-) -> list[float]:
+def _parts(samples, of, one):
     """The first sample, before any request, and what stands for each part of the time."""
     length = samples[-1].seconds / PARTS
     parts: list[list[float]] = [[] for _ in range(PARTS)]
@@ -177,18 +171,18 @@ class Verdict:
     faults: Mapping[str, int] = field(default_factory=dict)
     figures: Sequence[Figure] = ()
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.zeros = {**{name: self.counts.get(name, 0) for name in ZEROS}, **self.zeros}
         if self.samples:
             pools = [counted(*each, self.samples) for each in COUNTED.items()]
             self.figures = [memory(self.samples), *pools]
 
     @property
-    def met(self) -> bool:
+    def met(self):
         bounds = [each.bound for each in self.figures if each.bound]
         return all(bound.met for bound in bounds) and not any(self.zeros.values())
 
-    def sheets(self) -> list[Sheet]:
+    def sheets(self):
         minutes = f'{self.seconds / 60:.3g} minutes'
         counts = [
             *sorted((name, n) for name, n in self.counts.items() if name not in self.zeros),
@@ -206,5 +200,5 @@ class Verdict:
             sheets.insert(0, Sheet(f'The daemon during {minutes}', columns, texts))
         return sheets
 
-    def report(self) -> dict[str, Any]:
+    def report(self):
         return {**asdict(self), 'met': self.met}

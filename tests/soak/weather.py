@@ -7,17 +7,15 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import sqlalchemy as sa
 
 from tests.lab.builders import a_uuid
 from tests.lab.compute_rows import now
-from tests.lab.daemon import Daemon
 from tests.lab.large_cloud_hosts import FAST
 from tests.lab.placement_api import Conflict
-from tests.soak.tenants import Tenant
-from tests.soak.world import ZONES, Machine, a_compute
+from tests.soak.world import ZONES, a_compute
 
 SHOWS = 5.0
 """Seconds after which a compute shows again that it is up."""
@@ -47,9 +45,7 @@ BY_CHANCE = 0.5
 class Weather:
     """One who acts, so that nothing of all that crosses something else of it."""
 
-    def __init__(
-        self, tenant: Tenant, daemons: Sequence[Daemon], hosts: int, is_calm: bool = False
-    ) -> None:
+    def __init__(self, tenant, daemons, hosts, is_calm=False):
         """:param daemons: those that SIGHUP is sent to.
         :param hosts: about how many there are.
         :param is_calm: nothing happens that nova-scheduler fails at, or that it is told of by
@@ -64,7 +60,7 @@ class Weather:
         self._leaving: set[str] = set()
         self._heard: dict[str, float] = {}
 
-    def act(self) -> None:
+    def act(self):
         """Let time pass, undo what has lasted long enough, and let something happen."""
         self._show_up()
         moment = time.monotonic()
@@ -78,42 +74,42 @@ class Weather:
         getattr(self, name)()
         self.world.events[name] += 1
 
-    def fall_silent(self) -> None:
+    def fall_silent(self):
         """A compute is heard of no more for a while."""
         machine = self._any()
         if not machine.silent:
             self._set(machine, {'last_seen_up': now() - LONG_AGO}, silent=True)
             self._after(lambda: self._set(machine, {'last_seen_up': now()}, silent=False))
 
-    def disable(self) -> None:
+    def disable(self):
         """An operator disables a compute for a while."""
         machine = self._any()
         if machine.disabled:
             return
         self._disable(machine)
 
-        def enable() -> None:
+        def enable():
             if machine.name not in self._leaving:
                 values = {'disabled': False, 'disabled_reason': None}
                 self._set(machine, values, disabled=False)
 
         self._after(enable)
 
-    def change_aggregates(self) -> None:
+    def change_aggregates(self):
         """A host comes into another zone, or into the fast aggregate, or out of it."""
         machine = self._any()
         zone = self.random.choice(ZONES)
         fast = {FAST} if self.random.random() < 0.6 else set()
         self.world.change_members(machine, frozenset({zone, *fast}))
 
-    def break_a_row(self) -> None:
+    def break_a_row(self):
         """A column of a compute node cannot be read, until its next report."""
         machine = self._any()
         columns = ('stats', 'metrics', 'numa_topology', 'pci_stats', 'supported_instances')
         machine.report(**{self.random.choice(columns): self.random.choice(GARBAGE)})
         self._after(machine.report)
 
-    def stray_row(self) -> None:
+    def stray_row(self):
         """A compute node is there without its service, or without its resources, for a while;
         nor does Placement know of it."""
         cell = self.random.choice(sorted(self.world.cloud.cells))
@@ -125,30 +121,30 @@ class Weather:
             version = self.world.cloud.nova.service_version
             database.insert('services', [compute.service_row(version)])
 
-        def gone() -> None:
+        def gone():
             database.delete('compute_nodes', host=compute.name)
             database.delete('services', host=compute.name)
 
         self._after(gone)
 
-    def another_aggregate(self) -> None:
+    def another_aggregate(self):
         """There is one aggregate more for a while, whose metadata no number can be read from."""
         cloud, name = self.world.cloud, str(uuid.uuid4())
         metadata = {'ram_weight_multiplier': 'much'}
         number = cloud.add_aggregate_rows(name, name, metadata, self._some(3))
 
-        def gone() -> None:
+        def gone():
             for table in ('aggregate_hosts', 'aggregate_metadata'):
                 cloud.api.delete(table, aggregate_id=number)
             cloud.api.delete('aggregates', id=number)
 
         self._after(gone)
 
-    def add_host(self) -> None:
+    def add_host(self):
         if len(self.world.machines) < self.hosts * 1.2:
             self.world.add_host()
 
-    def remove_host(self) -> None:
+    def remove_host(self):
         """A compute goes, as soon as no server is there any more."""
         machine = self._any()
         if len(self.world.machines) > self.hosts * 0.8 and machine.name not in self._leaving:
@@ -156,7 +152,7 @@ class Weather:
             self._disable(machine)
             self._after(lambda: self._remove(machine))
 
-    def _remove(self, machine: Machine) -> None:
+    def _remove(self, machine):
         while server := self.world.take(self.random, lambda each: each.host == machine.name):
             self.tenant.delete_it(server)
         try:
@@ -174,7 +170,7 @@ class Weather:
         self.world.cloud.api.delete('aggregate_hosts', host=machine.name)
         self.world.cloud.api.delete('host_mappings', host=machine.name)
 
-    def archive(self) -> None:
+    def archive(self):
         """What is deleted leaves the tables."""
         for database in self.world.cloud.cells.values():
             for name in ('instances', 'compute_nodes', 'services'):
@@ -187,11 +183,11 @@ class Weather:
                     ids = connection.scalars(sa.select(table.c.id).where(done)).all()
                     connection.execute(sa.delete(table).where(table.c.id.in_(ids)))
 
-    def hang_up(self) -> None:
+    def hang_up(self):
         for daemon in self.daemons:
             os.kill(daemon.pid, signal.SIGHUP)
 
-    def lose_a_cell(self) -> None:
+    def lose_a_cell(self):
         """There is a third cell for a while, where nobody answers."""
         api = self.world.cloud.api
         cell = a_uuid('cell3')
@@ -204,13 +200,13 @@ class Weather:
         api.insert('cell_mappings', [row])
         self.hang_up()
 
-        def gone() -> None:
+        def gone():
             api.delete('cell_mappings', uuid=cell)
             self.hang_up()
 
         self._after(gone)
 
-    def _show_up(self) -> None:
+    def _show_up(self):
         """A part of the computes write that they are up, and tell which servers they have."""
         moment = time.monotonic()
         up = [
@@ -230,11 +226,11 @@ class Weather:
             told = {'host_name': each.name, 'instance_uuids': sorted(each.servers)}
             self.tenant.caller.cast('sync_instance_info', told)
 
-    def _disable(self, machine: Machine) -> None:
+    def _disable(self, machine):
         self._set(machine, {'disabled': True, 'disabled_reason': 'soak'}, disabled=True)
 
     @staticmethod
-    def _set(machine: Machine, values: dict[str, object], **state: bool) -> None:
+    def _set(machine, values, **state):
         """Write a service's columns; while that is done nobody knows what it is fit for."""
         since, machine.unfit_since = machine.unfit_since, math.inf
         vars(machine).update(state)
@@ -242,11 +238,11 @@ class Weather:
         if machine.silent or machine.disabled:
             machine.unfit_since = since if since < math.inf else time.monotonic()
 
-    def _any(self) -> Machine:
+    def _any(self):
         return self.world.machines[self._some(1)[0]]
 
-    def _some(self, count: int) -> list[str]:
+    def _some(self, count):
         return self.random.sample(sorted(self.world.machines), count)
 
-    def _after(self, undo: Callable[[], None]) -> None:
+    def _after(self, undo):
         self._later.append((time.monotonic() + self.random.uniform(*LASTS), undo))

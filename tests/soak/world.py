@@ -9,19 +9,16 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from random import Random
-from typing import Any
 
 import tenacity
 
 from tests.lab.builders import a_uuid
-from tests.lab.compute_rows import Compute, Flavor, Row, instance_row, used_by
+from tests.lab.compute_rows import Compute, Flavor, instance_row, used_by
 from tests.lab.daemon import Group
 from tests.lab.descriptions import Case
-from tests.lab.large_cloud import LargeCloud
 from tests.lab.large_cloud_hosts import CELLS, FAST, aggregates_of
 from tests.lab.large_cloud_requests import Kind
-from tests.lab.nova_cloud import PROJECT, USER, Database
+from tests.lab.nova_cloud import PROJECT, USER
 from tests.lab.placement_api import Allocations, Conflict, PlacementApi
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 
@@ -52,7 +49,7 @@ class Wish:
     group: Group | None = None
     avoided: Sequence[str] = ()
 
-    def kind(self, **more: Any) -> Kind:
+    def kind(self, **more):
         """As a conductor asks for it; ``more`` are fields of the request."""
         flavor = self.flavor
         specs = dict(flavor.extra_specs)
@@ -82,7 +79,7 @@ class Wish:
         )
 
 
-def draw(random: Random, group: Group | None, servers: Sequence[str]) -> Wish:
+def draw(random, group, servers):
     """What somebody wants now.
 
     :param group: one that nobody else asks for meanwhile.
@@ -113,7 +110,7 @@ class Server:
     core: Core | None = None
 
 
-def a_compute(name: str, cell: str) -> Compute:
+def a_compute(name, cell):
     """A host without servers."""
     pcpus = NUMA_CELLS * CORES * THREADS
     columns = {'numa_topology': _topology([]), 'pci_stats': some_devices(DEVICES, None)}
@@ -124,7 +121,7 @@ class Machine:
     """A compute host. What it is fit for is known with the moment since when (monotonic
     seconds): infinity while that changes."""
 
-    def __init__(self, compute: Compute, database: Database) -> None:
+    def __init__(self, compute, database):
         self.compute = compute
         self.database = database
         self.name = compute.name
@@ -137,7 +134,7 @@ class Machine:
         self._lock = threading.Lock()
         self._launched = 0
 
-    def land(self, server: Server, **states: Any) -> bool:
+    def land(self, server, **states):
         """Let a server run here, unless there is no room for it.
 
         :param states: other columns of its row, of a server that has one already.
@@ -162,36 +159,36 @@ class Machine:
             server.host = self.name
             return True
 
-    def leave(self, server: Server) -> None:
+    def leave(self, server):
         with self._lock:
             del self.servers[server.uuid]
             self._report()
 
-    def report(self, **wrong: Any) -> None:
+    def report(self, **wrong):
         """Write what there is, or columns that nobody can read."""
         with self._lock:
             self._report(**wrong)
 
-    def _report(self, **wrong: Any) -> None:
+    def _report(self, **wrong):
         self.database.update('compute_nodes', {**self._usage(), **wrong}, uuid=self.compute.uuid)
 
-    def _usage(self) -> Row:
+    def _usage(self):
         row = self.compute.node_row()
         for each in self.servers.values():
             row |= used_by(each.wish.flavor, row)
         numa = _topology([each for each in self.servers.values() if each.core])
         return {**row, 'numa_topology': numa, 'pci_stats': some_devices(self._devices_left(), None)}
 
-    def _core(self) -> Core | None:
+    def _core(self):
         taken = {each.core for each in self.servers.values()}
         every = ((cell, core) for cell in range(NUMA_CELLS) for core in range(CORES))
         return next((each for each in every if each not in taken), None)
 
-    def _devices_left(self) -> int:
+    def _devices_left(self):
         return DEVICES - sum(each.wish.devices for each in self.servers.values())
 
 
-def _topology(pinned: list[Server]) -> str:
+def _topology(pinned):
     cells = []
     for cell in range(NUMA_CELLS):
         here = [each for each in pinned if each.core and each.core[0] == cell]
@@ -232,7 +229,7 @@ class World:
     """What all who act in it share. Whoever works at a server or a group takes it, so that
     nobody else does."""
 
-    def __init__(self, cloud: LargeCloud) -> None:
+    def __init__(self, cloud):
         self.cloud = cloud
         for database in (cloud.api, *cloud.cells.values()):
             # Many write here: one locks no more than the rows that it writes.
@@ -251,34 +248,34 @@ class World:
         self._refusals = 0
         self._ebb: int | None = None
 
-    def fill(self, count: int) -> None:
+    def fill(self, count):
         """Put the first hosts into a cloud that has none."""
         computes = [self._compute() for _ in range(count)]
         self.cloud.grow(computes)
         for number, compute in enumerate(computes):
             self._machine(compute).aggregates = frozenset(aggregates_of(number))
 
-    def add_host(self) -> None:
+    def add_host(self):
         """One host more, in a zone."""
         compute = self._compute()
         self.cloud.add_hosts([compute])
         self.change_members(self._machine(compute), frozenset({ZONES[self._named % 2]}))
 
-    def _compute(self) -> Compute:
+    def _compute(self):
         self._named += 1
         return a_compute(f'host-{self._named:05}', CELLS[self._named % len(CELLS)])
 
-    def _machine(self, compute: Compute) -> Machine:
+    def _machine(self, compute):
         machine = Machine(compute, self.cloud.cells[compute.cell])
         self.machines[compute.name] = machine
         self._names[compute.uuid] = compute.name
         return machine
 
-    def host_of(self, provider: str) -> str:
+    def host_of(self, provider):
         """The name of the host, also of one that is gone, with this resource provider."""
         return self._names.get(provider, provider)
 
-    def change_members(self, machine: Machine, names: frozenset[str]) -> None:
+    def change_members(self, machine, names):
         """Put a host into the aggregates of these names, and take it out of others."""
         chosen = [self.aggregates[name] for name in sorted(names)]
         machine.aggregates_since = math.inf
@@ -289,18 +286,18 @@ class World:
         persistently(self.placement.put, machine.compute.uuid, aggregates=uuids)
         machine.aggregates, machine.aggregates_since = names, time.monotonic()
 
-    def count(self, what: str, number: int = 1) -> None:
+    def count(self, what, number=1):
         with self._lock:
             self.counts[what] += number
 
-    def wrong(self, what: str, text: str) -> None:
+    def wrong(self, what, text):
         """Note that something must not have happened."""
         with self._lock:
             self.counts[what] += 1
             if self.counts[what] <= SHOWN:
                 print(f'{what}: {text}', file=sys.stderr, flush=True)
 
-    def full(self) -> None:
+    def full(self):
         """Note that a request was refused that fits almost anywhere: there is no room, if there are
         many servers."""
         if len(self.expected) <= CROWD * len(self.machines):
@@ -312,53 +309,51 @@ class World:
                 self.counts['times full'] += 1
 
     @property
-    def ebbing(self) -> bool:
+    def ebbing(self):
         """Whether there are still too many servers."""
         with self._lock:
             if self._ebb is not None and len(self._idle) <= self._ebb:
                 self._ebb, self._refusals = None, 0
             return self._ebb is not None
 
-    def take(
-        self, random: Random, suits: Callable[[Server], bool] = lambda server: True
-    ) -> Server | None:
+    def take(self, random, suits=lambda server: True):
         """A server that nobody works at, if there is any that suits."""
         with self._lock:
             found = [uuid for uuid, each in self._idle.items() if suits(each)]
             return self._idle.pop(random.choice(found)) if found else None
 
-    def give(self, server: Server) -> None:
+    def give(self, server):
         with self._lock:
             self._idle[server.uuid] = server
 
-    def withhold(self, uuid: str) -> Server | None:
+    def withhold(self, uuid):
         """A server that nobody works at, so that nobody does until it is given back."""
         with self._lock:
             return self._idle.pop(uuid, None)
 
-    def take_group(self) -> Group | None:
+    def take_group(self):
         with self._lock:
             return self._groups.pop(0) if self._groups else None
 
-    def give_group(self, group: Group) -> None:
+    def give_group(self, group):
         with self._lock:
             self._groups.append(group)
 
-    def joined(self, server: Server) -> None:
+    def joined(self, server):
         """Note that a server is its group's on its host."""
         if (group := server.wish.group) and server.host:
             with self._lock:
                 group.members.append(server.uuid)
                 group.hosts.append(server.host)
 
-    def left(self, server: Server) -> None:
+    def left(self, server):
         """Note that it is so no more."""
         if group := server.wish.group:
             with self._lock:
                 at = group.members.index(server.uuid)
                 del group.members[at], group.hosts[at]
 
-    def compare_room(self, held: Allocations) -> None:
+    def compare_room(self, held):
         """See that no provider gives more than it has."""
         taken: dict[str, Counter[str]] = defaultdict(Counter)
         for allocations in held.values():
@@ -370,7 +365,7 @@ class World:
                 if used > room['total'] * room['allocation_ratio']:
                     self.wrong(MISMATCHES, f'{machine.name} gives {used} {name}')
 
-    def some(self, random: Random, count: int) -> Sequence[str]:
+    def some(self, random, count):
         with self._lock:
             uuids = list(self._idle)
         return random.sample(uuids, min(count, len(uuids)))
