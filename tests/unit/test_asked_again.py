@@ -62,12 +62,9 @@ def kind(request):
 
 
 STORIES = {
-    'an instance does not stand in its own way, but in that of another one':
-        ('a', [('x', '', 'a'), ('x', '', 'a'), ('x', '', 'a'), ('y', '', None)]),
-    'an instance that is sent elsewhere counts there alone':
-        ('ab', [('x', '', 'a'), ('x', 'a', 'b'), ('y', '', 'a')]),
-    'an instance that is refused counts where it was sent before':
-        ('a', [('x', '', 'a'), ('x', 'a', None), ('y', '', None), ('x', '', 'a')]),
+    'an instance does not stand in its own way, but in that of another one': ('a', [('x', '', 'a'), ('x', '', 'a'), ('x', '', 'a'), ('y', '', None)]),
+    'an instance that is sent elsewhere counts there alone': ('ab', [('x', '', 'a'), ('x', 'a', 'b'), ('y', '', 'a')]),
+    'an instance that is refused counts where it was sent before': ('a', [('x', '', 'a'), ('x', 'a', None), ('y', '', None), ('x', '', 'a')]),
 }  # fmt: skip
 """The hosts, and one request after the other: the instance, the hosts that it ignores, its host."""
 

@@ -80,8 +80,7 @@ DEADLOCK = db_exc.DBDeadlock(mysql(1213, 'Deadlock found'))
     ('operation', 'errors', 'begun', 'why'),
     [
         ('read', [], 1, None),
-        *(('read', [error], 2, None)
-          for error in (LOST, KILLED, STOPS, ENDED, DROPPED, RENAMED, ALTERED, COLUMNLESS, TABLELESS)),
+        *(('read', [error], 2, None) for error in (LOST, KILLED, STOPS, ENDED, DROPPED, RENAMED, ALTERED, COLUMNLESS, TABLELESS)),
         ('read', [LOST, DROPPED], 3, None),
         ('read', [DROPPED, DROPPED], 2, 'Unknown column'),
         ('read', [DENIED], 1, 'permission denied'),

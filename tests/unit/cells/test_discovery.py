@@ -148,8 +148,7 @@ def test_somebody_else_is_faster(cloud, said):
     [
         ('api', 'cell_mappings', ': API database has no table cell_mappings'),
         ('cell1', 'services', ': [database] connection has no table services'),
-        ('cell1', 'compute_nodes',
-         f' in cell {a_uuid("cell1")}(cell1): cell cell1 has no table compute_nodes'),
+        ('cell1', 'compute_nodes', f' in cell {a_uuid("cell1")}(cell1): cell cell1 has no table compute_nodes'),
     ],
 )  # fmt: skip
 def test_a_database_that_fails(cloud, said, where, table, why):

@@ -21,8 +21,7 @@ from tests.lab.nova_databases import NOW, hosts_of
     [
         (None, {'h1': 'cell1', 'h2': 'cell2'}),
         (Destination(cell_uuid=a_uuid('cell2')), {'h2': 'cell2'}),
-        (Destination(cell_uuid=a_uuid('cell2'), allow_cross_cell_move=True),
-         {'h1': 'cell1', 'h2': 'cell2'}),
+        (Destination(cell_uuid=a_uuid('cell2'), allow_cross_cell_move=True), {'h1': 'cell1', 'h2': 'cell2'}),
         (Destination(cell_uuid=a_uuid('cell9')), {}),
     ],
 )  # fmt: skip

@@ -68,8 +68,7 @@ def test_files(files, authority, certificate, key, wrong):
         ('ssl_ca=CA&ssl_verify_cert=true', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
         ('ssl_ca=CA&ssl_verify_identity=0', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
         ('ssl_ca=CA&ssl_verify_identity=1', {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'}),
-        ('ssl_ca=CA&ssl_verify_cert=true&ssl_verify_identity=true',
-         {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'}),
+        ('ssl_ca=CA&ssl_verify_cert=true&ssl_verify_identity=true', {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'}),
         ('ssl_ca=CA&ssl_verify_cert=false', {'ssl_ca': 'CA', 'ssl_verify_cert': 'false'}),
     ],
 )  # fmt: skip

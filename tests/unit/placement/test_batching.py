@@ -38,14 +38,10 @@ def order(*uuids, lost=None):
     [
         pytest.param(9, [order('a'), order('b')], [['a', 'b']], id='together'),
         pytest.param(2, [order('a'), order('b'), order('c')], [['a', 'b'], ['c']], id='bounded'),
-        pytest.param(2, [order('a'), order('b', 'c'), order('d')], [['a'], ['b', 'c'], ['d']],
-                     id='bounded by instances'),
-        pytest.param(2, [order(*'abcd'), order('e')], [['a', 'b', 'c', 'd'], ['e']],
-                     id='one request is not divided'),
-        pytest.param(9, [order('a'), order('a'), order('b')], [['a'], ['a', 'b']],
-                     id='the same instance'),
-        pytest.param(9, [order('a', lost='cut'), order('b', lost='cut'), order('c'), order('d')],
-                     [['a'], ['b'], ['c', 'd']], id='alone'),
+        pytest.param(2, [order('a'), order('b', 'c'), order('d')], [['a'], ['b', 'c'], ['d']], id='bounded by instances'),
+        pytest.param(2, [order(*'abcd'), order('e')], [['a', 'b', 'c', 'd'], ['e']], id='one request is not divided'),
+        pytest.param(9, [order('a'), order('a'), order('b')], [['a'], ['a', 'b']], id='the same instance'),
+        pytest.param(9, [order('a', lost='cut'), order('b', lost='cut'), order('c'), order('d')], [['a'], ['b'], ['c', 'd']], id='alone'),
         pytest.param(9, [order('c'), order('a', lost='cut')], [['c'], ['a']], id='alone behind'),
     ],
 )  # fmt: skip

@@ -64,30 +64,14 @@ def claims(books):
 
 PUT, GET = 'PUT /allocations/server', 'GET /allocations/server'
 OUTCOMES = {
-    'Placement has done it': (
-        [[f'after {x}'] for x in ('reset', 'half', '500', '502', '503', 'garbage', 'page')],
-        True, None,
-    ),
-    'a failure that passes': (
-        [[f'before {x}'] * 3 for x in ('reset', 'half', '502', '503', 'refused')], True, [PUT] * 4
-    ),
-    'a failure that leaves it open': (
-        [['before 500'], ['before garbage'], ['late 500']],
-        (PlacementUnavailable, None), [PUT, GET],
-    ),
-    'credentials': (
-        [['before 401'], ['before 403']], (PlacementUnauthorized, 'the credentials'), [PUT]
-    ),
-    'any candidate would meet it': (
-        [['before 404'], ['before unreachable']], (PlacementUnavailable, None), [PUT]
-    ),
-    'an old Placement': (
-        [['before 406']],
-        (PlacementUnavailable, r'upgraded: it lacks microversion 1\.36'), [PUT],
-    ),
+    'Placement has done it': ([[f'after {x}'] for x in ('reset', 'half', '500', '502', '503', 'garbage', 'page')], True, None),
+    'a failure that passes': ([[f'before {x}'] * 3 for x in ('reset', 'half', '502', '503', 'refused')], True, [PUT] * 4),
+    'a failure that leaves it open': ([['before 500'], ['before garbage'], ['late 500']], (PlacementUnavailable, None), [PUT, GET]),
+    'credentials': ([['before 401'], ['before 403']], (PlacementUnauthorized, 'the credentials'), [PUT]),
+    'any candidate would meet it': ([['before 404'], ['before unreachable']], (PlacementUnavailable, None), [PUT]),
+    'an old Placement': ([['before 406']], (PlacementUnavailable, r'upgraded: it lacks microversion 1\.36'), [PUT]),
     'another process has the candidate': (
-        [[f'before {x}'] for x in ('full', 'unknown code', 'no code', 'no error', 'no JSON',
-                                   'wrong type', 'deep')],
+        [[f'before {x}'] for x in ('full', 'unknown code', 'no code', 'no error', 'no JSON', 'wrong type', 'deep')],
         None, [PUT],
     ),
     'writers collide': ([['before contended'] * 3], True, [PUT] * 4),

@@ -163,13 +163,10 @@ def test_a_server_that_gets_something_else(cleanup, caplog):
         pytest.param(InstanceState(building=True), False, True, False, id='its build goes on'),
         pytest.param(InstanceState(), True, False, False, id='shelved'),
         pytest.param(InstanceState(task='unshelving'), True, True, False, id='unshelving'),
-        pytest.param(InstanceState(host='old', hosts=frozenset({'one'})), True, False, False,
-                     id='elsewhere'),
-        pytest.param(InstanceState(host='one', hosts=frozenset({'one'})), True, True, True,
-                     id='there'),
+        pytest.param(InstanceState(host='old', hosts=frozenset({'one'})), True, False, False, id='elsewhere'),
+        pytest.param(InstanceState(host='one', hosts=frozenset({'one'})), True, True, True, id='there'),
         pytest.param(InstanceState(host='old'), True, True, True, id='on a host, of one unknown'),
-        pytest.param(InstanceState(host='old', task='migrating', hosts=frozenset({'one'})), True,
-                     True, False, id='on its way'),
+        pytest.param(InstanceState(host='old', task='migrating', hosts=frozenset({'one'})), True, True, False, id='on its way'),
     ],
 )  # fmt: skip
 def test_doubt(state, moves, doubtful, asked):

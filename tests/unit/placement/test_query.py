@@ -90,10 +90,8 @@ def test_ports_make_groups_overlap():
         ({'resources:GOLD': '1'}, "Received an invalid ResourceClass 'GOLD' in extra_specs."),
         ({'resources:VGPU': 'two'}, "Resource amounts must be nonnegative integers. Received 'two'"),
         ({'resources:VGPU': '-2'}, "Resource amounts must be nonnegative integers. Received '-2'"),
-        ({'trait:CUSTOM_A': 'maybe'},
-         "Only (required, forbidden) traits are supported. Received 'maybe'."),
-        ({'group_policy': 'solo'},
-         "Invalid group_policy 'solo'. Valid values are 'none' and 'isolate'."),
+        ({'trait:CUSTOM_A': 'maybe'}, "Only (required, forbidden) traits are supported. Received 'maybe'."),
+        ({'group_policy': 'solo'}, "Invalid group_policy 'solo'. Valid values are 'none' and 'isolate'."),
     ],
 )  # fmt: skip
 def test_nonsense_is_passed_over_with_a_warning(extra_specs, warning):

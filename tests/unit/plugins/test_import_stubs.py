@@ -82,10 +82,8 @@ UTILS, OPERATORS = 'nova.scheduler.filters.utils', 'nova.scheduler.filters.extra
     ('name', 'function', 'arguments', 'result'),
     [
         (UTILS, 'aggregate_values_from_key', [state({'k': 'a'}, {'k': 'b,c'}, {}), 'k'], {'a', 'b,c'}),
-        (UTILS, 'aggregate_metadata_get_by_host', [state({'k': 'a, b', 'x': '1'}, {'k': 'c'})],
-         {'k': {'a', 'b', 'c'}, 'x': {'1'}}),
-        (UTILS, 'aggregate_metadata_get_by_host', [state({'k': 'a', 'x': '1'}, {'y': 'c'}), 'k'],
-         {'k': {'a'}, 'x': {'1'}}),
+        (UTILS, 'aggregate_metadata_get_by_host', [state({'k': 'a, b', 'x': '1'}, {'k': 'c'})], {'k': {'a', 'b', 'c'}, 'x': {'1'}}),
+        (UTILS, 'aggregate_metadata_get_by_host', [state({'k': 'a', 'x': '1'}, {'y': 'c'}), 'k'], {'k': {'a'}, 'x': {'1'}}),
         (UTILS, 'validate_num_values', [{'3', '20'}], 3),
         (UTILS, 'validate_num_values', [{'3', '20'}, None, float, max], 20.0),
         (UTILS, 'validate_num_values', [set(), 7], 7),

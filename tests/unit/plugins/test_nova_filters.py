@@ -111,8 +111,7 @@ def test_a_filter_sees_what_was_placed_a_moment_ago():
     [
         (['RackFilter'], {}, ['east', 'west']),
         (['RackFilter', 'NeighbourFilter'], {'neighbour': ['please']}, ['west']),
-        (['NeighbourFilter', 'DifferentHostFilter'],
-         {'neighbour': ['please'], 'different_host': [a_uuid('elsewhere')]}, ['west']),
+        (['NeighbourFilter', 'DifferentHostFilter'], {'neighbour': ['please'], 'different_host': [a_uuid('elsewhere')]}, ['west']),
     ],
 )  # fmt: skip
 def test_instances_on_hosts(names, hints, hosts):

@@ -94,11 +94,9 @@ def test_recorded_calls(spec, form):
         ({}, False, ()),
         ({}, True, ('requested_networks',)),
         ({'numa_topology': EVERYTHING['numa_topology']}, False, ('network_metadata',)),
-        ({'retry': primitive('SchedulerRetries', '1.1', num_attempts=2, hosts=HOSTS)}, False,
-            ('retry.hosts',)),
+        ({'retry': primitive('SchedulerRetries', '1.1', num_attempts=2, hosts=HOSTS)}, False, ('retry.hosts',)),
         ({'requested_destination': primitive('Destination', '1.4', host='h')}, False, ()),
-        ({'requested_destination': primitive('Destination', '1.4', cell=CELL)}, False,
-            ('requested_destination.allow_cross_cell_move',)),
+        ({'requested_destination': primitive('Destination', '1.4', cell=CELL)}, False, ('requested_destination.allow_cross_cell_move',)),
     ],
 )  # fmt: skip
 def test_what_is_not_told(fields, routed, missing_fields):

@@ -157,8 +157,7 @@ def test_the_compute_tells_if_placement_cannot(bus):
     ('claims', 'before', 'asked', 'unknown', 'missing'),
     [
         # Something else was asked for.
-        ((A, ON_VOLUME), (), {},
-            'it has claimed MEMORY_MB:512 VCPU:2, but what is told asks for', ('is_bfv',)),
+        ((A, ON_VOLUME), (), {}, 'it has claimed MEMORY_MB:512 VCPU:2, but what is told asks for', ('is_bfv',)),
         # Not all of the request is told.
         ((B, AMOUNTS), (), {'numa_topology': primitive('InstanceNUMATopology', '1.3', cells=[])},
             'but not told: network_metadata', ('network_metadata',)),
