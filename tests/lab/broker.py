@@ -3,9 +3,7 @@
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
 
 from amqp.exceptions import NotFound
 from kombu.connection import Connection
@@ -16,27 +14,26 @@ from kombu.simple import SimpleQueue
 EXCHANGE = 'nova'
 TOPIC = 'scheduler'
 NOTIFICATIONS = ('notifications.info', 'versioned_notifications.info')
-Message = dict[str, Any]
 
 
-def consumers(amqp_url: str, queue: str) -> int:
+def consumers(amqp_url, queue):
     """How many consume from a queue; none when there is no such queue."""
     found = _declared(amqp_url, queue)
     return found.consumer_count if found else 0
 
 
-def depth(amqp_url: str, queue: str = TOPIC) -> int:
+def depth(amqp_url, queue=TOPIC):
     """How many messages nobody has been sent, or somebody has given back."""
     found = _declared(amqp_url, queue)
     assert found, f'no queue {queue}'
     return found.message_count
 
 
-def exists(amqp_url: str, queue: str) -> bool:
+def exists(amqp_url, queue):
     return _declared(amqp_url, queue) is not None
 
 
-def _declared(amqp_url: str, queue: str) -> Any:
+def _declared(amqp_url, queue):
     """What the broker says of a queue; None where it has none."""
     with connect(amqp_url) as connection:
         try:
@@ -45,13 +42,13 @@ def _declared(amqp_url: str, queue: str) -> Any:
             return None
 
 
-def purge(amqp_url: str, queue: str = TOPIC) -> None:
+def purge(amqp_url, queue=TOPIC):
     """Throw away what nobody has been sent."""
     with connect(amqp_url) as connection:
         connection.channel().queue_purge(queue)
 
 
-def publish(amqp_url: str, body: bytes, routing_key: str = TOPIC) -> None:
+def publish(amqp_url, body, routing_key=TOPIC):
     """Put a message of any content into the queue of the scheduler."""
     with connect(amqp_url) as connection:
         exchange = Exchange(EXCHANGE, type='topic', durable=False, passive=True)
@@ -60,13 +57,13 @@ def publish(amqp_url: str, body: bytes, routing_key: str = TOPIC) -> None:
         )
 
 
-def connect(amqp_url: str) -> Connection:
+def connect(amqp_url):
     """A connection that the block closes."""
     return Connection(amqp_url.replace('rabbit://', 'amqp://', 1), connect_timeout=10)
 
 
 @contextmanager
-def copied(amqp_url: str, routing_key: str = TOPIC) -> Iterator[Callable[[], Any]]:
+def copied(amqp_url, routing_key=TOPIC):
     """A queue of our own that gets what others get with a routing key; what is given returns
     the next body, decoded."""
     with connect(amqp_url) as connection:
@@ -75,7 +72,7 @@ def copied(amqp_url: str, routing_key: str = TOPIC) -> Iterator[Callable[[], Any
         queue = Queue(name, exchange, routing_key, durable=False, auto_delete=True)
         with closing(SimpleQueue(connection.channel(), queue)) as copies:
 
-            def following() -> Any:
+            def following():
                 message = copies.get(timeout=10)
                 message.ack()
                 return message.payload
@@ -86,10 +83,10 @@ def copied(amqp_url: str, routing_key: str = TOPIC) -> Iterator[Callable[[], Any
 class Bus:
     """The queues of both formats, which schedulers make when they say something."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection):
         self._connection = connection
 
-    def drain(self) -> list[Message]:
+    def drain(self):
         """What came since the last time: each message with the queue that it was in. nova's
         services also tell of their rows in the database, which is not asked here."""
         found = []
@@ -107,7 +104,7 @@ class Bus:
 
 
 @contextmanager
-def listening(amqp_url: str) -> Iterator[Bus]:
+def listening(amqp_url):
     """The bus at a broker, with nothing old on it."""
     with connect(amqp_url) as connection:
         bus = Bus(connection)

@@ -2,9 +2,7 @@
 """A real browser without a window, and the page served to it."""
 
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from selenium import webdriver
@@ -18,12 +16,12 @@ FLAGS = (
 
 
 class _Quiet(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format, *args):
         """Nobody reads it."""
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
+def served(app):
     """The URL at which a WSGI application is served meanwhile."""
     with make_server('127.0.0.1', 0, app, handler_class=_Quiet) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -34,7 +32,7 @@ def served(app: Any) -> Iterator[str]:
 
 
 @contextmanager
-def browser() -> Iterator[webdriver.Chrome]:
+def browser():
     """Chromium; Debian's packages are installed if they are missing."""
     options = webdriver.ChromeOptions()
     options.binary_location = program('chromium', 'chromium')
@@ -47,7 +45,7 @@ def browser() -> Iterator[webdriver.Chrome]:
         driver.quit()
 
 
-def appear(driver: webdriver.Chrome, scheme: str, width: int, height: int = 900) -> None:
+def appear(driver, scheme, width, height=900):
     """Look as to somebody who prefers light or dark, in a window of that size."""
     media = {'features': [{'name': 'prefers-color-scheme', 'value': scheme}]}
     driver.execute_cdp_cmd('Emulation.setEmulatedMedia', media)

@@ -3,7 +3,7 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,25 +17,25 @@ from novasched.scheduler.model.request import InstanceGroup, Request
 NAMESPACE = uuid.UUID('6f2f26b5-9df6-4f0f-9d0b-3b8a3f8a2b43')
 
 
-def a_uuid(name: str) -> str:
+def a_uuid(name):
     """The same UUID for the same name."""
     return str(uuid.uuid5(NAMESPACE, name))
 
 
 def a_host(
-    name: str = 'host1',
+    name='host1',
     *,
-    ram: int = 8192,
-    disk_gb: int = 100,
-    vcpus: int = 8,
-    vcpus_used: int = 0,
-    cell: str = 'cell1',
-    disabled: bool = False,
-    up: bool = True,
-    metadata: Mapping[str, str] | Iterable[Mapping[str, str]] = (),
-    instances: Iterable[str] = (),
-    **fields: Any,
-) -> Host:
+    ram=8192,
+    disk_gb=100,
+    vcpus=8,
+    vcpus_used=0,
+    cell='cell1',
+    disabled=False,
+    up=True,
+    metadata=(),
+    instances=(),
+    **fields,
+):
     """A host with so much free; ``metadata`` puts it into an aggregate, or several."""
     rows = [metadata] if isinstance(metadata, Mapping) else metadata
     return Host(
@@ -59,7 +59,7 @@ def a_host(
     )
 
 
-def a_flavor(extra_specs: Mapping[str, str] | None = None, **fields: Any) -> Flavor:
+def a_flavor(extra_specs=None, **fields):
     """A flavor of 1 vCPU, 512 MiB and 1 GiB."""
     return Flavor(
         **{'vcpus': 1, 'memory_mb': 512, 'root_gb': 1, **fields, 'extra_specs': extra_specs or {}}
@@ -67,15 +67,8 @@ def a_flavor(extra_specs: Mapping[str, str] | None = None, **fields: Any) -> Fla
 
 
 def a_request(
-    *,
-    count: int = 1,
-    flavor: Flavor | None = None,
-    extra_specs: Mapping[str, str] | None = None,
-    image: Mapping[str, Any] | None = None,
-    hints: Mapping[str, Iterable[str]] | None = None,
-    group: InstanceGroup | None = None,
-    **fields: Any,
-) -> Request:
+    *, count=1, flavor=None, extra_specs=None, image=None, hints=None, group=None, **fields
+):
     """A request for ``count`` servers, to be claimed; ``image`` is its properties."""
     uuids = tuple(a_uuid(f'server{i}') for i in range(count))
     fields.setdefault('instance_uuids', uuids)
@@ -92,18 +85,18 @@ def a_request(
     )
 
 
-def a_group(policy: str, members: Iterable[str] = (), **fields: Any) -> InstanceGroup:
+def a_group(policy, members=(), **fields):
     return InstanceGroup(uuid=a_uuid('group'), policy=policy, members=frozenset(members), **fields)
 
 
-def a_full_candidate(amounts: Mapping[str, Mapping[str, int]]) -> Candidate:
+def a_full_candidate(amounts):
     """A candidate that takes this: provider UUID to resource class to amount."""
     return Candidate(
         {rp: msgspec.Raw(json.dumps({'resources': each}).encode()) for rp, each in amounts.items()}
     )
 
 
-def a_candidate(*providers: str, **amounts: int) -> Candidate:
+def a_candidate(*providers, **amounts):
     """A candidate that takes those amounts from the first provider, one custom
     resource from each other."""
     first, *others = providers
@@ -112,7 +105,7 @@ def a_candidate(*providers: str, **amounts: int) -> Candidate:
     return Candidate(a_full_candidate(taken).allocations, mappings)
 
 
-def a_mapped_candidate(provider: str, group: str, providers: Iterable[str]) -> Candidate:
+def a_mapped_candidate(provider, group, providers):
     """A candidate on a provider, with others for the groups ``group-0``, ``group-1``..."""
     mapped = {f'{group}-{i}': [each] for i, each in enumerate(providers)}
     return Candidate(
@@ -129,14 +122,7 @@ class Cases(list[Any]):
     """Cases of filters or weighers for ``parametrize``: name, settings, fields of a host, fields
     of a request, and what comes of it."""
 
-    def rows(
-        self,
-        name: str,
-        *rows: tuple[Mapping[str, Any], Mapping[str, Any], Any],
-        host: Mapping[str, Any] | None = None,
-        request: Mapping[str, Any] | None = None,
-        **settings: Any,
-    ) -> None:
+    def rows(self, name, *rows, host=None, request=None, **settings):
         """Add rows of the last three; fields that they have in common stand behind them."""
         for own_host, own_request, outcome in rows:
             fields = {**(host or {}), **own_host}, {**(request or {}), **own_request}

@@ -27,7 +27,7 @@ class Identity:
     certificate: Path
     key: Path
 
-    def accepting(self) -> ssl.SSLContext:
+    def accepting(self):
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.authority))
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_cert_chain(self.certificate, self.key)
@@ -42,7 +42,7 @@ class Certificates:
     servers: Mapping[str, Identity]
 
     @classmethod
-    def make(cls, directory: Path) -> 'Certificates':
+    def make(cls, directory):
         ours, strange = trustme.CA(), trustme.CA()
         past = datetime(2020, 1, 1, tzinfo=timezone.utc)
         issued = {
@@ -61,7 +61,7 @@ class Certificates:
         return cls(made.pop('client'), made)
 
 
-def _written(issued: trustme.LeafCert, authority: Path, base: Path) -> Identity:
+def _written(issued, authority, base):
     certificate, key = base.with_suffix('.pem'), base.with_suffix('.key')
     for number, pem in enumerate(issued.cert_chain_pems):
         pem.write_to_path(certificate, append=number > 0)

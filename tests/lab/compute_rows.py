@@ -12,7 +12,7 @@ from .reports import some_devices
 Row = dict[str, Any]
 
 
-def now() -> datetime.datetime:
+def now():
     """The time as nova's services write it: UTC, naive, whole seconds."""
     return datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None, microsecond=0)
 
@@ -35,7 +35,7 @@ class Compute:
     # Columns of compute_nodes that a test wants otherwise.
     columns: Row = field(default_factory=dict)
 
-    def inventories(self) -> dict[str, dict[str, Any]]:
+    def inventories(self):
         """What Placement knows of it."""
         sizes = {
             'VCPU': (self.vcpus, self.cpu_ratio),
@@ -49,7 +49,7 @@ class Compute:
             for name, (total, ratio) in sizes.items()
         }
 
-    def node_row(self) -> Row:
+    def node_row(self):
         """The row in compute_nodes of a host without servers."""
         row = {
             'created_at': now(), 'updated_at': now(), 'deleted': 0, 'host': self.name,
@@ -67,7 +67,7 @@ class Compute:
         }  # fmt: skip
         return {**row, **self.columns}
 
-    def service_row(self, version: int) -> Row:
+    def service_row(self, version):
         """The row in services of its nova-compute, alive right now."""
         return {
             'created_at': now(), 'updated_at': now(), 'deleted': 0, 'uuid': str(uuid.uuid4()),
@@ -87,7 +87,7 @@ class Flavor:
     swap_mb: int = 0
     extra_specs: dict[str, str] = field(default_factory=dict)
 
-    def resources(self) -> dict[str, int]:
+    def resources(self):
         """What one server of it holds in Placement."""
         disk = self.disk_gb + self.ephemeral_gb + -(-self.swap_mb // 1024)
         cpus = 'PCPU' if self.extra_specs.get('hw:cpu_policy') == 'dedicated' else 'VCPU'
@@ -95,9 +95,7 @@ class Flavor:
         return {name: amount for name, amount in amounts.items() if amount}
 
 
-def instance_row(
-    server: str, compute: Compute, flavor: Flavor, project: str, user: str, index: int
-) -> Row:
+def instance_row(server, compute, flavor, project, user, index):
     """The row in instances of a server that runs on a host."""
     return {
         'created_at': now(), 'updated_at': now(), 'launched_at': now(), 'deleted': 0,
@@ -110,7 +108,7 @@ def instance_row(
     }  # fmt: skip
 
 
-def used_by(flavor: Flavor, row: Row) -> Row:
+def used_by(flavor, row):
     """The columns of a compute_nodes row as the host reports them with one more server."""
     stats = json.loads(row['stats'])
     count = row['running_vms'] + 1

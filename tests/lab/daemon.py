@@ -11,16 +11,15 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tests.lab import broker
 from tests.lab.compute_rows import Flavor, Row
-from tests.lab.descriptions import NOW, Case
-from tests.lab.nova_cloud import PROJECT, USER, NovaCloud
-from tests.lab.nova_release import ENVIRONMENT, Config, NovaRelease, write_config
+from tests.lab.descriptions import NOW
+from tests.lab.nova_cloud import PROJECT, USER
+from tests.lab.nova_release import ENVIRONMENT, write_config
 from tests.lab.processes import START, Failed, Forked, Process, Service
 
 SCHEDULER_VARIABLE = 'NOVASCHED_TEST_SCHEDULER'
@@ -28,14 +27,14 @@ MODULE = 'novasched.cmd.novasched'
 CHECKED_AREAS = ('databases', 'Placement', 'RabbitMQ')
 
 
-def command_line() -> list[str]:
+def command_line():
     """The scheduler under test: the installed console script, or what the environment names
     (for instance nova's own nova-scheduler, to prove the tests)."""
     named = os.environ.get(SCHEDULER_VARIABLE)
     return shlex.split(named) if named else [str(Path(sys.executable).parent / 'novasched')]
 
 
-def is_reference() -> bool:
+def is_reference():
     """Whether the scheduler under test is nova's own."""
     return Path(command_line()[0]).name == 'nova-scheduler'
 
@@ -47,13 +46,7 @@ class Daemon(Service):
     """Whether those of no particular command or environment are forks of a process that has
     imported the program, and not started by the console script."""
 
-    def __init__(
-        self,
-        cloud: NovaCloud,
-        overrides: Config | None = None,
-        command: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, cloud, overrides=None, command=(), environment=None):
         # A name of its own: the consumer that a killed one leaves behind for a while
         # cannot be taken for this one.
         self.host = f'sched-{secrets.token_hex(4)}'
@@ -65,10 +58,10 @@ class Daemon(Service):
         named = command or environment or SCHEDULER_VARIABLE in os.environ
         self._by_fork = self.forked and not named
 
-    def text(self) -> str:
+    def text(self):
         return self.log.read_text(errors='replace')
 
-    def start(self) -> None:
+    def start(self):
         """Start it; returns when it consumes the queue of its own host name, which it does
         after the common one."""
         process = self.launch()
@@ -77,7 +70,7 @@ class Daemon(Service):
             lambda: broker.consumers(self._amqp_url, queue) > 0, START, f'consumer of {queue}'
         )
 
-    def launch(self) -> Process:
+    def launch(self):
         # Captured by pytest, and shown with a test that fails.
         print(f'log of {self.host}: {self.log}')
         if self._by_fork:
@@ -86,7 +79,7 @@ class Daemon(Service):
             self._process = Process(self._command, self.log, env=self._environment)
         return self._process
 
-    def run_to_end(self, seconds: float = START) -> int:
+    def run_to_end(self, seconds=START):
         """Start it and return the exit status with which it gives up by itself."""
         process = self.launch()
         try:
@@ -94,12 +87,12 @@ class Daemon(Service):
         finally:
             process.kill()
 
-    def wait(self, seconds: float = START) -> int:
+    def wait(self, seconds=START):
         """Its exit status, when it ends by itself."""
         return self.process.wait(seconds)
 
 
-def checked(config: Path) -> dict[str, tuple[str, str]]:
+def checked(config):
     """What ``novaschedctl check`` says of the servers that a nova.conf names, {subject: (level, text)}."""
     command = [sys.executable, '-m', 'novasched.cmd.novaschedctl', 'check']
     done = subprocess.run(
@@ -121,7 +114,7 @@ ANSWER = 180.0
 class Refused(Exception):
     """The call raised on the client's side. The attributes say what was raised there."""
 
-    def __init__(self, error: Mapping[str, Any]) -> None:
+    def __init__(self, error):
         super().__init__(f'{error["module"]}.{error["error"]}: {error["message"]}')
         self.name: str = error['error']
         self.module: str = error['module']
@@ -144,7 +137,7 @@ class Group:
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
-def new_uuids(count: int = 1) -> list[str]:
+def new_uuids(count=1):
     return [str(uuid.uuid4()) for _ in range(count)]
 
 
@@ -158,7 +151,7 @@ CALL: Row = {
 are fields of InstancePCIRequest, and ``destination`` those of Destination."""
 
 
-def a_call(instance_uuids: Sequence[str] | None, flavor: Flavor, **asked: Any) -> Row:
+def a_call(instance_uuids, flavor, **asked):
     """A call of select_destinations, and what it has otherwise than :data:`CALL`."""
     assert asked.keys() <= CALL.keys(), asked
     said = {name: value for name, value in asked.items() if value is not None}
@@ -173,7 +166,7 @@ def a_call(instance_uuids: Sequence[str] | None, flavor: Flavor, **asked: Any) -
 class NovaClient:
     """nova.scheduler.rpcapi.SchedulerAPI in nova's own Python; one call at a time."""
 
-    def __init__(self, nova: NovaRelease, config: Path, script: Path = SCRIPT) -> None:
+    def __init__(self, nova, config, script=SCRIPT):
         self._log = config.with_suffix('.client.log')
         with self._log.open('ab') as log:
             self._child = subprocess.Popen(
@@ -193,19 +186,12 @@ class NovaClient:
         self._number = 0
         self.receive(START)
 
-    def close(self) -> None:
+    def close(self):
         self._selector.close()
         self._child.kill()
         self._child.communicate()
 
-    def select_destinations(
-        self,
-        instance_uuids: Sequence[str] | None,
-        flavor: Flavor,
-        *,
-        timeout: float = ANSWER,
-        **asked: Any,
-    ) -> Any:
+    def select_destinations(self, instance_uuids, flavor, *, timeout=ANSWER, **asked):
         """What the scheduler answers, objects as dicts; Refused when the call raises.
 
         4.5 gives a list of lists of selections (or of dicts, without return_objects); 4.4,
@@ -214,33 +200,31 @@ class NovaClient:
         """
         return self('select_destinations', timeout, **a_call(instance_uuids, flavor, **asked))
 
-    def chosen(self, *uuids: str, flavor: Flavor | None = None, **asked: Any) -> list[str]:
+    def chosen(self, *uuids, flavor=None, **asked):
         """The host of each instance: of a new one unless any is named."""
         found = self.select_destinations(uuids or new_uuids(), flavor or Flavor(), **asked)
         return [selections[0]['service_host'] for selections in found]
 
-    def select_at_once(self, calls: Sequence[Row], threads: int) -> list[Any]:
+    def select_at_once(self, calls, threads):
         """What the scheduler answers to each of the calls (:func:`a_call`), which are made from
         so many threads; a Refused in the place of those that raise."""
         requests = [{'command': 'select_destinations', 'parameters': call} for call in calls]
         found = self('together', len(calls) * ANSWER, requests=requests, threads=threads)
         return [each['answer'] if 'answer' in each else Refused(each['error']) for each in found]
 
-    def land(self, numa_topology: str, flavor: Flavor, count: int) -> tuple[list[list[int]], str]:
+    def land(self, numa_topology, flavor, count):
         """So many servers on a host, one after the other, by the code of nova-compute: the CPUs
         that each of them pins, and what the host reports then. Refused if one does not fit."""
         pins, left = self('land', numa_topology=numa_topology, flavor=_flavor(flavor), count=count)
         return pins, left
 
-    def raw_call(
-        self, method: str, arguments: Mapping[str, Any], *, version: str = '4.5', **how: Any
-    ) -> Any:
+    def raw_call(self, method, arguments, *, version='4.5', **how):
         """Call any method with arguments that are sent as they are; ``how`` are the namespace and
         the server of the target, and the seconds of the timeout."""
         how = {'namespace': None, 'server': None, 'timeout': 60, **how}
         return self('raw_call', method=method, arguments=arguments, version=version, **how)
 
-    def reached(self) -> set[str]:
+    def reached(self):
         """Every host that a small server may go to now."""
         hosts: set[str] = set()
         while True:
@@ -254,21 +238,21 @@ class NovaClient:
                 return hosts
             hosts.add(found['service_host'])
 
-    def ping(self, argument: str = 'hello', timeout: float = 60) -> Any:
+    def ping(self, argument='hello', timeout=60):
         """The baseapi ping; the answer names the service and repeats the argument."""
         return self('ping', argument=argument, timeout=timeout)
 
-    def __call__(self, command: str, patience: float = ANSWER, /, **parameters: Any) -> Any:
+    def __call__(self, command, patience=ANSWER, /, **parameters):
         """Run a command of the child's; Refused when nova's own code raises there."""
         self.send(command, **parameters)
         return self.receive(patience)
 
-    def send(self, command: str, /, **parameters: Any) -> None:
+    def send(self, command, /, **parameters):
         self._number += 1
         request = {'number': self._number, 'command': command, 'parameters': parameters}
         self._requests.write(json.dumps(request) + '\n')
 
-    def receive(self, seconds: float) -> Any:
+    def receive(self, seconds):
         deadline, reply = time.monotonic() + seconds, dict[str, Any]()
         # An answer that nobody waited for any more is not the next one's answer.
         while reply.get('number') != self._number:
@@ -277,7 +261,7 @@ class NovaClient:
             raise Refused(reply['error'])
         return reply['answer']
 
-    def _line(self, deadline: float) -> dict[str, Any]:
+    def _line(self, deadline):
         # One line for one request, read as soon as it is there, so that nothing can wait
         # unseen in Python's own buffer.
         left = max(0.0, deadline - time.monotonic())
@@ -289,7 +273,7 @@ class NovaClient:
         return reply
 
 
-def _flavor(flavor: Flavor) -> dict[str, Any]:
+def _flavor(flavor):
     return {
         'id': 1, 'flavorid': 'functional', 'name': 'functional', 'vcpus': flavor.vcpus,
         'memory_mb': flavor.ram_mb, 'root_gb': flavor.disk_gb, 'ephemeral_gb': flavor.ephemeral_gb,
@@ -308,18 +292,18 @@ class Nova(NovaClient):
     :param script: its commands take a case and return a JSON value, as in tests/parity
     """
 
-    def __init__(self, release: NovaRelease, directory: Path, script: Path) -> None:
+    def __init__(self, release, directory, script):
         config = write_config(directory / f'{script.stem}.conf', {})
         super().__init__(release, config, script)
 
-    def ask(self, command: str, cases: Sequence[Case], patience: float = PATIENCE) -> list[Any]:
+    def ask(self, command, cases, patience=PATIENCE):
         self.put(command, cases)
         return self.answers(patience)
 
-    def put(self, command: str, cases: Sequence[Case]) -> None:
+    def put(self, command, cases):
         """Ask, and do not wait for the answers."""
         self.send('answers', now=NOW.isoformat(), do=command, cases=cases)
 
-    def answers(self, patience: float = PATIENCE) -> list[Any]:
+    def answers(self, patience=PATIENCE):
         """:raises Failed: they do not come in time."""
         return self.receive(patience)

@@ -15,7 +15,6 @@ NUMA cells is the fields of the object.
 """
 
 import json
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ JSON_COLUMNS = ('stats', 'metrics', 'supported_instances', 'cpu_info', 'pci_stat
 DATES = ('created_at', 'updated_at', 'deleted_at', 'last_seen_up')
 
 
-def complete(case: Case) -> Case:
+def complete(case):
     """The case as nova's side takes it, and ours."""
     return {
         **case,
@@ -46,7 +45,7 @@ def complete(case: Case) -> Case:
     }
 
 
-def wire(name: str, fields: Mapping[str, Any]) -> Any:
+def wire(name, fields):
     """An object as it travels, with the objects in it; what is not said is ordinary."""
     known = OBJECTS[name]
     data = {**known.get('fields', {}), **fields}
@@ -59,7 +58,7 @@ def wire(name: str, fields: Mapping[str, Any]) -> Any:
     return {**primitive(name, known['version']), 'nova_object.data': data}
 
 
-def host_rows(number: int, host: Case) -> Case:
+def host_rows(number, host):
     """Everything that the databases hold of a host."""
     name = host.get('name', f'host{number}')
     node = host.get('node', name)
@@ -78,7 +77,7 @@ def host_rows(number: int, host: Case) -> Case:
     }
 
 
-def _instance(instance: Case) -> Case:
+def _instance(instance):
     properties = instance.get('image', {})
     return {
         'uuid': instance.get('uuid', a_uuid('server')),
@@ -88,7 +87,7 @@ def _instance(instance: Case) -> Case:
     }
 
 
-def _columns(row: Case) -> Case:
+def _columns(row):
     """A row with its JSON columns as texts and its times as ISO dates."""
     if isinstance(row.get('numa_topology'), dict):
         row['numa_topology'] = wire('NUMATopology', row['numa_topology'])

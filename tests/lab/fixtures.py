@@ -2,9 +2,7 @@
 """Fixtures that suites with real servers share: the servers, a cloud, and nova's client."""
 
 import signal
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -12,24 +10,23 @@ from tests.lab import hidden, placement_api, servers
 from tests.lab.daemon import NovaClient
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.nova_release import NovaRelease
-from tests.lab.placement_api import PlacementProcess
 
 
 @pytest.fixture(scope='session', autouse=True)
-def nothing_is_told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def nothing_is_told(tmp_path_factory):
     """No log of this run shows a password or a token of it."""
     yield
     assert list(hidden.leaks(tmp_path_factory.getbasetemp())) == []
 
 
 @pytest.fixture(scope='session')
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory):
     """Where this run keeps its configuration files and logs."""
     return tmp_path_factory.mktemp('cloud')
 
 
 @pytest.fixture(scope='session')
-def nova() -> NovaRelease:
+def nova():
     """nova's release. Everything else depends on it, so that a run which lacks it ends
     before it starts a server."""
     # The end that a killed run would not have: the servers are stopped.
@@ -38,32 +35,26 @@ def nova() -> NovaRelease:
 
 
 @pytest.fixture(scope='session')
-def mariadb(nova: NovaRelease) -> Iterator[servers.Server]:
+def mariadb(nova):
     with servers.MariaDB() as server:
         yield server
 
 
 @pytest.fixture(scope='session')
-def rabbitmq(nova: NovaRelease) -> Iterator[servers.Server]:
+def rabbitmq(nova):
     with servers.RabbitMQ() as server:
         yield server
 
 
 @pytest.fixture(scope='session')
-def placement(mariadb: servers.Server, directory: Path) -> Iterator[PlacementProcess]:
+def placement(mariadb, directory):
     """Placement, a process of its own on the database server."""
     with placement_api.placement(mariadb.url, directory) as process:
         yield process
 
 
 @pytest.fixture(scope='session')
-def cloud(
-    nova: NovaRelease,
-    mariadb: servers.Server,
-    rabbitmq: servers.Server,
-    placement: PlacementProcess,
-    directory: Path,
-) -> Iterator[NovaCloud]:
+def cloud(nova, mariadb, rabbitmq, placement, directory):
     """A cloud of two cells without a host; who uses it starts with cloud.reset()."""
     made = NovaCloud(
         nova,
@@ -77,6 +68,6 @@ def cloud(
 
 
 @pytest.fixture(scope='session')
-def client(nova: NovaRelease, cloud: NovaCloud) -> Iterator[NovaClient]:
+def client(nova, cloud):
     with closing(NovaClient(nova, cloud.config('client'))) as made:
         yield made

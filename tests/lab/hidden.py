@@ -3,8 +3,6 @@
 
 import re
 import secrets
-from collections.abc import Iterator
-from pathlib import Path
 
 SHOWN = ('*.log', '*.jsonl')
 """What daemons and tools write for people to read."""
@@ -12,18 +10,18 @@ SHOWN = ('*.log', '*.jsonl')
 _ours: set[str] = set()
 
 
-def a_secret() -> str:
+def a_secret():
     """One that is found in no text by chance, and means the same in every syntax."""
     return remembered(secrets.token_hex(16))
 
 
-def remembered(secret: str) -> str:
+def remembered(secret):
     """The same, which from now on is one of this run's."""
     _ours.add(secret)
     return secret
 
 
-def leaks(directory: Path) -> Iterator[str]:
+def leaks(directory):
     """The lines below a directory that show one: the file and the line's number."""
     for path in sorted(each for pattern in SHOWN for each in directory.rglob(pattern)):
         with path.open(errors='replace') as lines:
@@ -32,7 +30,7 @@ def leaks(directory: Path) -> Iterator[str]:
                     yield f'{path}:{number}'
 
 
-def shown_as_such(text: str, word: str) -> list[str]:
+def shown_as_such(text, word):
     """The lines in which a password, which is a word that stands elsewhere, too, is shown as one:
     in a URL, or between quotes, or after the name of what it is."""
     secret = re.escape(word)

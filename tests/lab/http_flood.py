@@ -10,7 +10,7 @@ import itertools
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -30,7 +30,7 @@ SENT = (
 
 
 @contextmanager
-def flood(bind: str) -> Iterator[list[bytes]]:
+def flood(bind):
     """It, as long as the block lasts; the list gets what has been sent.
 
     :param bind: HOST:PORT.
@@ -38,10 +38,10 @@ def flood(bind: str) -> Iterator[list[bytes]]:
     address = parse_address(bind)
     done, over = list[bytes](), threading.Event()
 
-    def connected() -> socket.socket:
+    def connected():
         return socket.create_connection((address.host, address.port), PATIENCE)
 
-    def ask() -> None:
+    def ask():
         for sent in itertools.cycle(SENT):
             if over.is_set():
                 return
@@ -51,7 +51,7 @@ def flood(bind: str) -> Iterator[list[bytes]]:
                     pass
             done.append(sent)
 
-    def trickle() -> None:
+    def trickle():
         held: list[socket.socket] = []
         while not over.wait(0.1):
             with contextlib.suppress(OSError):

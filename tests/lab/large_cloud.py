@@ -2,19 +2,18 @@
 """A large cloud that is there soon: hosts go into the databases by the thousand, those of
 Placement included, since its API takes a request for each of a provider's matters."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.lab import placement_api, servers
 from tests.lab.builders import a_uuid
-from tests.lab.compute_rows import Compute, Flavor, Row, instance_row, now
+from tests.lab.compute_rows import Flavor, Row, instance_row, now
 from tests.lab.large_cloud_hosts import METADATA, aggregates_of, instances_of
 from tests.lab.large_cloud_requests import FILTERS, UNLIMITED
 from tests.lab.nova_cloud import COMPUTE_TRAITS, PROJECT, USER, Database, NovaCloud
-from tests.lab.nova_release import Config, NovaRelease
-from tests.lab.placement_api import PlacementProcess
+from tests.lab.nova_release import NovaRelease
 
 PROVIDER_TABLES = (
     'resource_providers', 'inventories', 'resource_classes', 'traits', 'resource_provider_traits',
@@ -26,7 +25,7 @@ LONG = 86_400  # seconds; computes stay up, though nobody reports for them
 QUIET = 600  # seconds between the heartbeats of a scheduler, so that none is counted
 
 
-def config(fallback: bool) -> Config:
+def config(fallback):
     """What both schedulers are told, beside where things are.
 
     :param fallback: look for pinned CPUs among VCPU, too, by a second query, as nova does
@@ -43,7 +42,7 @@ def config(fallback: bool) -> Config:
 class Providers:
     """Placement's own tables."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         self._database = Database(url, PROVIDER_TABLES)
         self._classes = self._numbers('resource_classes', 'name')
         self._traits = self._numbers('traits', 'name')
@@ -52,7 +51,7 @@ class Providers:
         self._aggregates = self._numbers('placement_aggregates', 'uuid')
         self._count = 0
 
-    def add(self, computes: Sequence[Compute], aggregates: Sequence[Sequence[str]]) -> None:
+    def add(self, computes, aggregates):
         """Providers with inventories and traits, members of the aggregates of those names."""
         numbered = list(enumerate(computes, self._count + 1))
         self._count += len(computes)
@@ -81,14 +80,14 @@ class Providers:
         for table, its in rows.items():
             self._database.insert(table, [{'created_at': now(), **row} for row in its])
 
-    def _numbers(self, table: str, name: str) -> dict[str, int]:
+    def _numbers(self, table, name):
         return {row[name]: row['id'] for row in self._database.rows(table)}
 
 
 class LargeCloud(NovaCloud):
     """A cloud that only grows."""
 
-    def __init__(self, directory: Path, placement: PlacementProcess, **urls: str) -> None:
+    def __init__(self, directory, placement, **urls):
         super().__init__(NovaRelease.find(), directory, placement_url=placement.url, **urls)
         self.placement_process = placement
         self._providers = Providers(placement.connection)
@@ -97,7 +96,7 @@ class LargeCloud(NovaCloud):
             for name, metadata in METADATA.items()
         }
 
-    def grow(self, computes: Sequence[Compute], instances: int = 0) -> None:
+    def grow(self, computes, instances=0):
         """Bring the cloud to these hosts, the first of which it has already, with so many
         instances on each of the others."""
         first = len(self.computes)
@@ -111,7 +110,7 @@ class LargeCloud(NovaCloud):
         if instances:
             self._fill(added, instances)
 
-    def _fill(self, computes: Sequence[Compute], count: int) -> None:
+    def _fill(self, computes, count):
         """Let instances run on hosts, the first one of every tenth host in a server group."""
         for start in range(0, len(computes), HOSTS_AT_ONCE):
             for cell, database in self.cells.items():
@@ -139,7 +138,7 @@ class LargeCloud(NovaCloud):
 
 
 @contextmanager
-def cloud(directory: Path | None = None) -> Iterator[LargeCloud]:
+def cloud(directory=None):
     """A cloud without a host yet on servers of its own, whose Placement logs every request.
 
     :param directory: where logs and configuration go; they are removed unless it is named.

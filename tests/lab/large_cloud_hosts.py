@@ -7,7 +7,6 @@ No two hosts are equally full, so that no two rows, and no two NUMA topologies, 
 
 import json
 from random import Random
-from typing import Any
 
 import os_traits
 
@@ -47,22 +46,22 @@ GUESTS = (
 KINDS = dict.fromkeys(('i686', 'x86_64'), ('qemu', 'kvm'))
 
 
-def large_cloud(count: int, traits: tuple[str, ...] = ()) -> list[Compute]:
+def large_cloud(count, traits=()):
     """So many hosts, over both cells, with these traits more; the same ones every time."""
     return [_host(number, traits) for number in range(count)]
 
 
-def aggregates_of(number: int) -> list[str]:
+def aggregates_of(number):
     """The names of the aggregates that hold the host of this number."""
     zone = 'az2' if number // 2 % 2 else 'az1'
     return [zone] if number % 2 else [FAST, zone]
 
 
-def instances_of(name: str, count: int) -> list[str]:
+def instances_of(name, count):
     return [a_uuid(f'{name}/{number}') for number in range(count)]
 
 
-def _host(number: int, traits: tuple[str, ...]) -> Compute:
+def _host(number, traits):
     random = Random(number)
     name = f'host-{number:05}'
     pinned = [random.randrange(0, DEDICATED // 4 + 1) * 2 for _ in range(SOCKETS)]
@@ -100,7 +99,7 @@ def _host(number: int, traits: tuple[str, ...]) -> Compute:
     )
 
 
-def _cpu_info(model: str) -> dict[str, Any]:
+def _cpu_info(model):
     topology = {'cells': SOCKETS, 'sockets': 1, 'cores': CORES, 'threads': THREADS}
     return {
         'arch': 'x86_64', 'model': model, 'vendor': 'Intel', 'topology': topology,
@@ -108,7 +107,7 @@ def _cpu_info(model: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _stats(servers: int, random: Random) -> dict[str, str]:
+def _stats(servers, random):
     projects = {f'num_proj_{random.getrandbits(128):032x}': '1' for _ in range(min(servers, 3))}
     return {
         'failed_builds': '0', 'num_instances': str(servers), 'num_vm_active': str(servers),
@@ -117,7 +116,7 @@ def _stats(servers: int, random: Random) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _pools(random: Random) -> list[Any]:
+def _pools(random):
     return [
         an_object(
             'PciDevicePool', product_id='1018', vendor_id='15b3', numa_node=socket,
@@ -128,7 +127,7 @@ def _pools(random: Random) -> list[Any]:
     ]  # fmt: skip
 
 
-def _cell(number: int, pinned: int, used: int) -> dict[str, Any]:
+def _cell(number, pinned, used):
     """A NUMA cell with so many CPUs pinned and so much memory used (MiB)."""
     first, other = number * CORES, (SOCKETS + number) * CORES
     cores = [[first + i, other + i] for i in range(CORES)]

@@ -3,7 +3,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from novasched.conf.settings import DEFAULT_FILTERS
 from tests.lab.descriptions import Case, wire
@@ -43,7 +42,7 @@ class Kind:
     more: Case = field(default_factory=dict)
 
     @property
-    def resources(self) -> dict[str, int]:
+    def resources(self):
         cpus = 'PCPU' if any(cell.get('pcpuset') for cell in self.guest) else 'VCPU'
         return {
             cpus: self.flavor['vcpus'],
@@ -51,7 +50,7 @@ class Kind:
             'DISK_GB': self.flavor['root_gb'],
         }
 
-    def arguments(self, uuids: Sequence[str]) -> dict[str, Any]:
+    def arguments(self, uuids):
         request = {
             'flavor': self.flavor,
             'image': {'disk_format': 'qcow2', 'properties': self.properties},

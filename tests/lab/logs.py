@@ -2,14 +2,11 @@
 """What a logger is told meanwhile."""
 
 import logging
-from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-
-from novasched.scheduler.model.host import Host
 
 
 @contextmanager
-def logged(name: str, level: int) -> Iterator[list[logging.LogRecord]]:
+def logged(name, level):
     """The records of a logger from a level on, which are not printed."""
     found: list[logging.LogRecord] = []
     log, handler = logging.getLogger(name), logging.Handler(level)
@@ -26,6 +23,6 @@ def logged(name: str, level: int) -> Iterator[list[logging.LogRecord]]:
         log.propagate = before[1]
 
 
-def rejections(records: Iterable[logging.LogRecord]) -> list[tuple[str, Host, str]]:
+def rejections(records):
     """What nova.filters was told of rejected hosts: by which filter, which host, and why."""
-    return [record.args for record in records if record.msg == '%s rejected %s: %s']  # type: ignore[misc]
+    return [record.args for record in records if record.msg == '%s rejected %s: %s']

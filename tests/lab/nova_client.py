@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from concurrent import futures
 from types import SimpleNamespace
-from typing import Any
 
 import oslo_messaging as messaging
 from nova import baserpc, context, exception, objects, rpc, servicegroup
@@ -16,17 +15,16 @@ from nova.virt import hardware
 from nova_child import answer, serve
 from oslo_utils import uuidutils
 
-Parameters = dict[str, Any]
 USER, PROJECT = 'functional-user', 'functional-project'
 
 
 class Client:
     """The commands; each takes JSON values and returns one."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._apis: dict[str, rpcapi.SchedulerAPI] = {}
 
-    def select_destinations(self, **parameters: Any) -> Any:
+    def select_destinations(self, **parameters):
         user = context.RequestContext(parameters['user_id'], parameters['project_id'])
         spec = request_spec(user, parameters)
         version = parameters['version']
@@ -39,12 +37,12 @@ class Client:
         )
         return plain(found)
 
-    def together(self, threads: int, requests: list[Parameters]) -> list[Parameters]:
+    def together(self, threads, requests):
         """Several commands at once, from so many threads; what comes of each, in order."""
         with futures.ThreadPoolExecutor(threads) as pool:
             return list(pool.map(lambda request: answer(self, request), requests))
 
-    def land(self, numa_topology: str, flavor: Parameters, count: int) -> Any:
+    def land(self, numa_topology, flavor, count):
         """Fit servers on the NUMA cells of a host as its nova-compute does when they come."""
         host = objects.NUMATopology.obj_from_db_obj(numa_topology)
         pins = []
@@ -57,32 +55,30 @@ class Client:
             pins.append(sorted(cpu for cell in fitted.cells for cpu in cell.cpu_pinning.values()))
         return pins, host._to_json()
 
-    def update_instance_info(self, host: str, instances: list[Parameters]) -> None:
+    def update_instance_info(self, host, instances):
         """The cast of a compute whose server is new or changed."""
         found = [objects.Instance(**values) for values in instances]
         self._api().update_instance_info(admin(), host, objects.InstanceList(objects=found))
 
-    def delete_instance_info(self, host: str, instance_uuid: str) -> None:
+    def delete_instance_info(self, host, instance_uuid):
         """The cast of a compute whose server is gone."""
         self._api().delete_instance_info(admin(), host, instance_uuid)
 
-    def sync_instance_info(self, host: str, instance_uuids: list[str]) -> None:
+    def sync_instance_info(self, host, instance_uuids):
         """The periodic cast of a compute: all the servers it has."""
         self._api().sync_instance_info(admin(), host, instance_uuids)
 
-    def update_aggregates(self, uuids: list[str]) -> None:
+    def update_aggregates(self, uuids):
         """The API's cast after a change: these aggregates, as the database has them."""
         found = objects.AggregateList.get_all(admin())
         chosen = [aggregate for aggregate in found if aggregate.uuid in uuids]
         self._api().update_aggregates(admin(), objects.AggregateList(objects=chosen))
 
-    def delete_aggregate(self, **fields: Any) -> None:
+    def delete_aggregate(self, **fields):
         """The API's cast after a deletion; it needs the aggregate that was."""
         self._api().delete_aggregate(admin(), objects.Aggregate(**fields))
 
-    def raw_call(
-        self, method: str, arguments: Parameters, version: str, namespace: str | None, **how: Any
-    ) -> Any:
+    def raw_call(self, method, arguments, version, namespace, **how):
         target = messaging.Target(topic=rpcapi.RPC_TOPIC, version=version, namespace=namespace)
         client = messaging.get_rpc_client(
             rpc.TRANSPORT, target, serializer=rpc.RequestContextSerializer(None)
@@ -90,11 +86,11 @@ class Client:
         prepared = client.prepare(version=version, **how)
         return prepared.call(context.RequestContext(USER, PROJECT), method, **arguments)
 
-    def ping(self, argument: str, timeout: float) -> Any:
+    def ping(self, argument, timeout):
         api = baserpc.BaseAPI(rpcapi.RPC_TOPIC)
         return api.ping(admin(), argument, timeout=timeout)
 
-    def services(self) -> list[Parameters]:
+    def services(self):
         """The services of the main database, and whether nova takes them for up."""
         api, names = servicegroup.API(), ('host', 'binary', 'topic', 'version')
         return [
@@ -102,14 +98,14 @@ class Client:
             for each in objects.ServiceList.get_all(admin())
         ]
 
-    def report(self, hosts: list[str]) -> None:
+    def report(self, hosts):
         """One heartbeat of each of these computes, into memcached."""
         group = servicegroup.API()
         for host in hosts:
             row = {'topic': 'compute', 'host': host}
             group._driver._report_state(SimpleNamespace(service_ref=row))
 
-    def _api(self, version: str = '4.5') -> rpcapi.SchedulerAPI:
+    def _api(self, version='4.5'):
         """The client of a deployment that pins [upgrade_levels] scheduler to a version."""
         if version not in self._apis:
             rpcapi.CONF.set_override('scheduler', version, group='upgrade_levels')
@@ -117,11 +113,11 @@ class Client:
         return self._apis[version]
 
 
-def admin() -> context.RequestContext:
+def admin():
     return context.get_admin_context()
 
 
-def request_spec(user: context.RequestContext, parameters: Parameters) -> objects.RequestSpec:
+def request_spec(user, parameters):
     """The request as nova's API and conductor put it together."""
     flavor = objects.Flavor(**parameters['flavor'])
     image = image_meta(parameters['image'])
@@ -154,7 +150,7 @@ def request_spec(user: context.RequestContext, parameters: Parameters) -> object
 FILTER_PROPERTIES = ('ignore_hosts', 'force_hosts', 'force_nodes', 'scheduler_hints')
 
 
-def image_meta(properties: Parameters) -> objects.ImageMeta:
+def image_meta(properties):
     return objects.ImageMeta.from_dict({
         'id': uuidutils.generate_uuid(), 'name': 'functional', 'status': 'active',
         'disk_format': 'qcow2', 'container_format': 'bare', 'min_ram': 0, 'min_disk': 0,
@@ -162,7 +158,7 @@ def image_meta(properties: Parameters) -> objects.ImageMeta:
     })  # fmt: skip
 
 
-def instance_group(values: Parameters | None) -> objects.InstanceGroup | None:
+def instance_group(values):
     """A server group with the members and hosts that the conductor has looked up."""
     if values is None:
         return None
@@ -172,15 +168,15 @@ def instance_group(values: Parameters | None) -> objects.InstanceGroup | None:
     )
 
 
-def destination(user: context.RequestContext, values: Parameters) -> objects.Destination:
+def destination(user, values):
     """Where the server is to go: fields of Destination, the cell by its UUID."""
-    found: Parameters = {k: v for k, v in values.items() if k != 'cell'}
+    found = {k: v for k, v in values.items() if k != 'cell'}
     if values.get('cell'):
         found['cell'] = objects.CellMapping.get_by_uuid(user.elevated(), values['cell'])
     return objects.Destination(**found)
 
 
-def plain(found: Any) -> Any:
+def plain(found):
     """Selections as dicts of their fields; what an older version returns is plain already."""
     if isinstance(found, objects_base.NovaObject):
         return {

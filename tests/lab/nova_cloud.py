@@ -6,17 +6,14 @@ What computes, the API and the conductor would write is written here, in their p
 
 import secrets
 import uuid
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
 from novasched.cells.mappings import CELL0
 
-from .compute_rows import Compute, Flavor, Row, instance_row, now, used_by
-from .nova_release import Config, NovaRelease, Schemas, merged, write_config
-from .placement_api import TOKEN, Allocations, PlacementApi
+from .compute_rows import Compute, instance_row, now, used_by
+from .nova_release import Schemas, merged, write_config
+from .placement_api import TOKEN, PlacementApi
 from .servers import create_database, drop_database
 
 PROJECT = 'functional-project'
@@ -37,36 +34,36 @@ COMPUTE_TRAITS = ('COMPUTE_NODE', 'OWNER_NOVA')
 class Database:
     """One database, its tables known by reflection."""
 
-    def __init__(self, url: str, tables: Sequence[str]) -> None:
+    def __init__(self, url, tables):
         self.url = url
         self.engine = sa.create_engine(url)
         metadata = sa.MetaData()
         metadata.reflect(self.engine, only=list(tables))
         self._tables = metadata.tables
 
-    def table(self, name: str) -> sa.Table:
+    def table(self, name):
         return self._tables[name]
 
-    def insert(self, name: str, rows: Sequence[Row]) -> None:
+    def insert(self, name, rows):
         if rows:
             with self.engine.begin() as connection:
                 connection.execute(sa.insert(self.table(name)), list(rows))
 
-    def update(self, name: str, values: Row, **where: object) -> None:
+    def update(self, name, values, **where):
         table = self.table(name)
         with self.engine.begin() as connection:
             connection.execute(sa.update(table).filter_by(**where).values(**values))
 
-    def delete(self, name: str, **where: object) -> None:
+    def delete(self, name, **where):
         with self.engine.begin() as connection:
             connection.execute(sa.delete(self.table(name)).filter_by(**where))
 
-    def rename(self, name: str, new: str) -> None:
+    def rename(self, name, new):
         """Let a table have another name for a while."""
         with self.engine.begin() as connection:
             connection.execute(sa.text(f'RENAME TABLE {name} TO {new}'))
 
-    def rows(self, name: str, **where: object) -> list[Row]:
+    def rows(self, name, **where):
         with self.engine.connect() as connection:
             found = connection.execute(sa.select(self.table(name)).filter_by(**where))
             return [dict(row) for row in found.mappings()]
@@ -77,15 +74,15 @@ class NovaCloud:
 
     def __init__(
         self,
-        nova: NovaRelease,
-        directory: Path,
+        nova,
+        directory,
         *,
-        amqp_url: str,
-        database_url: str,
-        placement_url: str,
-        cells: Sequence[str] = ('cell1', 'cell2'),
-        elsewhere: Mapping[str, str] | None = None,
-    ) -> None:
+        amqp_url,
+        database_url,
+        placement_url,
+        cells=('cell1', 'cell2'),
+        elsewhere=None,
+    ):
         """:param elsewhere: cells whose databases are on servers of their own, with the
         URLs of these.
         """
@@ -107,7 +104,7 @@ class NovaCloud:
             self.close()
             raise
 
-    def _make(self, schemas: Schemas, cells: Sequence[str]) -> None:
+    def _make(self, schemas, cells):
         api, cell0 = self._database('api'), self._database('cell0')
         urls = {cell: self._database(cell) for cell in cells}
         schemas.make('api', self._manage_config('api', api, cell0), api)
@@ -124,7 +121,7 @@ class NovaCloud:
         self.cell_uuids = {row['name']: row['uuid'] for row in self._mappings}
         self._cell_ids = {row['name']: row['id'] for row in self._mappings}
 
-    def _map(self, name: str, uuid: str, transport: str, database: str) -> None:
+    def _map(self, name, uuid, transport, database):
         row = {
             'created_at': now(), 'uuid': uuid, 'name': name, 'transport_url': transport,
             'database_connection': database, 'disabled': False,
@@ -132,16 +129,16 @@ class NovaCloud:
         known = self.api.table('cell_mappings').columns  # old releases disable no cell
         self.api.insert('cell_mappings', [{k: v for k, v in row.items() if k in known}])
 
-    def _database(self, suffix: str) -> str:
+    def _database(self, suffix):
         server, name = self._elsewhere.get(suffix, self._server), f'{self._prefix}_{suffix}'
         self._databases.append((server, name))
         return create_database(server, name)
 
-    def _open(self, url: str, tables: Sequence[str]) -> Database:
+    def _open(self, url, tables):
         self._opened.append(Database(url, tables))
         return self._opened[-1]
 
-    def _manage_config(self, name: str, api: str, main: str) -> Path:
+    def _manage_config(self, name, api, main):
         config = {
             'DEFAULT': {'transport_url': self.amqp_url},
             'api_database': {'connection': api},
@@ -149,17 +146,17 @@ class NovaCloud:
         }
         return write_config(self.directory / f'{self._prefix}-{name}.conf', config)
 
-    def close(self) -> None:
+    def close(self):
         self.disconnect()
         for server, name in self._databases:
             drop_database(server, name)
 
-    def disconnect(self) -> None:
+    def disconnect(self):
         """Let go of pooled connections, which may have been cut."""
         for database in self._opened:
             database.engine.dispose()
 
-    def config(self, host: str, overrides: Config | None = None) -> Path:
+    def config(self, host, overrides=None):
         """A nova.conf for a scheduler (or a client) of this name; overrides win."""
         base = {
             'DEFAULT': {
@@ -183,7 +180,7 @@ class NovaCloud:
         path = self.directory / f'{self._prefix}-{host}-nova.conf'
         return write_config(path, merged(base, overrides or {}))
 
-    def reset(self) -> None:
+    def reset(self):
         """Remove every host, service, aggregate, server and allocation; restore the cells."""
         self.restore_cells()
         emptied = [(self.api, API_TABLES), *((each, CELL_TABLES) for each in self._opened[1:])]
@@ -193,31 +190,31 @@ class NovaCloud:
         self.placement.clear()
         self.computes.clear()
 
-    def map_cell(self, cell: str, **values: object) -> None:
+    def map_cell(self, cell, **values):
         """What nova-manage cell_v2 update_cell does, until the cells are restored."""
         self.api.update('cell_mappings', values, uuid=self.cell_uuids[cell])
 
-    def restore_cells(self) -> None:
+    def restore_cells(self):
         """Map every cell as in the beginning."""
         there = {row['id'] for row in self.api.rows('cell_mappings')}
         for row in self._mappings:
             self.api.update('cell_mappings', row, id=row['id'])
         self.api.insert('cell_mappings', [row for row in self._mappings if row['id'] not in there])
 
-    def add_host(self, name: str, cell: str = 'cell1', **sizes: Any) -> Compute:
+    def add_host(self, name, cell='cell1', **sizes):
         """One host, up and mapped; the keywords are Compute's."""
         compute = Compute(name, cell, **sizes)
         self.add_hosts([compute])
         return compute
 
-    def add_hosts(self, computes: Sequence[Compute]) -> None:
+    def add_hosts(self, computes):
         """Hosts as their computes, nova-manage discover_hosts and Placement have them."""
         self.add_rows(computes)
         for compute in computes:
             traits = [*COMPUTE_TRAITS, *compute.traits]
             self.placement.add_provider(compute.uuid, compute.name, compute.inventories(), traits)
 
-    def add_rows(self, computes: Sequence[Compute]) -> None:
+    def add_rows(self, computes):
         """Hosts that Placement does not know."""
         for cell, database in self.cells.items():
             ours = [compute for compute in computes if compute.cell == cell]
@@ -228,13 +225,7 @@ class NovaCloud:
         self.api.insert('host_mappings', [{'created_at': now(), **each} for each in mappings])
         self.computes.update({compute.name: compute for compute in computes})
 
-    def add_aggregate(
-        self,
-        name: str,
-        hosts: Sequence[str],
-        zone: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-    ) -> str:
+    def add_aggregate(self, name, hosts, zone=None, metadata=None):
         """A host aggregate, in nova and in Placement; its UUID."""
         aggregate = str(uuid.uuid4())
         pairs = {**({'availability_zone': zone} if zone else {}), **(metadata or {})}
@@ -243,9 +234,7 @@ class NovaCloud:
             self.placement.join_aggregate(self.computes[host].uuid, aggregate)
         return aggregate
 
-    def add_aggregate_rows(
-        self, name: str, aggregate: str, metadata: Mapping[str, str], hosts: Sequence[str] = ()
-    ) -> int:
+    def add_aggregate_rows(self, name, aggregate, metadata, hosts=()):
         """An aggregate that Placement does not know; its number."""
         self.api.insert('aggregates', [{'created_at': now(), 'uuid': aggregate, 'name': name}])
         [row] = self.api.rows('aggregates', uuid=aggregate)
@@ -255,17 +244,17 @@ class NovaCloud:
         self.join_aggregate(row['id'], hosts)
         return int(row['id'])
 
-    def join_aggregate(self, number: int, hosts: Sequence[str]) -> None:
+    def join_aggregate(self, number, hosts):
         """Members that Placement does not know."""
         own = {'created_at': now(), 'aggregate_id': number}
         self.api.insert('aggregate_hosts', [{**own, 'host': host} for host in hosts])
 
-    def refresh_services(self) -> None:
+    def refresh_services(self):
         """Let every compute's service be seen up right now."""
         for database in self.cells.values():
             database.update('services', {'last_seen_up': now()}, binary='nova-compute')
 
-    def boot(self, server: str, host: str, flavor: Flavor, project: str = PROJECT) -> None:
+    def boot(self, server, host, flavor, project=PROJECT):
         """Let a placed server run: its row, its mapping, and the host's own account."""
         compute = self.computes[host]
         database = self.cells[compute.cell]
@@ -276,7 +265,7 @@ class NovaCloud:
         node = database.rows('compute_nodes', uuid=compute.uuid)[0]
         database.update('compute_nodes', used_by(flavor, node), uuid=compute.uuid)
 
-    def map_server(self, server: str, cell: str, project: str = PROJECT) -> None:
+    def map_server(self, server, cell, project=PROJECT):
         """Tell the API database in which cell a server is."""
         mapping = {
             'created_at': now(), 'instance_uuid': server, 'cell_id': self._cell_ids[cell],
@@ -284,21 +273,21 @@ class NovaCloud:
         }  # fmt: skip
         self.api.insert('instance_mappings', [mapping])
 
-    def allocations(self, consumer: str) -> dict[str, dict[str, int]]:
+    def allocations(self, consumer):
         """What a server holds in Placement: {host name: {resource class: amount}}."""
         held = self.placement.allocations(consumer)
         return {self.host_of(provider): amounts for provider, amounts in held.items()}
 
-    def all_allocations(self) -> Allocations:
+    def all_allocations(self):
         """What every consumer holds, by the hosts' names."""
         return {
             consumer: {self.host_of(provider): amounts for provider, amounts in held.items()}
             for consumer, held in self.placement.all_allocations().items()
         }
 
-    def host_of(self, node: str) -> str:
+    def host_of(self, node):
         return next((c.name for c in self.computes.values() if c.uuid == node), node)
 
-    def service_rows(self, binary: str) -> list[Row]:
+    def service_rows(self, binary):
         """The services rows of one binary, of all databases."""
         return [row for each in self._opened[1:] for row in each.rows('services', binary=binary)]

@@ -28,12 +28,12 @@ print(json.dumps([importlib.metadata.version('nova'), service.SERVICE_VERSION]))
 Config = Mapping[str, Mapping[str, object]]
 
 
-def merged(base: Config, overrides: Config) -> Config:
+def merged(base, overrides):
     """Both, section by section; overrides win."""
     return {s: {**base.get(s, {}), **overrides.get(s, {})} for s in {**base, **overrides}}
 
 
-def write_config(path: Path, config: Config) -> Path:
+def write_config(path, config):
     """An oslo.config file that only its owner may read: it holds passwords. An option with
     several lines has a list."""
     path.touch(0o600)
@@ -56,12 +56,12 @@ class NovaRelease:
     service_version: int
 
     @classmethod
-    def find(cls) -> 'NovaRelease':
+    def find(cls):
         """The one that the environment names; without it the run ends with one line."""
         return cls.of(named_python(PYTHON_VARIABLE, 'nova'))
 
     @classmethod
-    def of(cls, python: Path) -> 'NovaRelease':
+    def of(cls, python):
         """The nova of a virtualenv.
 
         :raises Failed: there is none that works.
@@ -69,15 +69,15 @@ class NovaRelease:
         version, service_version = json.loads(run([str(python), '-c', _FACTS]).splitlines()[-1])
         return cls(python, version, service_version)
 
-    def script(self, name: str) -> str:
+    def script(self, name):
         return str(self.python.parent / name)
 
-    def manage(self, config: Path, *arguments: str) -> str:
+    def manage(self, config, *arguments):
         """Run nova-manage and return its output."""
         return run([self.script('nova-manage'), '--config-file', str(config), *arguments])
 
 
-def named_python(variable: str, what: str) -> Path:
+def named_python(variable, what):
     """The Python of a virtualenv that the environment names; without it the run ends with one
     line."""
     named = os.environ.get(variable)
@@ -87,7 +87,7 @@ def named_python(variable: str, what: str) -> Path:
     return Path(named).absolute()
 
 
-def run(command: list[str]) -> str:
+def run(command):
     return processes.run(command, env={**os.environ, **ENVIRONMENT})
 
 
@@ -101,11 +101,11 @@ class Schemas:
 
     SYNC = {'api': ('api_db', 'sync'), 'cell': ('db', 'sync', '--local_cell')}
 
-    def __init__(self, nova: NovaRelease, directory: Path) -> None:
+    def __init__(self, nova, directory):
         self._nova = nova
         self._directory = Path(os.environ.get(CACHE_VARIABLE) or directory)
 
-    def make(self, kind: str, config: Path, url: str) -> None:
+    def make(self, kind, config, url):
         """Fill an empty database; the configuration file names it to nova-manage."""
         kept = self._directory / f'nova-schema-{self._nova.version}-{kind}.json'
         if is_postgresql(url):
@@ -120,7 +120,7 @@ class Schemas:
         whole.rename(kept)
 
 
-def _dump_schema(url: str) -> list[str]:
+def _dump_schema(url):
     if is_postgresql(url):
         from . import postgresql  # whose driver the other tests can do without
 
@@ -137,7 +137,7 @@ def _dump_schema(url: str) -> list[str]:
     return [*statements, f"INSERT INTO alembic_version VALUES ('{revision}')"]
 
 
-def _load_schema(url: str, statements: list[str]) -> None:
+def _load_schema(url, statements):
     with _connected(url) as connection:
         if is_postgresql(url):
             connection.exec_driver_sql(statements[0].replace('%', '%%'))
@@ -150,5 +150,5 @@ def _load_schema(url: str, statements: list[str]) -> None:
         connection.commit()
 
 
-def _connected(url: str) -> sa.Connection:
+def _connected(url):
     return sa.create_engine(url, poolclass=sa.NullPool).connect()

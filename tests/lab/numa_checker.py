@@ -2,26 +2,17 @@
 """What a fit must hold to, said once more and without any cleverness; and the arguments of our
 fitter for a case that nova's takes, too."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from novasched.scheduler.model.numa import (
-    CellFit,
-    Fit,
     GuestCell,
     GuestTopology,
-    HostCell,
-    HostTopology,
     TopologyLimits,
 )
 from novasched.scheduler.numa.parse import host_topology
 
-Case = dict[str, Any]
-NumaArguments = tuple[HostTopology, GuestTopology, TopologyLimits | None]
 
-
-def numa_arguments(case: Case) -> NumaArguments:
+def numa_arguments(case):
     limits = case.get('limits')
     return (
         host_topology(case['host']),
@@ -39,14 +30,12 @@ def numa_arguments(case: Case) -> NumaArguments:
     )
 
 
-def _guest_cell(cell: Case) -> GuestCell:
+def _guest_cell(cell):
     made = GuestCell(**cell)
     return replace(made, cpuset=frozenset(made.cpuset), pcpuset=frozenset(made.pcpuset))
 
 
-def violations(
-    host: HostTopology, guest: GuestTopology, limits: TopologyLimits | None, fit: Fit
-) -> list[str]:
+def violations(host, guest, limits, fit):
     cells = {cell.id: cell for cell in host.cells}
     chosen = [place.host_cell for place in fit.cells]
     wrong = []
@@ -63,9 +52,7 @@ def violations(
     return wrong + list(network_violations(host, near, limits))
 
 
-def network_violations(
-    host: HostTopology, near: list[HostCell], limits: TopologyLimits | None
-) -> Iterator[str]:
+def network_violations(host, near, limits):
     """The networks that are near to some host cell, but not to the chosen ones."""
     if limits is None:
         return
@@ -79,13 +66,7 @@ def network_violations(
         yield 'far from tunnels'
 
 
-def cell_violations(
-    host: HostCell,
-    guest: GuestCell,
-    emulator_cpus: int,
-    limits: TopologyLimits | None,
-    place: CellFit,
-) -> list[str]:
+def cell_violations(host, guest, emulator_cpus, limits, place):
     wrong = list(_memory(host, guest, place))
     pinned = guest.cpu_policy in ('dedicated', 'mixed')
     shared = guest.cpu_policy in (None, 'shared', 'mixed')
@@ -104,7 +85,7 @@ def cell_violations(
     return wrong
 
 
-def _memory(host: HostCell, guest: GuestCell, place: CellFit) -> Iterator[str]:
+def _memory(host, guest, place):
     kib = guest.memory * 1024
     sizes = sorted(pages.size_kb for pages in host.mempages)
     pinned = guest.cpu_policy in ('dedicated', 'mixed')
@@ -128,7 +109,7 @@ def _memory(host: HostCell, guest: GuestCell, place: CellFit) -> Iterator[str]:
         yield 'not so much memory'
 
 
-def _pins(host: HostCell, guest: GuestCell, emulator_cpus: int, place: CellFit) -> Iterator[str]:
+def _pins(host, guest, emulator_cpus, place):
     free = host.pcpuset - host.pinned_cpus
     cores = host.siblings or tuple(frozenset((cpu,)) for cpu in host.pcpuset)
     threads = max((len(core) for core in cores), default=1) or 1
@@ -161,7 +142,7 @@ def _pins(host: HostCell, guest: GuestCell, emulator_cpus: int, place: CellFit) 
             yield 'threads that share no core'
 
 
-def _together(used: list[frozenset[int]], cpus: list[int], free: frozenset[int], n: int) -> bool:
+def _together(used, cpus, free, n):
     """n CPUs of each core, and what is left over of one more core with n free ones."""
     counts = sorted(len(core & set(cpus)) for core in used)
     return bool(used) and (

@@ -3,10 +3,8 @@
 as a server would and looked at as a strict browser would."""
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
-from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
@@ -19,7 +17,6 @@ from novasched.observe.page.hosts import CellView
 from novasched.observe.page.watch import Watch
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
-from novasched.scheduler.model.request import Request
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
 from tests.lab.ports import CountingPlacement, Decided, keep
 
@@ -38,14 +35,14 @@ NOVEMBER = 1795282629.0
 class Cells:
     """Hosts by the names of their cells."""
 
-    def __init__(self, hosts: Mapping[str, Collection[Host]]) -> None:
+    def __init__(self, hosts):
         self.known = dict(hosts)
         self.silent: set[str] = set()
         self.error: Exception | None = None
         self.readings = 0
         self.old = False
 
-    def read(self) -> tuple[Mapping[str, CellView], bool]:
+    def read(self):
         self.readings += 1
         if self.error:
             raise self.error
@@ -53,7 +50,7 @@ class Cells:
         return cells | {name: CellView(name, answers=False) for name in self.silent}, self.old
 
 
-def cloud(count: int, seed: int = 1) -> Mapping[str, list[Host]]:
+def cloud(count, seed=1):
     """So many hosts, some fuller than others by rack, some down or disabled."""
     random = Random(seed)
     cells: dict[str, list[Host]] = {name: [] for name in CELLS}
@@ -63,7 +60,7 @@ def cloud(count: int, seed: int = 1) -> Mapping[str, list[Host]]:
     return cells
 
 
-def decided(path: Path, hosts: Sequence[Host], count: int, seed: int = 2) -> None:
+def decided(path, hosts, count, seed=2):
     """Decide so many requests over hosts, and keep the records in a file."""
     full = CountingPlacement({host.uuid: 10**6 for host in hosts if host.service.up})
     driver = Decided(hosts, full, settings=Settings(enabled_filters=FILTERS))
@@ -71,7 +68,7 @@ def decided(path: Path, hosts: Sequence[Host], count: int, seed: int = 2) -> Non
     keep(path, driver, [_request(number, random) for number in range(count)], lambda: next(ticks))
 
 
-def _request(number: int, random: Random) -> Request:
+def _request(number, random):
     servers = 3 if number % 7 == 3 else 1
     return a_request(
         flavor=random.choice(FLAVORS),
@@ -82,18 +79,12 @@ def _request(number: int, random: Random) -> Request:
     )
 
 
-def a_page(
-    reader: Cells,
-    decisions: Path | None = None,
-    remote: bool = False,
-    zone: str | None = 'nova',
-    **watch: float,
-) -> Page:
+def a_page(reader, decisions=None, remote=False, zone='nova', **watch):
     file = str(decisions) if decisions else None
     return Page(Watch(lambda: reader.read, **watch), file, zone, remote)
 
 
-def a_site(folder: Path, count: int, requests: int) -> tuple[Page, Path]:
+def a_site(folder, count, requests):
     """The page of a cloud of so many hosts in which so many requests were decided, and the file
     of the decisions, which is in the folder."""
     hosts, path = cloud(count), folder / 'decisions'
@@ -101,7 +92,7 @@ def a_site(folder: Path, count: int, requests: int) -> tuple[Page, Path]:
     return a_page(Cells(hosts), path, timeout=60.0), path
 
 
-def _host(number: int, cell: str, count: int, random: Random) -> Host:
+def _host(number, cell, count, random):
     rack = number // RACK
     load = min(max(Random(rack).uniform(0.25, 0.95) + random.gauss(0, 0.14), 0.0), 1.0)
     cores = random.choice((32, 32, 64))
@@ -132,7 +123,7 @@ def _host(number: int, cell: str, count: int, random: Random) -> Host:
     return replace(host, aggregates=tuple(aggregates))
 
 
-def _numa(cores: int, ram: int, load: float, random: Random) -> Callable[[], HostTopology]:
+def _numa(cores, ram, load, random):
     half = cores // 2
     cells = []
     for cell in range(2):
@@ -171,12 +162,12 @@ class Answer:
     text: str
 
 
-def ask(page: Any, path: str = '/', query: str = '', **environ: Any) -> Answer:
+def ask(page, path='/', query='', **environ):
     """Ask for a path, as a person reads it, by the rules of WSGI."""
     return ask_raw(page, quote(path, safe='/'), query, **environ)
 
 
-def ask_raw(page: Any, path: str, query: str = '', **environ: Any) -> Answer:
+def ask_raw(page, path, query='', **environ):
     values = {
         'REMOTE_ADDR': '127.0.0.1', 'HTTP_HOST': 'localhost:9100', 'SCRIPT_NAME': '',
         'PATH_INFO': unquote_to_bytes(path).decode('latin-1'), 'QUERY_STRING': query, **environ,
@@ -195,34 +186,34 @@ def ask_raw(page: Any, path: str, query: str = '', **environ: Any) -> Answer:
 class Seen(HTMLParser):
     """The elements of a page, with their attributes, and its text."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
         self.open: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         assert len(dict(attrs)) == len(attrs), f'an attribute of {tag} stands there twice'
         self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         if tag not in VOID:
             assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.texts.append(data)
 
-    def all(self, tag: str) -> list[dict[str, str | None]]:
+    def all(self, tag):
         return [attributes for name, attributes in self.elements if name == tag]
 
     @property
-    def text(self) -> str:
+    def text(self):
         return ' '.join(' '.join(self.texts).split())
 
 
-def seen(answer: Answer) -> Seen:
+def seen(answer):
     """What a page has in it; every element of it ends where it must."""
     made = Seen()
     made.feed(answer.text)

@@ -4,12 +4,8 @@
 import os
 import secrets
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import requests
 
 from novasched.tools.sandbox.computes import Providers
 
@@ -27,7 +23,7 @@ Allocations = dict[str, dict[str, dict[str, int]]]
 class PlacementProcess(Service):
     """The sandbox's Placement in a process of its own, on a port that it keeps."""
 
-    def __init__(self, connection: str, directory: Path, *arguments: str) -> None:
+    def __init__(self, connection, directory, *arguments):
         self.connection = connection
         port = free_port()
         command = (sys.executable, '-m', 'tests.lab.placement_server', '--port', str(port))
@@ -35,7 +31,7 @@ class PlacementProcess(Service):
         self.url = f'http://127.0.0.1:{port}'
         self.log = directory / 'placement.log'
 
-    def start(self) -> None:
+    def start(self):
         self.log.write_text('')
         env = {
             **os.environ,
@@ -47,7 +43,7 @@ class PlacementProcess(Service):
 
 
 @contextmanager
-def placement(server_url: str, directory: Path, *arguments: str) -> Iterator[PlacementProcess]:
+def placement(server_url, directory, *arguments):
     """Placement with a database of its own on a server, until the end of the block."""
     name = f'novasched_{secrets.token_hex(4)}_placement'
     try:
@@ -65,17 +61,10 @@ class Conflict(AssertionError):
 class PlacementApi(Providers):
     """Placement's HTTP API as far as the tests use it; an unexpected status raises."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         super().__init__(url, TOKEN)
 
-    def add_provider(
-        self,
-        uuid: str,
-        name: str,
-        inventories: dict[str, dict[str, Any]],
-        traits: list[str],
-        parent: str | None = None,
-    ) -> None:
+    def add_provider(self, uuid, name, inventories, traits, parent=None):
         """A resource provider with its inventories and traits; custom resource classes are
         made on the way."""
         body = {'uuid': uuid, 'name': name}
@@ -91,23 +80,23 @@ class PlacementApi(Providers):
         self.put(uuid, inventories=inventories)
         self.put(uuid, traits=traits)
 
-    def join_aggregate(self, uuid: str, aggregate: str) -> None:
+    def join_aggregate(self, uuid, aggregate):
         """Make a provider a member of one more aggregate."""
         now = self.call('GET', f'/resource_providers/{uuid}/aggregates')['aggregates']
         self.put(uuid, aggregates=[*now, aggregate])
 
-    def remove_provider(self, uuid: str) -> None:
+    def remove_provider(self, uuid):
         """Remove a provider.
 
         :raises Conflict: something is allocated there.
         """
         self.call('DELETE', f'/resource_providers/{uuid}')
 
-    def providers(self) -> list[str]:
+    def providers(self):
         found = self.call('GET', '/resource_providers')['resource_providers']
         return [provider['uuid'] for provider in found]
 
-    def all_allocations(self) -> Allocations:
+    def all_allocations(self):
         found: Allocations = {}
         for provider in self.providers():
             held = self.call('GET', f'/resource_providers/{provider}/allocations')['allocations']
@@ -115,7 +104,7 @@ class PlacementApi(Providers):
                 found.setdefault(consumer, {})[provider] = entry['resources']
         return found
 
-    def allocate(self, consumer: str, provider: str, resources: dict[str, int]) -> None:
+    def allocate(self, consumer, provider, resources):
         """Let a new consumer hold something, as another service would."""
         body = {
             'allocations': {provider: {'resources': resources}},
@@ -125,14 +114,14 @@ class PlacementApi(Providers):
         }
         self.call('PUT', f'/allocations/{consumer}', **body)
 
-    def keep(self, consumer: str, allocations: dict[str, dict[str, int]]) -> None:
+    def keep(self, consumer, allocations):
         """Let a consumer that holds something hold this alone, as at the end of a move."""
         now = self.call('GET', f'/allocations/{consumer}')
         kept = {rp: {'resources': each} for rp, each in allocations.items()}
         body = {**_settable(now), 'allocations': kept}
         self.call('PUT', f'/allocations/{consumer}', **body)
 
-    def drop(self, consumer: str, provider: str) -> None:
+    def drop(self, consumer, provider):
         """Let a consumer hold nothing of one provider any more, as when a destination turns
         out to be unfit; what it holds elsewhere stays.
 
@@ -142,7 +131,7 @@ class PlacementApi(Providers):
         if now['allocations'].pop(provider, None):
             self.call('PUT', f'/allocations/{consumer}', **_settable(now))
 
-    def hand_over(self, consumer: str, other: str, generation: int | None = None) -> bool:
+    def hand_over(self, consumer, other, generation=None):
         """Let another consumer hold what one holds, instead of what it held, as a conductor
         does before a move and when it is undone. False where there is nothing to hand over.
 
@@ -160,10 +149,10 @@ class PlacementApi(Providers):
         self.call('POST', '/allocations', **bodies)
         return True
 
-    def release(self, consumer: str) -> None:
+    def release(self, consumer):
         self.call('DELETE', f'/allocations/{consumer}')
 
-    def clear(self) -> None:
+    def clear(self):
         """Remove every allocation and every provider; children go before their parents."""
         for consumer in self.all_allocations():
             self.release(consumer)
@@ -175,12 +164,12 @@ class PlacementApi(Providers):
                     self.remove_provider(provider['uuid'])
             left = [provider for provider in left if provider['uuid'] in parents]
 
-    def call(self, method: str, path: str, **body: Any) -> Any:
+    def call(self, method, path, **body):
         """One request; the answer is its JSON, None for an empty one."""
         response = self.send(method, path, body or None)
         return response.json() if response.content else None
 
-    def send(self, method: str, path: str, body: Any = None) -> requests.Response:
+    def send(self, method, path, body=None):
         """Placement's answer, read and not decoded."""
         response = self._http.request(method, self._url + path, json=body, timeout=300)
         if not response.ok:
@@ -189,7 +178,7 @@ class PlacementApi(Providers):
         return response
 
 
-def _settable(held: dict[str, Any]) -> dict[str, Any]:
+def _settable(held):
     """What a consumer holds, as a PUT takes it."""
     names = ('project_id', 'user_id', 'consumer_generation')
     resources = {rp: {'resources': each['resources']} for rp, each in held['allocations'].items()}

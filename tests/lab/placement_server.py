@@ -15,7 +15,7 @@ from novasched.service.runtime import share_modules
 from novasched.tools.sandbox.placement import serving
 
 
-def main() -> None:
+def main():
     """Run in the foreground; one line on standard output says when it is ready."""
     parser = argparse.ArgumentParser(description='Run Placement on loopback.')
     parser.add_argument('--port', type=int, required=True)

@@ -3,29 +3,22 @@
 prefilters look up."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 from novasched.conf.settings import Settings
 from novasched.observe.records import from_decision, render
-from novasched.observe.records.record import Record
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import RecordWriter
 from novasched.plugins import loading
 from novasched.scheduler.decision import Decision
-from novasched.scheduler.drivers import Driver, Parts
+from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import NetworkUnavailable, NoValidHost
-from novasched.scheduler.filters import Filter
 from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
-from novasched.scheduler.model.candidate import Candidate
-from novasched.scheduler.model.host import Aggregate, Host
-from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import PendingClaim
+from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.prefilters import Port, Prefilter, Sources
 from tests.lab.builders import a_request
 
@@ -33,20 +26,20 @@ from tests.lab.builders import a_request
 class CountingPlacement(MemoryPlacement):
     """Gives a host so many claims as ``slots`` says, all of one size."""
 
-    def __init__(self, slots: Mapping[str, int], stale: Collection[str] = ()) -> None:
+    def __init__(self, slots, stale=()):
         free = {provider: {'VCPU': number} for provider, number in slots.items()}
         super().__init__(free, resources=lambda request: {'VCPU': 1}, stale=stale)
 
     @property
-    def slots(self) -> dict[str, int]:
+    def slots(self):
         """The claims that each provider has left."""
         return {rp: amounts['VCPU'] for rp, amounts in self.free.by_provider.items()}
 
     @property
-    def hosts(self) -> dict[str, str]:
+    def hosts(self):
         return {uuid: next(iter(amounts)) for uuid, amounts in self.allocations.items()}
 
-    def claim_together(self, wanted: Sequence[tuple[Request, Candidate]]) -> Sequence[str] | None:
+    def claim_together(self, wanted):
         for request, _ in wanted:
             assert request.instance_uuid
             assert request.instance_uuid not in self.allocations
@@ -54,15 +47,15 @@ class CountingPlacement(MemoryPlacement):
 
 
 def a_driver(
-    hosts: Iterable[Host] | MemoryHosts,
-    *plugins: Any,
-    placement: MemoryPlacement | None = None,
-    slots: int = 10,
-    weighers: Sequence[Any] = (),
-    notifier: Any = None,
-    kind: Callable[[Parts], Any] = FilterScheduler,
-    **settings: Any,
-) -> Any:
+    hosts,
+    *plugins,
+    placement=None,
+    slots=10,
+    weighers=(),
+    notifier=None,
+    kind=FilterScheduler,
+    **settings,
+):
     """A driver over hosts that Placement has so many slots on; filters and weighers are classes,
     or are made already."""
     values = Settings(**settings)
@@ -72,7 +65,7 @@ def a_driver(
     return kind(Parts(values, [], counting, source, *made, notifier=notifier))
 
 
-def ask(driver: Driver, **fields: Any) -> list[list[str]]:
+def ask(driver, **fields):
     """The host of each instance of a request, with its alternates behind it."""
     rows = driver.select_destinations(a_request(**fields))
     return [[selection.service_host for selection in row] for row in rows]
@@ -83,7 +76,7 @@ class Clock:
 
     now = 1000.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -93,13 +86,13 @@ class Audience:
 
     heard: list[tuple[str, str | None, list[str]]] = field(default_factory=list)
 
-    def started(self, request: Request) -> None:
+    def started(self, request):
         self.heard.append(('start', request.instance_uuid, []))
 
-    def ended(self, request: Request, flights: Sequence[PendingClaim]) -> None:
+    def ended(self, request, flights):
         self.heard.append(('end', request.instance_uuid, [x.host.host for x in flights]))
 
-    def close(self) -> None:
+    def close(self):
         """Nobody waits."""
 
 
@@ -109,7 +102,7 @@ class StillAggregates:
 
     rows: Sequence[Aggregate]
 
-    def all(self, since: float) -> Sequence[Aggregate]:
+    def all(self, since):
         return self.rows
 
 
@@ -123,13 +116,13 @@ class StillNetwork:
     down: bool = False
     asked: int = 0
 
-    def ports(self, uuids: Collection[str]) -> Mapping[str, Port]:
+    def ports(self, uuids):
         self.asked += 1
         if self.down:
             raise NetworkUnavailable('down')
         return {uuid: self.known[uuid] for uuid in uuids if uuid in self.known}
 
-    def network_aggregates(self, uuid: str) -> frozenset[str]:
+    def network_aggregates(self, uuid):
         if uuid not in self.aggregates:
             raise NetworkUnavailable(f'what is {uuid}?')
         return frozenset(self.aggregates[uuid])
@@ -137,9 +130,7 @@ class StillNetwork:
     subnet_aggregates = network_aggregates
 
 
-def sources(
-    *aggregates: Aggregate, version: int = 0, network: StillNetwork | None = None
-) -> Sources:
+def sources(*aggregates, version=0, network=None):
     """What prefilters look up; each argument is all that there is of its kind."""
     return Sources(StillAggregates(aggregates), lambda since: version, network)
 
@@ -147,18 +138,18 @@ def sources(
 class Notebook:
     """Keeps decisions as they are; a second passes between any two looks at its clock."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.decisions: list[Decision] = []
         self._seconds = count(1.0)
 
-    def clock(self) -> float:
+    def clock(self):
         return next(self._seconds)
 
-    def __call__(self, decision: Decision) -> None:
+    def __call__(self, decision):
         self.decisions.append(decision)
 
     @property
-    def records(self) -> list[Record]:
+    def records(self):
         """The records of the decisions."""
         return [record_of(decision) for decision in self.decisions]
 
@@ -166,10 +157,10 @@ class Notebook:
 class Calling(Prefilter):
     """A function in the place of a prefilter."""
 
-    def __init__(self, function: Callable[[Request], Request]) -> None:
+    def __init__(self, function):
         self._function = function
 
-    def __call__(self, request: Request) -> Request:
+    def __call__(self, request):
         return self._function(request)
 
 
@@ -177,14 +168,8 @@ class Decided:
     """A driver over hosts with so much room, and what it decided."""
 
     def __init__(
-        self,
-        hosts: Sequence[Host],
-        placement: CountingPlacement | None = None,
-        filters: Sequence[Filter] | None = None,
-        prefilters: Iterable[Callable[[Request], Request]] = (),
-        settings: Settings | None = None,
-        clock: Callable[[], float] | None = None,
-    ) -> None:
+        self, hosts, placement=None, filters=None, prefilters=(), settings=None, clock=None
+    ):
         values = settings or Settings()
         self.notebook = Notebook()
         self.driver = FilterScheduler(
@@ -201,19 +186,14 @@ class Decided:
             )
         )
 
-    def ask(self, request: Request) -> Decision:
+    def ask(self, request):
         """Decide a request, be it with a refusal."""
         with suppress(NoValidHost):
             self.driver.select_destinations(request)
         return self.notebook.decisions[-1]
 
 
-def keep(
-    path: Path,
-    decided: Decided,
-    requests: Iterable[Request],
-    clock: Callable[[], float] = time.time,
-) -> str:
+def keep(path, decided, requests, clock=time.time):
     """Decide requests, with refusals too, and keep the records in a file."""
     with closing(RecordWriter(str(path), 1000)) as writer:
         recorder = DecisionRecorder(Settings(), writer, clock=clock)
@@ -225,5 +205,5 @@ def keep(
     return str(path)
 
 
-def record_of(decision: Decision) -> Record:
+def record_of(decision):
     return from_decision.record_of(decision, 'id', 0.0)

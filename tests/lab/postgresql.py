@@ -22,14 +22,14 @@ class PostgreSQL(Server):
 
     name = 'postgresql'
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self._programs = _programs()
         self._password = a_secret()
         self.url = f'postgresql+psycopg2://nova:{self._password}@127.0.0.1:{self.port}'
         self._install()
 
-    def start(self) -> None:
+    def start(self):
         options = {
             'listen_addresses': '127.0.0.1',
             'unix_socket_directories': str(self.directory),
@@ -49,18 +49,18 @@ class PostgreSQL(Server):
         self._process = Process(command, self.log, cwd=self.directory)
         self._process.ready(self._accepts, START, 'PostgreSQL')
 
-    def stop(self, seconds: float = START) -> int:
+    def stop(self, seconds=START):
         """End it in an orderly way, without waiting for its clients; its exit status."""
         os.kill(self.pid, signal.SIGINT)
         return self.process.wait(seconds)
 
-    def kill(self) -> None:
+    def kill(self):
         """End it as a crash would, which it mends when it is started."""
         if self._process is not None and self.alive():
             os.kill(self.pid, signal.SIGQUIT)
             self.process.wait(START)
 
-    def _install(self) -> None:
+    def _install(self):
         secret = self.directory / 'password'
         secret.touch(0o600)
         secret.write_text(self._password)
@@ -75,7 +75,7 @@ class PostgreSQL(Server):
         ]
         run(command, cwd=self.directory)
 
-    def _accepts(self) -> bool:
+    def _accepts(self):
         try:
             psycopg2.connect(
                 host='127.0.0.1', port=self.port, user='nova', password=self._password,
@@ -86,7 +86,7 @@ class PostgreSQL(Server):
         return True
 
 
-def dump(url: str) -> list[str]:
+def dump(url):
     """What makes the tables of a database, as it is."""
     command = [str(_programs() / 'pg_dump'), '--no-owner', '--inserts']
     printed = run(command, env=_environment(url))
@@ -95,7 +95,7 @@ def dump(url: str) -> list[str]:
     return ['\n'.join(lines)]
 
 
-def _environment(url: str) -> dict[str, str]:
+def _environment(url):
     """What tells the programs of PostgreSQL which database is meant."""
     parsed = sa.make_url(url)
     return {
@@ -108,10 +108,10 @@ def _environment(url: str) -> dict[str, str]:
     }
 
 
-def _programs() -> Path:
+def _programs():
     """Where the newest version's are; Debian has a folder for each, in nobody's PATH."""
 
-    def find() -> list[Path]:
+    def find():
         on_path = shutil.which('initdb', path=SEARCH)
         there = sorted(Path('/usr/lib/postgresql').glob('*/bin/initdb'), key=_version)
         return [Path(on_path).resolve().parent] if on_path else [each.parent for each in there]
@@ -121,11 +121,11 @@ def _programs() -> Path:
     return find()[-1]
 
 
-def _version(path: Path) -> float:
+def _version(path):
     return float(path.parts[-3])
 
 
-def _as_its_user() -> list[str]:
+def _as_its_user():
     if os.geteuid() != 0:
         return []
     # Whoever changes the user loses the signal that Process has asked for.

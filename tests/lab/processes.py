@@ -16,10 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -38,16 +35,14 @@ class Failed(Exception):
     """Something that the tests need does not come up; the text says what to read."""
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(('127.0.0.1', 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def wait_until(
-    predicate: Callable[[], bool], seconds: float, what: str, pause: float = PAUSE
-) -> None:
+def wait_until(predicate, seconds, what, pause=PAUSE):
     """Return when the predicate holds, raise Failed when the deadline passes first."""
     deadline = time.monotonic() + seconds
     while not predicate():
@@ -63,14 +58,7 @@ class Process:
     order, and kill() reaches the grandchildren too.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        log: Path,
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-    ) -> None:
+    def __init__(self, command, log, *, env=None, cwd=None):
         self.command = list(command)
         self.log = log
         with log.open('ab') as output:
@@ -85,38 +73,38 @@ class Process:
             )
 
     @property
-    def pid(self) -> int:
+    def pid(self):
         """The process id, which is also that of its session and process group."""
         return self._child.pid
 
-    def status(self, seconds: float) -> int | None:
+    def status(self, seconds):
         """Its exit status as soon as it has ended, None when it has not in so many seconds."""
         try:
             return self._child.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
-    def alive(self) -> bool:
+    def alive(self):
         return self.status(0) is None
 
-    def text(self) -> str:
+    def text(self):
         return self.log.read_text(errors='replace')
 
-    def ready(self, predicate: Callable[[], bool], seconds: float, what: str) -> None:
+    def ready(self, predicate, seconds, what):
         """wait_until(), but a child that ends meanwhile fails at once, with its last words."""
         wait_until(lambda: not self.alive() or predicate(), seconds, what)
         if not self.alive():
             last = '\n'.join(self.text().splitlines()[-25:])
             raise Failed(f'{self.command[0]} ended with {self.status(0)}:\n{last}')
 
-    def wait(self, seconds: float) -> int:
+    def wait(self, seconds):
         """Its exit status; Failed when it does not end in time."""
         status = self.status(seconds)
         if status is None:
             raise Failed(f'{self.command[0]} does not end within {seconds} s')
         return status
 
-    def stop(self, seconds: float = 30) -> int:
+    def stop(self, seconds=30):
         """SIGTERM and its exit status; killed and Failed when it does not end in time."""
         if self.alive():
             with contextlib.suppress(ProcessLookupError):
@@ -126,7 +114,7 @@ class Process:
         finally:
             self.kill()
 
-    def kill(self) -> None:
+    def kill(self):
         """SIGKILL to the whole group, as a crash would; nothing when all have ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -138,7 +126,7 @@ class Service:
 
     _process: Process | None = None
 
-    def __enter__(self):  # type: ignore[no-untyped-def]  # Self is of Python 3.11
+    def __enter__(self):
         try:
             self.start()
         except BaseException:
@@ -146,48 +134,48 @@ class Service:
             raise
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, *_exception):
         self.close()
 
     @property
-    def process(self) -> Process:
+    def process(self):
         assert self._process is not None, 'not started'
         return self._process
 
     @property
-    def pid(self) -> int:
+    def pid(self):
         return self.process.pid
 
-    def alive(self) -> bool:
+    def alive(self):
         return self.process.alive()
 
-    def start(self) -> None:
+    def start(self):
         """Start it, where it was before; returns when it serves."""
         raise NotImplementedError
 
-    def stop(self, seconds: float = START) -> int:
+    def stop(self, seconds=START):
         """End it in an orderly way; its exit status."""
         return self.process.stop(seconds)
 
-    def kill(self) -> None:
+    def kill(self):
         """End it as a crash would; nothing where it does not run."""
         if self._process is not None:
             self._process.kill()
 
-    def freeze(self) -> None:
+    def freeze(self):
         """Let it do nothing: connections stay, and nothing is answered."""
         for process in self._all():
             process.suspend()
 
-    def thaw(self) -> None:
+    def thaw(self):
         for process in self._all():
             process.resume()
 
-    def _all(self) -> list[psutil.Process]:
+    def _all(self):
         main = psutil.Process(self.pid)
         return [main, *main.children(recursive=True)]
 
-    def close(self) -> None:
+    def close(self):
         """End it, however it stands."""
         self.kill()
 
@@ -199,9 +187,7 @@ class Forked(Process):
     Its command is the interpreter's: ``sys.argv`` as the program shall see it.
     """
 
-    def __init__(
-        self, module: str, command: Sequence[str], log: Path, *, env: Mapping[str, str]
-    ) -> None:
+    def __init__(self, module, command, log, *, env):
         self.command = list(command)
         self.log = log
         context = multiprocessing.get_context('forkserver')
@@ -216,18 +202,16 @@ class Forked(Process):
         ready.close()
 
     @property
-    def pid(self) -> int:
+    def pid(self):
         assert self._fork.pid is not None
         return self._fork.pid
 
-    def status(self, seconds: float) -> int | None:
+    def status(self, seconds):
         self._fork.join(seconds)
         return self._fork.exitcode
 
 
-def _run(
-    module: str, command: Sequence[str], log: Path, env: Mapping[str, str], ready: Connection
-) -> None:
+def _run(module, command, log, env, ready):
     """Become what the command line would have started."""
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -242,7 +226,7 @@ def _run(
     sys.exit(importlib.import_module(module).main())
 
 
-def _dying_with_us() -> list[str]:
+def _dying_with_us():
     """A prefix that ends the child when the tests themselves are killed (util-linux)."""
     setpriv = shutil.which('setpriv')
     return [setpriv, '--pdeathsig', 'TERM', '--'] if setpriv else []
@@ -259,7 +243,7 @@ POLICY_FILE = Path('/usr/sbin/policy-rc.d')
 LOCK = Path(tempfile.gettempdir(), 'novasched-tests-apt.lock')
 
 
-def program(package: str, *names: str) -> str:
+def program(package, *names):
     """The path of the first of these programs; the package is installed if none is there
     and the user may, otherwise the run ends with one line that names it."""
     found = find(*names)
@@ -271,7 +255,7 @@ def program(package: str, *names: str) -> str:
     return found
 
 
-def run(command: list[str], **how: Any) -> str:
+def run(command, **how):
     """What a program prints.
 
     :param how: what subprocess.run() takes beside.
@@ -285,7 +269,7 @@ def run(command: list[str], **how: Any) -> str:
     return done.stdout
 
 
-def find(*names: str) -> str | None:
+def find(*names):
     """The first program of these names, an ordinary user's PATH or not."""
     # Debian's /usr/sbin/rabbitmq-server insists on the packages' user; the one of
     # RabbitMQ itself runs as anybody, so it is looked for first.
@@ -300,7 +284,7 @@ def find(*names: str) -> str | None:
 
 
 @functools.cache
-def install(package: str) -> None:
+def install(package):
     """Install a Debian package without questions and without starting its service."""
     if os.geteuid() != 0 or shutil.which('apt-get') is None:
         pytest.exit(
@@ -322,7 +306,7 @@ def install(package: str) -> None:
                 POLICY_FILE.unlink()
 
 
-def _apt_get(*arguments: str) -> None:
+def _apt_get(*arguments):
     try:
         run(['apt-get', '-q', *arguments], env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'})
     except Failed as error:

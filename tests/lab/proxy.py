@@ -18,15 +18,13 @@ import http.client
 import math
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
-
-from tests.lab.certificates import Identity
 
 JSON = {'Content-Type': 'application/json'}
 Reply = tuple[int, Mapping[str, str], bytes]
@@ -41,13 +39,13 @@ class Handler(BaseHTTPRequestHandler):
     # Head and body leave in two writes: without this a client waits for 40 ms.
     disable_nagle_algorithm = True
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         """Serve one request of any method."""
         self.stub.serve(self, self.rfile.read(int(self.headers.get('Content-Length', 0))))
 
     do_PUT = do_POST = do_DELETE = do_PATCH = do_HEAD = do_GET  # noqa: N815
 
-    def send_head(self, status: int, headers: Mapping[str, str], size: int) -> None:
+    def send_head(self, status, headers, size):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -55,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header('Content-Length', str(size))
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format, *args):
         """Nobody reads it."""
 
 
@@ -64,19 +62,19 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, port: int, handler: type[Handler]) -> None:
+    def __init__(self, port, handler):
         self.connections: set[socket.socket] = set()
         super().__init__(('127.0.0.1', port), handler)
 
-    def process_request(self, request: socket.socket, address: object) -> None:
+    def process_request(self, request, address):
         self.connections.add(request)
         super().process_request(request, address)
 
-    def shutdown_request(self, request: socket.socket) -> None:
+    def shutdown_request(self, request):
         self.connections.discard(request)
         super().shutdown_request(request)
 
-    def handle_error(self, request: object, address: object) -> None:
+    def handle_error(self, request, address):
         """A client that has gone, mostly: no matter for the tests' output."""
 
 
@@ -84,18 +82,18 @@ class HttpStub:
     """Serves on a loopback port, from ``with`` to its end, what ``reply()`` of a subclass says;
     with an identity over TLS."""
 
-    def __init__(self, identity: Identity | None = None) -> None:
+    def __init__(self, identity=None):
         self._identity = identity
         self._handler = type('Handler', (Handler,), {'stub': self})
         self._server = _Server(0, self._handler)
         self._port = self._server.server_port
         self.address = f'127.0.0.1:{self._port}'
 
-    def reply(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+    def reply(self, method, path, headers, body):
         """The answer to a request, worked out in a thread of its own."""
         raise NotImplementedError
 
-    def serve(self, handler: Handler, body: bytes) -> None:
+    def serve(self, handler, body):
         """Answer a request of which the body has been read."""
         status, headers, content = self.reply(
             handler.command, handler.path, dict(handler.headers), body
@@ -103,21 +101,21 @@ class HttpStub:
         handler.send_head(status, headers, len(content))
         handler.wfile.write(content)
 
-    def __enter__(self):  # type: ignore[no-untyped-def]  # Self is of Python 3.11
+    def __enter__(self):
         self._start()
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, *_exception):
         self._stop()
 
-    def _start(self) -> None:
+    def _start(self):
         if self._identity:
             self._server.socket = self._identity.accepting().wrap_socket(
                 self._server.socket, server_side=True
             )
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
-    def _stop(self) -> None:
+    def _stop(self):
         """Listen no more, and end every connection."""
         self._server.shutdown()
         self._server.server_close()
@@ -125,7 +123,7 @@ class HttpStub:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def _restart(self) -> None:
+    def _restart(self):
         self._server = _Server(self._port, self._handler)
         self._start()
 
@@ -151,48 +149,46 @@ class Fault:
     silent: bool = False  # nothing at all is sent, and the connection ends
 
 
-def slow(seconds: float) -> Fault:
+def slow(seconds):
     return Fault(after=seconds)
 
 
-def hang(work: bool = True) -> Fault:
+def hang(work=True):
     """No answer until the release; the server does the work then, if at all."""
     return Fault(before=HANG, work=work)
 
 
-def hang_after() -> Fault:
+def hang_after():
     """The server does the work at once, but its answer waits for the release."""
     return Fault(after=HANG)
 
 
-def answer(
-    status: int, body: bytes = b'', work: bool = False, content_type: str = 'application/json'
-) -> Fault:
+def answer(status, body=b'', work=False, content_type='application/json'):
     """Another answer; with ``work``, after the server has done what it is asked."""
     return Fault(work=work, status=status, body=body, content_type=content_type)
 
 
-def lost() -> Fault:
+def lost():
     """The server does the work, and the connection ends before its answer."""
     return Fault(silent=True)
 
 
-def dropped() -> Fault:
+def dropped():
     """The connection ends before the server hears of the request."""
     return Fault(work=False, silent=True)
 
 
-def half() -> Fault:
+def half():
     """The connection ends in the middle of the server's answer, as to its length or, where
     it has no body, as to its head."""
     return Fault(part=0.5)
 
 
-def huge(size: int) -> Fault:
+def huge(size):
     return Fault(work=False, status=200, size=size)
 
 
-def garbage(work: bool = True) -> Fault:
+def garbage(work=True):
     status = None if work else 200
     return Fault(
         work=work,
@@ -206,7 +202,7 @@ Rule = Callable[[str, str, bytes], Fault | None]
 """Gets method, path (with its query) and body; None lets the request pass as it is."""
 
 
-def every(method: str, path: str, fault: Fault) -> Rule:
+def every(method, path, fault):
     """A rule: what happens to all requests of that kind."""
     return lambda asked, whole, body: fault if asked == method and whole.startswith(path) else None
 
@@ -214,7 +210,7 @@ def every(method: str, path: str, fault: Fault) -> Rule:
 class Proxy(HttpStub):
     """See the module. One thread for each connection, each on its own."""
 
-    def __init__(self, upstream: str, identity: Identity | None = None) -> None:
+    def __init__(self, upstream, identity=None):
         super().__init__(identity)
         self.url = f'{"https" if identity else "http"}://{self.address}'
         split = urlsplit(upstream)
@@ -228,12 +224,12 @@ class Proxy(HttpStub):
         self.gate = threading.Event()
         self._hanging = threading.Semaphore(0)
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception):
         self.release()
         super().__exit__(*exception)
 
     @contextmanager
-    def down(self) -> Iterator[None]:
+    def down(self):
         """Nobody listens, and who is connected no longer is."""
         self._stop()
         try:
@@ -241,27 +237,27 @@ class Proxy(HttpStub):
         finally:
             self._restart()
 
-    def release(self) -> None:
+    def release(self):
         """Let go on whatever hangs now; what comes later hangs again."""
         gate, self.gate = self.gate, threading.Event()
         gate.set()
         self._hanging = threading.Semaphore(0)
 
-    def shut(self) -> None:
+    def shut(self):
         """Let the server do what it is asked, and hold back each answer until ``open()``."""
         self.faults = lambda method, path, body: hang_after()
 
-    def open(self) -> None:
+    def open(self):
         """Hold back nothing any more."""
         self.faults = None
         self.release()
 
-    def wait_for_hanging(self, count: int = 1) -> None:
+    def wait_for_hanging(self, count=1):
         """Return when so many more requests hang."""
         for _ in range(count):
             assert self._hanging.acquire(timeout=WAIT)
 
-    def serve(self, handler: Handler, body: bytes) -> None:
+    def serve(self, handler, body):
         """Let a request meet its fault. The gate is the one that was there when it came."""
         gate, rule, asked = self.gate, self.faults, (handler.command, handler.path)
         self.asked.append(' '.join(asked))
@@ -278,7 +274,7 @@ class Proxy(HttpStub):
         content = content if fault.body is None else fault.body
         self._answer(handler, fault, (fault.status or status, headers, content))
 
-    def reply(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+    def reply(self, method, path, headers, body):
         """Ask the server."""
         connection = http.client.HTTPConnection(*self.upstream, timeout=WAIT)
         sent = {k: v for k, v in headers.items() if k.lower() not in HOP_BY_HOP}
@@ -291,14 +287,14 @@ class Proxy(HttpStub):
         kept = {k: v for k, v in response.getheaders() if k.lower() not in HOP_BY_HOP}
         return response.status, kept, content
 
-    def _pause(self, seconds: float, gate: threading.Event) -> None:
+    def _pause(self, seconds, gate):
         if seconds == HANG:
             self._hanging.release()
             gate.wait()
         elif seconds:
             gate.wait(seconds)
 
-    def _answer(self, handler: Handler, fault: Fault, reply: Reply) -> None:
+    def _answer(self, handler, fault, reply):
         status, headers, content = reply
         handler.close_connection |= fault.silent or fault.part < 1
         if fault.silent:
@@ -322,7 +318,7 @@ class Tunnel:
     hangs; ``held`` is set as soon as there is something that it keeps.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         self._url = sa.make_url(url)
         self._flow = threading.Event()
         self._flow.set()
@@ -333,21 +329,21 @@ class Tunnel:
         self._ends: list[socket.socket] = []
         self._accept()
 
-    def shut(self) -> None:
+    def shut(self):
         self.held.clear()
         self._flow.clear()
 
-    def open(self) -> None:
+    def open(self):
         self._flow.set()
 
-    def refuse(self) -> None:
+    def refuse(self):
         """End every connection and take no new ones, as where no server runs."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()
 
-    def cut(self) -> None:
+    def cut(self):
         """End every connection; new ones can be made."""
         ends, self._ends = self._ends, []
         for each in ends:
@@ -355,21 +351,21 @@ class Tunnel:
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
 
-    def accept(self) -> None:
+    def accept(self):
         self._listener = socket.create_server(('127.0.0.1', self._port))
         self._accept()
 
-    def __enter__(self) -> 'Tunnel':
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, *_exception):
         self.refuse()
         self.open()
 
-    def _accept(self) -> None:
+    def _accept(self):
         threading.Thread(target=self._take, args=[self._listener], daemon=True).start()
 
-    def _take(self, listener: socket.socket) -> None:
+    def _take(self, listener):
         with suppress(OSError):  # the end of the listener
             while True:
                 client, _ = listener.accept()
@@ -378,7 +374,7 @@ class Tunnel:
                 for way in ((client, server), (server, client)):
                     threading.Thread(target=self._hand_on, args=way, daemon=True).start()
 
-    def _hand_on(self, source: socket.socket, target: socket.socket) -> None:
+    def _hand_on(self, source, target):
         with suppress(OSError):
             while data := source.recv(65536):
                 if not self._flow.is_set():

@@ -2,30 +2,19 @@
 """What nova-compute writes of NUMA cells and PCI devices into compute_nodes."""
 
 import json
-from collections.abc import Iterable
-from typing import Any
 
 from tests.lab.descriptions import OBJECTS
 from tests.lab.wire import primitive
 
-Primitive = dict[str, Any]
 
-
-def an_object(name: str, version: str | None = None, **data: Any) -> Primitive:
+def an_object(name, version=None, **data):
     return {
         **primitive(name, version or OBJECTS[name]['version'], **data),
         'nova_object.changes': sorted(data),
     }
 
 
-def a_numa_cell(
-    number: int,
-    cores: int = 4,
-    threads: int = 2,
-    memory: int = 16384,
-    pinned: Iterable[int] = (),
-    **fields: Any,
-) -> Primitive:
+def a_numa_cell(number, cores=4, threads=2, memory=16384, pinned=(), **fields):
     """A cell all of whose CPUs can be pinned, those of a core numbered one after the other,
     with all of its memory (MiB) in pages of 4 KiB."""
     first = number * cores * threads
@@ -39,11 +28,11 @@ def a_numa_cell(
     return an_object('NUMACell', **{**usual, **fields})
 
 
-def a_numa_topology(*cells: Primitive, version: str | None = None) -> str:
+def a_numa_topology(*cells, version=None):
     return json.dumps(an_object('NUMATopology', version, cells=list(cells)))
 
 
-def some_devices(count: int, numa_node: int | None, **tags: str) -> str:
+def some_devices(count, numa_node, **tags):
     """The text of ``pci_stats`` of a host with so many free devices, near a host cell."""
     pool = an_object(
         'PciDevicePool', product_id='10fb', vendor_id='8086', numa_node=numa_node, count=count,

@@ -3,11 +3,9 @@
 its memory, and its queries to the databases."""
 
 import math
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from statistics import median
-from typing import Any
 
 import psutil
 import sqlalchemy as sa
@@ -25,10 +23,10 @@ class Bound:
     what: str = ''
 
     @property
-    def met(self) -> bool:
+    def met(self):
         return self.figure <= self.limit if self.sign == '≤' else self.figure >= self.limit
 
-    def __str__(self) -> str:
+    def __str__(self):
         figure = f'{self.figure:.3g} {self.what}'.strip()
         return f'{figure} ({self.sign} {self.limit:g}): {verdict(self.met)}'
 
@@ -49,33 +47,33 @@ class Row:
     nova_p95: float | None = None
 
     @classmethod
-    def of_times(cls, hosts: int, what: str, ours: Sequence[float], nova: Sequence[float]) -> 'Row':
+    def of_times(cls, hosts, what, ours, nova):
         """A line for times in seconds; nova may not have been asked."""
         every = [(share, times) for share in (50, 95) for times in (ours, nova)]
         figures = [at(times, share) * 1e3 if times else None for share, times in every]
         fast, slow, fast_p95, slow_p95 = figures
         return cls(hosts, what, 'ms', fast, slow, ours_p95=fast_p95, nova_p95=slow_p95)
 
-    def bounded(self, *bounds: Bound) -> 'Row':
+    def bounded(self, *bounds):
         """The line with what has to come out."""
         return replace(self, bounds=bounds)
 
-    def report(self) -> dict[str, Any]:
+    def report(self):
         bounds = [{**asdict(bound), 'met': bound.met} for bound in self.bounds]
         return {**asdict(self), 'bounds': bounds}
 
-    def texts(self) -> list[str]:
+    def texts(self):
         every = (self.ours, self.ours_p95, self.nova, self.nova_p95, self.placement)
         figures = map(_figure, every)
         bounds = '\n'.join(map(str, self.bounds))
         return [f'{self.hosts:,}', self.what, self.unit, *figures, bounds]
 
 
-def missed(rows: Sequence[Row]) -> int:
+def missed(rows):
     return sum(not bound.met for row in rows for bound in row.bounds)
 
 
-def sheet(rows: Sequence[Row], hosts: str = 'hosts') -> Sheet:
+def sheet(rows, hosts='hosts'):
     columns = (
         *(hosts, 'what', 'unit', 'novasched', 'p95', 'nova-scheduler', 'p95', 'Placement'),
         'bound',
@@ -84,14 +82,14 @@ def sheet(rows: Sequence[Row], hosts: str = 'hosts') -> Sheet:
     return Sheet('novasched and nova-scheduler', columns, texts, words=3)
 
 
-def at(times: Sequence[float], share: float) -> float:
+def at(times, share):
     """What that share (percent) of the times does not exceed: the median for 50."""
     if share == 50:
         return median(times)
     return sorted(times)[math.ceil(len(times) * share / 100) - 1]
 
 
-def _figure(value: float | None) -> str:
+def _figure(value):
     if value is None:
         return ''
     return f'{value:,.0f}' if value == int(value) or value >= 100 else f'{value:,.3g}'
@@ -101,7 +99,7 @@ SHOWN = 100  # characters of a statement
 _NOT_ASKED = ('Connect', 'Quit')
 
 
-def resident(leader: int) -> int:
+def resident(leader):
     """The resident memory in bytes of a process and its descendants; what they share with each
     other counts once (Linux)."""
     found = 0
@@ -118,13 +116,13 @@ class QueryLog:
     :param placement: the URL of Placement's database.
     """
 
-    def __init__(self, placement: str) -> None:
+    def __init__(self, placement):
         url = sa.make_url(placement)
         self._engine = sa.create_engine(url.set(database=''), isolation_level='AUTOCOMMIT')
         self._placement = url.database
 
     @contextmanager
-    def watch(self) -> Iterator[list[str]]:
+    def watch(self):
         """Fill the list, at the end of the block, with what was asked in it."""
         asked: list[str] = []
         with self._engine.connect() as connection:
@@ -146,7 +144,7 @@ class QueryLog:
                 if thread not in others and command not in _NOT_ASKED
             )
 
-    def _threads(self, connection: sa.Connection) -> list[int]:
+    def _threads(self, connection):
         rows = connection.exec_driver_sql(
             'SELECT id FROM information_schema.processlist WHERE db = %s', (self._placement,)
         )

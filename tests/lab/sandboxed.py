@@ -2,19 +2,16 @@
 """What operators do in a sandbox."""
 
 from datetime import timedelta
-from typing import Any
 
 import os_traits
 import sqlalchemy as sa
 from oslo_utils import timeutils
 
-from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox import databases as tables
-from novasched.tools.sandbox.cloud import Sandbox
 from novasched.tools.sandbox.computes import COMPUTE, flavor_columns
 
 
-def offer(cloud: Sandbox, flavor: Flavor) -> None:
+def offer(cloud, flavor):
     """Write a flavor, as ``openstack flavor create`` does."""
     row = {**flavor_columns(flavor), 'disabled': False, 'is_public': True}
     with cloud.databases.api.begin() as connection:
@@ -24,7 +21,7 @@ def offer(cloud: Sandbox, flavor: Flavor) -> None:
             connection.execute(sa.insert(tables.flavor_extra_specs), spec)
 
 
-def disable(cloud: Sandbox, name: str, synced: bool = True) -> None:
+def disable(cloud, name, synced=True):
     """Disable a host's service, of which its nova-compute tells Placement if it is ``synced``."""
     _set_service(cloud, name, disabled=True, disabled_reason='maintenance')
     if synced:
@@ -32,13 +29,13 @@ def disable(cloud: Sandbox, name: str, synced: bool = True) -> None:
         cloud.placement.put(cloud.computes.machines[name].uuid, traits=traits)
 
 
-def silence(cloud: Sandbox, name: str) -> None:
+def silence(cloud, name):
     """Let a nova-compute have died a day ago."""
     cloud.computes.silent.add(name)
     _set_service(cloud, name, last_seen_up=timeutils.utcnow() - timedelta(days=1))
 
 
-def _set_service(cloud: Sandbox, name: str, **values: Any) -> None:
+def _set_service(cloud, name, **values):
     table = tables.services
     statement = sa.update(table).where(table.c.host == name, table.c.binary == COMPUTE)
     with cloud.databases.cells[cloud.computes.machines[name].cell].begin() as connection:

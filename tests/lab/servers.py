@@ -13,7 +13,6 @@ from pathlib import Path
 import pymysql
 import sqlalchemy as sa
 
-from .certificates import Identity
 from .hidden import a_secret
 from .processes import START, Process, Service, free_port, program, run
 
@@ -35,13 +34,13 @@ class Server(Service):
     """How clients find it."""
     name = ''
 
-    def __init__(self) -> None:
+    def __init__(self):
         # Not below pytest's own directories: a Unix socket's path has 107 bytes at most.
         self.directory = Path(tempfile.mkdtemp(prefix=f'novasched-{self.name}-'))
         self.log = self.directory / 'output.log'
         self.port = free_port()
 
-    def close(self) -> None:
+    def close(self):
         """End it and forget its data: nothing of it is worth an orderly end."""
         super().close()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -56,7 +55,7 @@ class RabbitMQ(Server):
 
     name = 'rabbitmq'
 
-    def __init__(self, identity: Identity | None = None) -> None:
+    def __init__(self, identity=None):
         super().__init__()
         self.identity = identity
         self._tls_port = free_port()
@@ -69,7 +68,7 @@ class RabbitMQ(Server):
         self._epmd: Process | None = None
         (self.directory / 'plugins').write_text('[].\n')
 
-    def start(self) -> None:
+    def start(self):
         self._configure()
         env = self._environment()
         # Ours, in the foreground: the one that Erlang starts would outlive the tests.
@@ -82,25 +81,25 @@ class RabbitMQ(Server):
         self._process = Process([self._command], self.log, env=env, cwd=self.directory)
         self._process.ready(lambda: _speaks_amqp(self.port), START, 'RabbitMQ')
 
-    def stop(self, seconds: float = START) -> int:
+    def stop(self, seconds=START):
         try:
             return super().stop(seconds)
         finally:
             self._end_epmd()
 
-    def kill(self) -> None:
+    def kill(self):
         super().kill()
         self._end_epmd()
 
-    def control(self, *arguments: str) -> None:
+    def control(self, *arguments):
         """rabbitmqctl."""
         run([program('rabbitmq-server', 'rabbitmqctl'), *arguments], env=self._environment())
 
-    def _end_epmd(self) -> None:
+    def _end_epmd(self):
         if self._epmd is not None:
             self._epmd.kill()
 
-    def _configure(self) -> None:
+    def _configure(self):
         options = {
             'listeners.tcp.local': f'127.0.0.1:{self.port}',
             'default_user': 'nova',
@@ -123,7 +122,7 @@ class RabbitMQ(Server):
         path.touch(0o600)
         path.write_text(''.join(f'{name} = {value}\n' for name, value in options.items()))
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self):
         base = self.directory
         kept = {k: v for k, v in os.environ.items() if not k.startswith(('RABBITMQ_', 'ERL_'))}
         return {
@@ -162,7 +161,7 @@ class MariaDB(Server):
 
     name = 'mariadb'
 
-    def __init__(self, identity: Identity | None = None) -> None:
+    def __init__(self, identity=None):
         super().__init__()
         self.identity = identity
         self._command = program('mariadb-server', 'mariadbd', 'mysqld')
@@ -174,7 +173,7 @@ class MariaDB(Server):
         self._temporary.mkdir()
         self._install(install)
 
-    def start(self) -> None:
+    def start(self):
         command = [
             self._command,
             '--no-defaults',
@@ -196,7 +195,7 @@ class MariaDB(Server):
         self._process = Process(command, self.log, cwd=self.directory)
         self._process.ready(self._accepts, START, 'MariaDB')
 
-    def _install(self, command: str) -> None:
+    def _install(self, command):
         # SQL at each start, read by the server itself: no password on a command line, and
         # nobody but nova may enter.
         sql = self.directory / 'init.sql'
@@ -219,7 +218,7 @@ class MariaDB(Server):
             ]
         )
 
-    def _accepts(self) -> bool:
+    def _accepts(self):
         try:
             pymysql.connect(
                 host='127.0.0.1', port=self.port, user='nova', password=self._password
@@ -234,37 +233,37 @@ class Memcached(Server):
 
     name = 'memcached'
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self._command = program('memcached', 'memcached')
         self.url = f'127.0.0.1:{self.port}'
 
-    def start(self) -> None:
+    def start(self):
         command = [self._command, *AS_ROOT, '-l', '127.0.0.1', '-p', str(self.port), '-m', '16']
         self._process = Process(command, self.log, cwd=self.directory)
         self._process.ready(lambda: _listens(self.port), START, 'memcached')
 
 
-def as_user(url: str, username: str, password: str) -> str:
+def as_user(url, username, password):
     """A database's URL for that user."""
     own = sa.make_url(url).set(username=username, password=password)
     return own.render_as_string(hide_password=False)
 
 
-def create_database(server_url: str, name: str) -> str:
+def create_database(server_url, name):
     _execute(server_url, f'CREATE DATABASE {name}', '', ' CHARACTER SET utf8mb3')
     return f'{server_url}/{name}'
 
 
-def drop_database(server_url: str, name: str) -> None:
+def drop_database(server_url, name):
     _execute(server_url, f'DROP DATABASE IF EXISTS {name}', ' WITH (FORCE)', '')
 
 
-def is_postgresql(url: str) -> bool:
+def is_postgresql(url):
     return url.startswith('postgresql')
 
 
-def _execute(server_url: str, statement: str, on_postgresql: str, on_mariadb: str) -> None:
+def _execute(server_url, statement, on_postgresql, on_mariadb):
     """Run a statement that ends otherwise on each kind of server."""
     is_there = is_postgresql(server_url)
     url = f'{server_url}/postgres' if is_there else server_url
@@ -273,7 +272,7 @@ def _execute(server_url: str, statement: str, on_postgresql: str, on_mariadb: st
         connection.exec_driver_sql(statement + (on_postgresql if is_there else on_mariadb))
 
 
-def _listens(port: int) -> bool:
+def _listens(port):
     try:
         socket.create_connection(('127.0.0.1', port), 1).close()
     except OSError:
@@ -281,7 +280,7 @@ def _listens(port: int) -> bool:
     return True
 
 
-def _speaks_amqp(port: int) -> bool:
+def _speaks_amqp(port):
     """Whether the protocol header is answered: the port alone opens too early."""
     try:
         with socket.create_connection(('127.0.0.1', port), 1) as connection:

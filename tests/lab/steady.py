@@ -7,12 +7,9 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import oslo_messaging
 from kombu.entity import Exchange, Queue
@@ -42,7 +39,7 @@ class Answer:
     error: str | None = None
 
 
-def arguments_for(server: str, **fields: Any) -> dict[str, Any]:
+def arguments_for(server, **fields):
     """Those of a call for one server of 512 MB; fields of the request may be others."""
     fields = {'num_instances': 1, 'project_id': PROJECT, **fields}
     return {
@@ -57,37 +54,30 @@ class Caller:
     """oslo.messaging's own client, with arguments that go out as they are. Any number of
     threads may call."""
 
-    def __init__(self, config: Path) -> None:
+    def __init__(self, config):
         conf = cfg.ConfigOpts()
         conf(['--config-file', str(config)], project='nova')
         self._transport = make_transport(conf)
         target = oslo_messaging.Target(topic=TOPIC, version='4.5')
         self._client = oslo_messaging.get_rpc_client(self._transport, target)
 
-    def __enter__(self) -> 'Caller':
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, *_exception):
         self._transport.cleanup()
 
-    def call(
-        self,
-        method: str,
-        /,
-        arguments: dict[str, Any],
-        context: dict[str, Any] | None = None,
-        **how: Any,
-    ) -> Any:
+    def call(self, method, /, arguments, context=None, **how):
         """Call a method; ``how`` is what prepare() of the client takes."""
         return self._client.prepare(**{'timeout': PATIENCE, **how}).call(
             context or CONTEXT, method, **arguments
         )
 
-    def cast(self, method: str, /, arguments: dict[str, Any], **how: Any) -> None:
+    def cast(self, method, /, arguments, **how):
         """Tell every scheduler, unless one is named, and wait for none."""
         self._client.prepare(**(how or {'fanout': True})).cast(CONTEXT, method, **arguments)
 
-    def select(self, host: str, arguments: Mapping[str, Any], context: Mapping[str, Any]) -> Any:
+    def select(self, host, arguments, context):
         """What a scheduler answers to the oldest callers' version, or the class of its error."""
         try:
             return self.call(
@@ -96,7 +86,7 @@ class Caller:
         except oslo_messaging.RemoteError as error:
             return error.exc_type
 
-    def place(self, uuid: str | None = None, **how: Any) -> Answer:
+    def place(self, uuid=None, **how):
         """Ask for a server of 512 MB, a new one unless it is named."""
         server = uuid or new_uuids()[0]
         asked = time.monotonic()
@@ -114,20 +104,20 @@ class Load:
 
     answers: list[Answer] = field(default_factory=list)
 
-    def since(self, moment: float) -> Sequence[Answer]:
+    def since(self, moment):
         return [each for each in self.answers if each.asked > moment]
 
-    def failures(self) -> Sequence[Answer]:
+    def failures(self):
         return [each for each in self.answers if each.error]
 
 
 @contextmanager
-def load(caller: Caller, clients: int, *, pause: float = 0, **how: Any) -> Iterator[Load]:
+def load(caller, clients, *, pause=0, **how):
     """So many clients at work, which rest so many seconds before each request; at the end of
     the block all have got their last answers."""
     found, over = Load(), threading.Event()
 
-    def ask() -> None:
+    def ask():
         while not over.wait(pause):
             found.answers.append(caller.place(**how))
 
@@ -150,7 +140,7 @@ class Crowd:
     ``hosts`` says where each is to go, with None for a refusal; ``answers`` and ``heartbeats``
     count what came for each."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection):
         self._connection = connection
         channel = connection.channel()
         self._reply_q = f'reply_{secrets.token_hex(16)}'
@@ -163,14 +153,7 @@ class Crowd:
         self.answers: Counter[str] = Counter()
         self.heartbeats: Counter[str] = Counter()
 
-    def ask(
-        self,
-        count: int,
-        to: str = TOPIC,
-        flavor: Any = FLAVOR,
-        patience: int = PATIENCE,
-        lifetime: float = LIFETIME,
-    ) -> Sequence[str]:
+    def ask(self, count, to=TOPIC, flavor=FLAVOR, patience=PATIENCE, lifetime=LIFETIME):
         """So many more ask for a server each; the UUIDs of these."""
         servers = new_uuids(count)
         for server in servers:
@@ -181,12 +164,12 @@ class Crowd:
         self.asked += servers
         return servers
 
-    def tell(self, count: int, method: str, arguments: Any) -> None:
+    def tell(self, count, method, arguments):
         """So many cast the same to every scheduler."""
         for _ in range(count):
             self._publish(method, arguments, {}, None, None)
 
-    def listen(self, until: Callable[[], bool], seconds: float, what: str) -> None:
+    def listen(self, until, seconds, what):
         """Read what comes, until something holds."""
         deadline = time.monotonic() + seconds
         while not until():
@@ -197,12 +180,10 @@ class Crowd:
             except TimeoutError:
                 continue
 
-    def answered(self, servers: Sequence[str]) -> bool:
+    def answered(self, servers):
         return all(self.answers[server] for server in servers)
 
-    def _publish(
-        self, method: str, arguments: Any, call: Any, to: str | None, lifetime: float | None
-    ) -> None:
+    def _publish(self, method, arguments, call, to, lifetime):
         context = {f'_context_{key}': value for key, value in CONTEXT.items()}
         body = {
             'method': method, 'args': arguments, 'version': '4.5', 'namespace': None,
@@ -217,7 +198,7 @@ class Crowd:
             expiration=lifetime,
         )
 
-    def _hear(self, envelope: Any, message: Any) -> None:
+    def _hear(self, envelope, message):
         message.ack()
         body = json.loads(envelope['oslo.message'])
         server = body['_msg_id']
@@ -234,7 +215,7 @@ class Crowd:
 
 
 @contextmanager
-def crowd(amqp_url: str) -> Iterator[Crowd]:
+def crowd(amqp_url):
     """Callers who ask and listen as long as the block lasts."""
     with connect(amqp_url) as connection:
         yield Crowd(connection)

@@ -8,10 +8,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -33,11 +32,11 @@ class Sheet:
     words: int = 1
 
 
-def verdict(met: bool) -> str:
+def verdict(met):
     return MET if met else MISSED
 
 
-def show(sheets: Iterable[Sheet]) -> None:
+def show(sheets):
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     for sheet in sheets:
         table = Table(title=sheet.title, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -52,23 +51,23 @@ def show(sheets: Iterable[Sheet]) -> None:
         console.print()
 
 
-def add_outputs(parser: argparse.ArgumentParser) -> None:
+def add_outputs(parser):
     """The options that :func:`publish` takes."""
     parser.add_argument('--rst', type=Path, help='where to write the tables')
     parser.add_argument('--json', type=Path, help='where to write the figures')
 
 
-def teller() -> Callable[[str], None]:
+def teller():
     """Tells on standard error what happens, and after how many seconds."""
     begun = time.monotonic()
 
-    def tell(what: str) -> None:
+    def tell(what):
         print(f'{time.monotonic() - begun:6.1f} s  {what}', file=sys.stderr, flush=True)
 
     return tell
 
 
-def publish(chosen: Any, sheets: Sequence[Sheet], figures: Mapping[str, Any]) -> None:
+def publish(chosen, sheets, figures):
     """Show tables, and write them and the figures to where the options say."""
     show(sheets)
     if chosen.rst:
@@ -77,15 +76,15 @@ def publish(chosen: Any, sheets: Sequence[Sheet], figures: Mapping[str, Any]) ->
         chosen.json.write_text(json.dumps({'machine': machine(), **figures}, indent=2) + '\n')
 
 
-def numbers(text: str) -> list[int]:
+def numbers(text):
     """The value of an option: numbers with commas between them."""
     return sorted(map(int, text.split(',')))
 
 
-def among(known: Iterable[str]) -> Callable[[str], list[str]]:
+def among(known):
     """The reader of an option that takes some of these words, with commas between them."""
 
-    def read(text: str) -> list[str]:
+    def read(text):
         words = text.split(',')
         if unknown := set(words) - set(known):
             raise argparse.ArgumentTypeError(f'{", ".join(unknown)}: not in {", ".join(known)}')
@@ -94,7 +93,7 @@ def among(known: Iterable[str]) -> Callable[[str], list[str]]:
     return read
 
 
-def rst(sheets: Iterable[Sheet]) -> str:
+def rst(sheets):
     """The tables as reStructuredText, with the day and the machine."""
     lines = [f'Measured on {machine()}.', '']
     for sheet in sheets:
@@ -108,7 +107,7 @@ def rst(sheets: Iterable[Sheet]) -> str:
     return '\n'.join(lines)
 
 
-def machine() -> str:
+def machine():
     day = time.strftime('%Y-%m-%d', time.gmtime())
     load = os.getloadavg()[0]
     return (

@@ -3,17 +3,13 @@
 make, and variations of them."""
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tests.lab.descriptions import wire
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
 from tests.lab.wire import CALLS, MADE, primitive
 
 from .hidden import a_secret
-from .nova_cloud import NovaCloud
 
-Arguments = dict[str, Any]
 DATA = 'nova_object.data'
 HOSTS = ('e2e-cmp1', 'e2e-cmp2', 'e2e-cmp3', 'e2e-cmp4')
 """The names that the recorded requests know."""
@@ -24,7 +20,7 @@ FILTERS = (
 TOKEN = a_secret()
 
 
-def furnish(cloud: NovaCloud) -> None:
+def furnish(cloud):
     """Four hosts in one cell, ranked by their memory."""
     cloud.reset()
     columns = {
@@ -41,7 +37,7 @@ def furnish(cloud: NovaCloud) -> None:
     cloud.add_aggregate('e2e-ssd', HOSTS[2:], metadata={'e2e_ssd': 'true'})
 
 
-def cases(uuid: str, connection: str) -> dict[str, Arguments]:
+def cases(uuid, connection):
     """Arguments of select_destinations by what they are about; moves stay in a cell, of
     which the UUID and the database are given: nova opens the one that it is sent."""
     found = {name: copy.deepcopy(body['args']) for name, body in CALLS.items()}
@@ -52,14 +48,14 @@ def cases(uuid: str, connection: str) -> dict[str, Arguments]:
     return {**found, **_varied()}
 
 
-def changed(base: str, fields: Mapping[str, Any], **arguments: Any) -> Arguments:
+def changed(base, fields, **arguments):
     """A recorded request with other fields, and other arguments."""
-    whole: Arguments = copy.deepcopy(CALLS[base]['args'])
+    whole = copy.deepcopy(CALLS[base]['args'])
     whole['spec_obj'][DATA].update(copy.deepcopy(dict(fields)))
     return {**whole, **arguments}
 
 
-def _varied() -> dict[str, Arguments]:
+def _varied():
     every = MADE['everything']['spec_obj'][DATA]
     host, other = HOSTS[2], HOSTS[1]
     group = CALLS['anti-affinity group']['args']['spec_obj'][DATA]['instance_group']
@@ -110,26 +106,26 @@ def _varied() -> dict[str, Arguments]:
     }  # fmt: skip
 
 
-def a_flavor(**fields: Any) -> Arguments:
-    flavor: Arguments = copy.deepcopy(CALLS['boot']['args']['spec_obj'][DATA]['flavor'])
+def a_flavor(**fields):
+    flavor = copy.deepcopy(CALLS['boot']['args']['spec_obj'][DATA]['flavor'])
     flavor[DATA].update(fields)
     return flavor
 
 
-def _image(**properties: Any) -> Arguments:
-    image: Arguments = copy.deepcopy(MADE['everything']['spec_obj'][DATA]['image'])
+def _image(**properties):
+    image = copy.deepcopy(MADE['everything']['spec_obj'][DATA]['image'])
     image[DATA]['properties'][DATA] = properties
     return image
 
 
-def _volume() -> Arguments:
+def _volume():
     image = _image()
     for name in ('id', 'name', 'status', 'protected', 'checksum', 'owner'):
         del image[DATA][name]
     return image
 
 
-def _guest(cells: Sequence[Arguments], threads: str | None = None) -> Arguments:
+def _guest(cells, threads=None):
     """Cells of 512 MB each, and these fields."""
     names = (
         'pagesize', 'cpuset_reserved', 'cpu_pinning_raw', 'cpu_policy', 'cpu_thread_policy',
@@ -142,7 +138,7 @@ def _guest(cells: Sequence[Arguments], threads: str | None = None) -> Arguments:
     return primitive('InstanceNUMATopology', '1.3', cells=made, emulator_threads_policy=threads)
 
 
-def pinned(threads: str | None) -> Arguments:
+def pinned(threads):
     """Two cells of two dedicated CPUs."""
     specs = {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '2'}
     if threads:
@@ -157,14 +153,14 @@ def pinned(threads: str | None) -> Arguments:
     return {'numa_topology': guest, 'flavor': a_flavor(vcpus=4, extra_specs=specs)}
 
 
-def _shared(count: int = 2) -> Arguments:
+def _shared(count=2):
     guest = _guest([{'cpuset': [number], 'pagesize': -1} for number in range(count)])
     specs = {'hw:numa_nodes': str(count), 'hw:mem_page_size': 'small'}
     return {'numa_topology': guest, 'flavor': a_flavor(vcpus=count, extra_specs=specs)}
 
 
-def _devices() -> Arguments:
-    requests: Arguments = copy.deepcopy(MADE['everything']['spec_obj'][DATA]['pci_requests'])
+def _devices():
+    requests = copy.deepcopy(MADE['everything']['spec_obj'][DATA]['pci_requests'])
     spec = [{'vendor_id': '8086', 'product_id': '10fb'}]
     requests[DATA]['requests'][0][DATA].update(count=1, spec=spec, numa_policy='preferred')
     del requests[DATA]['instance_uuid']
@@ -172,30 +168,27 @@ def _devices() -> Arguments:
     return requests
 
 
-def _destination(**fields: Any) -> Arguments:
+def _destination(**fields):
     return primitive('Destination', '1.4', **fields)
 
 
-def anti_affine(count: int) -> Arguments:
+def anti_affine(count):
     """So many servers, none with another."""
     uuids = [f'{number}7b1d2ba-8d2b-4b1c-9f43-7e1d9a64d1c1' for number in range(count)]
-    group: Arguments = copy.deepcopy(
-        CALLS['anti-affinity group']['args']['spec_obj'][DATA]['instance_group']
-    )
+    group = copy.deepcopy(CALLS['anti-affinity group']['args']['spec_obj'][DATA]['instance_group'])
     group[DATA].update(members=uuids, hosts=[])
     fields = {'instance_group': group, 'num_instances': count, 'instance_uuid': uuids[0]}
     return changed('anti-affinity group', fields, instance_uuids=uuids)
 
 
-def _retry() -> Arguments:
+def _retry():
     nodes = [{'host': f'h{n}', 'hypervisor_hostname': f'n{n}'} for n in (7, 8)]
-    retries: Arguments = wire('SchedulerRetries', {'hosts': {'objects': nodes}})
-    return retries
+    return wire('SchedulerRetries', {'hosts': {'objects': nodes}})
 
 
-def _dicts(filters: Mapping[str, Any]) -> Arguments:
+def _dicts(filters):
     """The two dicts of 4.0, with objects in them where later releases leave these."""
-    dicts: Arguments = copy.deepcopy(MADE['held back to 4.0'])
+    dicts = copy.deepcopy(MADE['held back to 4.0'])
     spec = dicts['request_spec']
     spec['image']['properties'] = {'hw_architecture': 'x86_64'}
     spec['instance_type'] = a_flavor()

@@ -2,12 +2,11 @@
 """Hosts and guests in few words."""
 
 from dataclasses import replace
-from typing import Any
 
 from novasched.scheduler.model.numa import GuestCell, GuestTopology, HostCell, HostTopology
 
 
-def a_cell(number: int = 0, cores: int = 4, threads: int = 2, **fields: Any) -> HostCell:
+def a_cell(number=0, cores=4, threads=2, **fields):
     """A host cell of 4 GiB whose threads are numbered one after the other; any of its CPUs
     can be pinned unless ``cpuset`` says which float."""
     first = number * cores * threads
@@ -21,12 +20,12 @@ def a_cell(number: int = 0, cores: int = 4, threads: int = 2, **fields: Any) -> 
     return replace(ordinary, **fields)
 
 
-def a_host(*cells: HostCell) -> HostTopology:
+def a_host(*cells):
     """A host of these cells."""
     return HostTopology(cells)
 
 
-def a_pinned(vcpus: int, first: int = 0, number: int = 0, **fields: Any) -> GuestCell:
+def a_pinned(vcpus, first=0, number=0, **fields):
     """A guest cell of 256 MiB whose vCPUs are all dedicated."""
     ordinary = GuestCell(
         number, frozenset(), 256, frozenset(range(first, first + vcpus)), cpu_policy='dedicated'
@@ -34,11 +33,11 @@ def a_pinned(vcpus: int, first: int = 0, number: int = 0, **fields: Any) -> Gues
     return replace(ordinary, **fields)
 
 
-def a_shared(vcpus: int = 1, memory: int = 256, **fields: Any) -> GuestCell:
+def a_shared(vcpus=1, memory=256, **fields):
     """A guest cell whose vCPUs float."""
     return replace(GuestCell(0, frozenset(range(vcpus)), memory), **fields)
 
 
-def a_guest(*cells: GuestCell, emulator: str | None = None) -> GuestTopology:
+def a_guest(*cells, emulator=None):
     """A guest of these cells."""
     return GuestTopology(cells, emulator)

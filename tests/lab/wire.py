@@ -9,7 +9,6 @@ an object whose ``case`` names it.
 
 import json
 from pathlib import Path
-from typing import Any
 
 from oslo_context.context import RequestContext
 
@@ -18,7 +17,7 @@ from novasched.rpc.server import Serializer
 MESSAGES = Path(__file__).parent / 'messages'
 
 
-def _load(name: str) -> dict[str, dict[str, Any]]:
+def _load(name):
     lines = (MESSAGES / name).read_text().splitlines()
     return {row.pop('case'): row for row in map(json.loads, lines)}
 
@@ -34,20 +33,20 @@ MADE = _load('made.jsonl')
 CONTEXT = RequestContext(user_id='caller', project_id='callers', overwrite=False)
 
 
-def context_of(body: dict[str, Any]) -> dict[str, Any]:
+def context_of(body):
     prefix = '_context_'
     return {
         key.removeprefix(prefix): value for key, value in body.items() if key.startswith(prefix)
     }
 
 
-def decoded(arguments: dict[str, Any]) -> dict[str, Any]:
+def decoded(arguments):
     return {
         name: Serializer().deserialize_entity(CONTEXT, value) for name, value in arguments.items()
     }
 
 
-def primitive(name: str, version: str, **data: Any) -> dict[str, Any]:
+def primitive(name, version, **data):
     return {
         'nova_object.name': name,
         'nova_object.namespace': 'nova',
@@ -61,12 +60,12 @@ FLAVOR = primitive(
 )
 
 
-def a_spec(version: str = '1.15', **data: Any) -> dict[str, Any]:
+def a_spec(version='1.15', **data):
     """A RequestSpec with a flavor, and with what is said."""
     return primitive('RequestSpec', version, **{'flavor': FLAVOR, **data})
 
 
-def without_order(value: Any) -> Any:
+def without_order(value):
     """A primitive with its lists of changed fields, which are sets, sorted."""
     if isinstance(value, dict):
         return {

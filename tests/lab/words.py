@@ -9,7 +9,6 @@ status is 1 if there is one. CONTRIBUTING.rst has the rules.
 import ast
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2] / 'novasched'
@@ -41,7 +40,7 @@ NAMES = re.compile(
 function the thing in OpenStack's words."""
 
 
-def offences(path: Path) -> Iterator[tuple[int, str]]:
+def offences(path):
     tree = ast.parse(path.read_text())
     instances_alone = str(path.relative_to(ROOT)).startswith(INSTANCES_ALONE)
     for node in ast.walk(tree):
@@ -57,7 +56,7 @@ def offences(path: Path) -> Iterator[tuple[int, str]]:
             yield getattr(node, 'lineno', 1), f'{name}: say it in words that OpenStack has'
 
 
-def main() -> int:
+def main():
     found = False
     for path in sorted(ROOT.rglob('*.py')):
         for line, text in offences(path):

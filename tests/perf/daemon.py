@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -64,8 +63,6 @@ TO_BEFORE = 1.05
 TO_MEDIAN = 2
 REFUSED = 0.01  # of the claims
 FIFTH = 0.2
-
-Tell = Callable[[str], None]
 
 
 class Bench:

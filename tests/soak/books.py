@@ -7,7 +7,6 @@ while, in which it undoes it; less than was answered is wrong at any moment.
 
 import re
 import time
-from collections.abc import Mapping
 
 from tests.soak.world import FAILED, MISMATCHES, WRONG, Server
 
@@ -31,8 +30,6 @@ ZEROS = (MISSING, LOST, LEFT_OVER, STUCK, WRONG, FAILED, MISMATCHES)
 
 _WARNING = re.compile(r' (?:WARNING|ERROR) .*allocation.*\b(?:is left|are left|given up)\b')
 """Lines of novasched that leave an allocation to the operator."""
-
-Held = Mapping[str, Mapping[str, int]]
 
 
 def is_within(due, there):

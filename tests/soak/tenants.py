@@ -21,9 +21,6 @@ EBBING = {'delete': 9, 'boot': 1}
 FAILS = 0.02
 """The share of servers that their computes cannot start."""
 
-Held = dict[str, dict[str, int]]
-"""Provider to resource class to amount."""
-
 
 class Tenant:
     """One of several who act at the same time."""
