@@ -75,50 +75,33 @@ def test_a_placement():
     check(whole, steps, record)
     assert [step.name for step in steps] == [*STEPS]
     assert values(whole, 'openstack.') == {
-        'request_id': 'req-1',
-        'global_request_id': 'req-2',
-        'project_id': 'project',
+        'request_id': 'req-1', 'global_request_id': 'req-2', 'project_id': 'project',
         'server_ids': (a_uuid('server0'),),
-    }
+    }  # fmt: skip
     assert values(whole) == {
-        'record': record.id,
-        'result': 'placed',
-        'headline': 'a: 2 of 3 hosts fit, 1 disabled',
-        'servers': 1,
-        'flavor': '',
-        'chosen': ('a',),
-        'seed': record.seed,
-        'candidates': 3,
-        'hosts.offered': 3,
-        'hosts.total': 3,
-    }
+        'record': record.id, 'result': 'placed', 'headline': 'a: 2 of 3 hosts fit, 1 disabled',
+        'servers': 1, 'flavor': '', 'chosen': ('a',), 'seed': record.seed,
+        'candidates': 3, 'hosts.offered': 3, 'hosts.total': 3,
+    }  # fmt: skip
     assert {step.name: values(step) for step in steps} == {
         'prefilters': {},
         'placement': {'candidates': 3, 'providers': 3},
         'hosts': {'hosts.offered': 3, 'hosts.total': 3},
         'filters': {
-            'server': 1,
-            'hosts.in': 3,
-            'hosts.out': 2,
-            'hosts.in_flight': 0,
-            'filter.ComputeFilter.in': 3,
-            'filter.ComputeFilter.out': 2,
-            'filter.RamFilter.in': 2,
-            'filter.RamFilter.out': 2,
+            'server': 1, 'hosts.in': 3, 'hosts.out': 2, 'hosts.in_flight': 0,
+            'filter.ComputeFilter.in': 3, 'filter.ComputeFilter.out': 2,
+            'filter.RamFilter.in': 2, 'filter.RamFilter.out': 2,
         },
         'weighers': {'server': 1, 'hosts': 2, 'host': 'a', 'weight': 3.0},
         'claim': {},
         'alternates': {},
-    }
+    }  # fmt: skip
     assert whole.parent is None
     assert whole.status.status_code is StatusCode.UNSET
     known = {
-        'service.name': 'novasched',
-        'service.version': '1.2',
-        'service.instance.id': f'control-1:{os.getpid()}',
-        'host.name': 'control-1',
-        'process.pid': os.getpid(),
-    }
+        'service.name': 'novasched', 'service.version': '1.2', 'host.name': 'control-1',
+        'service.instance.id': f'control-1:{os.getpid()}', 'process.pid': os.getpid(),
+    }  # fmt: skip
     assert known.items() <= dict(whole.resource.attributes).items()
 
 
@@ -152,10 +135,8 @@ def test_several_servers():
     assert told[-1] == ('alternates', None)
     assert [each.refused for each in record.looks] == [(), ('b',)]
     assert values(whole)['chosen'] == ('a', 'a')
-    assert (
-        values(whole)['headline']
-        == '2 servers on 1 hosts: 2 of 3 hosts fit, 1 not offered by Placement'
-    )
+    line = '2 servers on 1 hosts: 2 of 3 hosts fit, 1 not offered by Placement'
+    assert values(whole)['headline'] == line
 
 
 @pytest.mark.parametrize(
@@ -178,16 +159,13 @@ def test_what_cannot_be_decided(error, said):
 
 
 def test_the_trace_of_the_caller():
-    """The request is a part of it, if the message says so; else it begins one of its own."""
+    """The request is a part of it, if the message says so; else it begins one of its own. If the
+    caller is not traced, nor are we."""
     whole, _, _ = Traced().ask(origin=Origin(None, None, f'00-{TRACE}-{PARENT}-01'))
     assert f'{whole.context.trace_id:032x}' == TRACE
     assert f'{whole.parent.span_id:016x}' == PARENT
     for unknown in (None, '', 'what is this', f'00-{"0" * 32}-{PARENT}-01'):
         assert Traced().ask(origin=Origin(None, None, unknown))[0].parent is None
-
-
-def test_a_caller_that_is_not_traced():
-    """Nor are we then."""
     traced = Traced()
     with pytest.raises(ValueError, match='not enough'):
         traced.ask(origin=Origin(None, None, f'00-{TRACE}-{PARENT}-00'))
@@ -200,13 +178,8 @@ RANDOM = 'kG7bQz2mXw9RtLp4'
 def test_no_secret_is_told(monkeypatch):
     """Whatever the request has in it, unless the secret is a word that may be meant as such."""
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([RANDOM])))
-    asked = {
-        'flavor': a_flavor(name=RANDOM, memory_mb=9999),
-        'request_id': RANDOM,
-        'availability_zone': RANDOM,
-        'hints': {'x': [RANDOM]},
-    }
-    whole, steps, _ = Traced().ask(**asked)
+    ids = {'request_id': RANDOM, 'availability_zone': RANDOM, 'hints': {'x': [RANDOM]}}
+    whole, steps, _ = Traced().ask(flavor=a_flavor(name=RANDOM, memory_mb=9999), **ids)
     assert RANDOM not in ''.join(each.to_json() for each in (whole, *steps))
     hashed = Traced(settings=replace(SETTINGS, decisions_hash_ids=True)).ask()[0]
     assert hashed.attributes['openstack.project_id'] != 'project'

@@ -44,16 +44,15 @@ def test_warnings(hosts_view, known, warnings):
     assert list(hosts_view.warnings()) == warnings
 
 
-def test_ages():
-    """Two whole units at the least, or seconds."""
+def test_words():
+    """Ages have two whole units at the least, or seconds. A node is named where it is not plain
+    which it is. Numbers in names count by their size."""
     spans = [ago(seconds) for seconds in (-1, 0.4, 119, 120, 7200, 200000)]
     assert spans == ['0 s ago', '0 s ago', '119 s ago', '2 min ago', '2 h ago', '2 d ago']
-
-
-def test_names():
-    """A node is named where it is not plain which it is."""
     names = [name_of(a_host('a', nodename=node)) for node in ('a', 'a.example.org', 'b')]
     assert names == ['a', 'a', 'a (b)']
+    for names in (['a2', 'a10', 'b1'], ['2', '10', 'a'], ['', 'a', 'a1b', 'a1c']):
+        assert sorted(names, key=natural) == names
 
 
 GIB = 1024
@@ -223,20 +222,9 @@ def test_hosts_in_many_aggregates_count_once():
     assert rows == [('cell1', twice)]
 
 
-def test_squares():
-    """A square says in words what its colour and shape do."""
-    groups = heatmap(VIEW, HostsQuery(), None).groups
-    texts = {each.host: each for group in groups for each in group.tiles}
-    assert texts['h2'].text == 'h2: 500 of 1,000 MiB free'
-    assert texts['h2'].levels == (5,)
-    assert texts['down'].text == 'down, down: 100 of 1,000 MiB free'
-    assert texts['off'].state == 'disabled'
-    nothing = heatmap(VIEW, HostsQuery(show='pinned'), None).groups[0].tiles[0]
-    assert (nothing.levels, nothing.text) == ((None,), 'h2: none')
-
-
-def test_the_table():
-    """A row has a host, where it is, and why it is disabled."""
+def test_the_table_and_squares():
+    """A row has a host, where it is, and why it is disabled. A square says in words what its colour
+    and shape do."""
     page = a_page(Cells({'cell2': OTHERS, 'cell1': TENTHS}), timeout=60.0)
     text = seen(ask(page, '/', 'form=table&order=fullest')).text
     places = [text.index(words) for words in (
@@ -245,6 +233,14 @@ def test_the_table():
     )]  # fmt: skip
     assert places == sorted(places)
     assert '3 hosts · 1.46 of 2.93 GiB free (50 % used)' in seen(ask(page, '/')).text
+    groups = heatmap(VIEW, HostsQuery(), None).groups
+    texts = {each.host: each for group in groups for each in group.tiles}
+    assert texts['h2'].text == 'h2: 500 of 1,000 MiB free'
+    assert texts['h2'].levels == (5,)
+    assert texts['down'].text == 'down, down: 100 of 1,000 MiB free'
+    assert texts['off'].state == 'disabled'
+    nothing = heatmap(VIEW, HostsQuery(show='pinned'), None).groups[0].tiles[0]
+    assert (nothing.levels, nothing.text) == ((None,), 'h2: none')
 
 
 @pytest.mark.parametrize(
@@ -267,8 +263,3 @@ def test_bars():
     assert bars({}) == bars({None: 3}) == []
     assert bars({0: 1, 9: 3}) == [(0, 1, 0.0, 25.0), (9, 3, 25.0, 75.0)]
     assert bars({5: 1, None: 1}) == [(5, 1, 0.0, 50.0)]
-
-
-def test_natural_order():
-    for names in (['a2', 'a10', 'b1'], ['2', '10', 'a'], ['', 'a', 'a1b', 'a1c']):
-        assert sorted(names, key=natural) == names
