@@ -55,12 +55,6 @@ class Cloud:
         return [row[0] for row in answer]
 
 
-@pytest.fixture(params=KINDS)
-def kind(request):
-    """The request's fields and the settings for one kind of room."""
-    return KINDS[request.param]
-
-
 STORIES = {
     'an instance does not stand in its own way, but in that of another one': ('a', [('x', '', 'a'), ('x', '', 'a'), ('x', '', 'a'), ('y', '', None)]),
     'an instance that is sent elsewhere counts there alone': ('ab', [('x', '', 'a'), ('x', 'a', 'b'), ('y', '', 'a')]),
@@ -70,9 +64,9 @@ STORIES = {
 
 
 @pytest.mark.parametrize(('hosts', 'requests'), STORIES.values(), ids=STORIES)
-def test_one_request_after_the_other(kind, hosts, requests):
+@pytest.mark.parametrize(('fields', 'options'), KINDS.values(), ids=KINDS)
+def test_one_request_after_the_other(fields, options, hosts, requests):
     """What an instance was given is its own until it is sent elsewhere."""
-    fields, options = kind
     cloud = Cloud(hosts, **options)
     for name, ignored, host in requests:
         answer = cloud.ask(name, ignore_hosts=tuple(ignored), **fields)
@@ -81,9 +75,9 @@ def test_one_request_after_the_other(kind, hosts, requests):
 
 
 @pytest.mark.parametrize('count', [1, 2, 3])
-def test_a_request_that_comes_twice(kind, count):
+@pytest.mark.parametrize(('fields', 'options'), KINDS.values(), ids=KINDS)
+def test_a_request_that_comes_twice(fields, options, count):
     """All its instances find the same room again, and each sees the others."""
-    fields, options = kind
     cloud, names = Cloud('abc'[:count], **options), 'xyz'[:count]
     if 'group' in fields:
         fields = {'group': a_group('anti-affinity', map(a_uuid, names))}

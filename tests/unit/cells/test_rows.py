@@ -66,12 +66,6 @@ def test_own_ratio_comes_before_the_initial_one():
     assert host(settings, cpu_allocation_ratio=None).cpu_allocation_ratio == 16.0
 
 
-@pytest.mark.parametrize('changes', [{'free_disk_gb': None}, {'uuid': None}])
-def test_a_node_without_a_report_is_no_host(changes):
-    """A nova-compute that has only just made its row cannot be judged."""
-    assert host(**changes) is None
-
-
 def row(node, text):
     columns = dict.fromkeys(('column', 'numa_topology', 'pci_stats'), text)
     return SimpleNamespace(hypervisor_hostname=node, **columns)

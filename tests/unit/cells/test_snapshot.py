@@ -41,6 +41,7 @@ def test_rows_that_are_no_hosts(cloud, caplog):
     cloud.add_host('orphan', service=False)
     cloud.add_service('orphan', engine, binary='nova-conductor')
     cloud.add_host('fresh', free_disk_gb=None)
+    cloud.add_host('old', uuid=None)
     cloud.add_host('h1', service=False)
     cloud.add_service('h1', engine, disabled=True, disabled_reason='why not')
     [host] = hosts_of(cloud.reader()).values()

@@ -16,11 +16,6 @@ def read(load):
     return lambda text: loading.settings(load(text))
 
 
-def test_defaults_are_novas(read):
-    """An empty nova.conf gives the defaults of the model, which stand there alone."""
-    assert read('') == Settings()
-
-
 @pytest.mark.parametrize(
     ('text', 'field', 'value'),
     [
@@ -46,11 +41,13 @@ def test_options_and_their_older_spellings(read, text, field, value):
 
 
 def test_the_settings_of_the_process(load):
-    """What no decision depends on; where a value is left empty, the default counts."""
+    """What no decision depends on; where a value is left empty, the default counts. An empty nova.conf
+    gives the defaults of the models, which stand there alone."""
 
     def read(text):
         return loading.service_settings(load(text))
 
+    assert loading.settings(load('')) == Settings()
     assert read('') == ServiceSettings(host=socket.gethostname())
     assert read('[scheduler]\nworkers = 0').workers == 1
     assert read('[scheduler]\nworkers =').workers == 1

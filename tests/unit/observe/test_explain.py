@@ -25,13 +25,10 @@ NAMES = {'placed': 512, 'refused': 9000}
 
 @pytest.fixture
 def path(tmp_path):
+    flavors = {name: a_flavor(name='m1', memory_mb=ram) for name, ram in NAMES.items()}
     requests = [
-        a_request(
-            instance_uuids=(name,),
-            request_id=f'req-{name}',
-            flavor=a_flavor(name='m1', memory_mb=ram),
-        )
-        for name, ram in NAMES.items()
+        a_request(instance_uuids=(name,), request_id=f'req-{name}', flavor=flavor)
+        for name, flavor in flavors.items()
     ]
     return keep(tmp_path / 'decisions', Decided(HOSTS, settings=SETTINGS), requests)
 

@@ -65,11 +65,8 @@ def test_a_look(directory):
     """Counters grow by what is new, and never by less than nothing; a gauge whose labels are
     gone is 0; what was measured meanwhile is in its bucket."""
     casts, breakers, waits = {('handled',): 3}, {('cell', 'c1'): True}, deque([0.1, 0.2])
-    look = metrics.Sampler(
-        metrics.Instruments(0),
-        {metrics.CASTS: lambda: dict(casts), metrics.BREAKER_OPEN: lambda: dict(breakers)},
-        waits,
-    )
+    readers = {metrics.CASTS: lambda: dict(casts), metrics.BREAKER_OPEN: lambda: dict(breakers)}
+    look = metrics.Sampler(metrics.Instruments(0), readers, waits)
     look()
     assert seen(directory, metrics.CASTS) == {('handled',): 3}
     assert seen(directory, metrics.BREAKER_OPEN) == {('cell', 'c1'): 1}

@@ -105,12 +105,9 @@ def test_answers(served, method, path, status, body):
 
 def heard(caplog):
     """What the server has logged; that a request waits for a thread tells of a busy machine."""
-    ours = ('novasched.observe.web', 'waitress')
-    return [
-        each.getMessage()
-        for each in caplog.records
-        if each.name.startswith(ours) and each.name != 'waitress.queue'
-    ]
+    loggers = ('novasched.observe.web', 'waitress')
+    ours = [each for each in caplog.records if each.name.startswith(loggers)]
+    return [each.getMessage() for each in ours if each.name != 'waitress.queue']
 
 
 def test_a_bug_is_told_once(served, caplog):

@@ -2,8 +2,8 @@
 """What there is of nova where nova is not installed. Where it is, the functions are nova's
 own, and the same tables hold for them."""
 
-import importlib
 import sys
+from importlib import import_module as module
 
 import pytest
 
@@ -17,10 +17,6 @@ without_nova = pytest.mark.skipif(import_stubs.nova_is_installed(), reason='nova
 @pytest.fixture(autouse=True)
 def installed():
     import_stubs.install()
-
-
-def module(name):
-    return importlib.import_module(name)
 
 
 @without_nova

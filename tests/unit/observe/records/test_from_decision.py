@@ -86,7 +86,5 @@ def test_what_is_told(monkeypatch):
     monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(redaction.Secrets([RANDOM])))
     assert redaction.one_line(f'a\n  b {RANDOM}') == 'a b ***'
     assert len(redaction.one_line('x' * 999)) == redaction.MAX_LINE_CHARACTERS
-    assert redaction.one_line_each([f'a\n{RANDOM}', 'b', 'b']) == {
-        f'a\n{RANDOM}': 'a ***',
-        'b': 'b',
-    }
+    secret = f'a\n{RANDOM}'
+    assert redaction.one_line_each([secret, 'b', 'b']) == {secret: 'a ***', 'b': 'b'}

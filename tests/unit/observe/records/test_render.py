@@ -101,11 +101,8 @@ def test_a_filter_that_refuses(explain, name, host, asked, why, word):
     record = record_of(decision)
     assert record.result.refusal == 'There are not enough hosts available.'
     (attempt,) = record.looks
-    assert [(each.name, each.start, each.end) for each in attempt.stages] == [
-        ('ignore_hosts', 2, 1),
-        ('AllHostsFilter', 1, 1),
-        (name, 1, 0),
-    ]
+    stages = [(each.name, each.start, each.end) for each in attempt.stages]
+    assert stages == [('ignore_hosts', 2, 1), ('AllHostsFilter', 1, 1), (name, 1, 0)]
     assert [(each.reason, each.hosts) for each in attempt.stages[-1].causes] == [(why, 1)]
     line = f'0 of 3 hosts: 1 not offered by Placement, 1 ignored by the request, 1 {word}'
     assert render.headline(record) == line

@@ -87,13 +87,19 @@ def bus():
 
 
 def test_the_claim_names_the_host(bus):
-    """Which may be ours or not, and then it is told why."""
+    """Which may be ours or not, and then it is told why. If one request starts again, each start has
+    its own end."""
     for server, host in (('s', A), ('t', B)):
         bus.places(server, host, request=server)
     same, other = bus.watch.rows
     assert (same.compared, same.difference, same.server) == (True, None, 's')
     assert (other.compared, other.difference.recorded, other.difference.ours) == (True, 'b', 'a')
     assert other.difference.why.startswith('ours weighs differently: RAMWeigher')
+    bus.watch.rows.clear()
+    for host in (A, B):
+        bus.held.clear()
+        bus.places('s', host)
+    assert [row.difference is None for row in bus.watch.rows] == [True, False]
 
 
 def test_a_refusal_is_told_by_the_conductor(bus):
@@ -143,7 +149,8 @@ def test_several_servers(bus):
 
 
 def test_the_compute_tells_if_placement_cannot(bus):
-    """A provider that no cell knows is no host."""
+    """A provider that no cell knows is no host. If Placement is away the request has failed, and the
+    others go on."""
     bus.selects('start', 's')
     bus.held['s'] = {'elsewhere': AMOUNTS}
     bus.selects('end', 's')
@@ -151,6 +158,10 @@ def test_the_compute_tells_if_placement_cannot(bus):
     payload = {'nova_object.data': {'uuid': 's', 'host': 'a'}}
     bus.says('instance.create.start', payload, publisher='nova-compute:y')
     assert bus.row().compared
+    bus.watch.rows.clear()
+    bus.held['s'] = PlacementUnavailable('away')
+    bus.selects('start', 's')
+    assert bus.row().failure == 'away'
 
 
 @pytest.mark.parametrize(
@@ -179,13 +190,6 @@ def test_differences_that_do_not_count(bus, claims, before, asked, unknown, miss
     assert host is not FULL or row.difference.why.startswith('Placement offers no candidate there')
 
 
-def test_placement_is_away(bus):
-    """The request failed, and the others go on."""
-    bus.held['s'] = PlacementUnavailable('away')
-    bus.selects('start', 's')
-    assert bus.row().failure == 'away'
-
-
 @pytest.mark.parametrize('payload', [{}, {'nova_object.data': None}, {'request_spec': 3}])
 def test_not_novas(bus, payload):
     """What cannot be read is passed over."""
@@ -193,14 +197,6 @@ def test_not_novas(bus, payload):
         bus.says(f'scheduler.select_destinations.{phase}', payload)
     bus.says('instance.create.start', payload)
     assert bus.watch.is_idle
-
-
-def test_one_request_starts_again(bus):
-    """Each start has its own end."""
-    for host in (A, B):
-        bus.held.clear()
-        bus.places('s', host)
-    assert [row.difference is None for row in bus.watch.rows] == [True, False]
 
 
 @pytest.mark.parametrize(

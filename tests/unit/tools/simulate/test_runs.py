@@ -83,13 +83,19 @@ def test_until_full():
 
 
 def test_servers_have_settled():
-    """A server that was placed is on its host, and builds no more."""
+    """A server that was placed is on its host, and builds no more. A rebuild takes nothing, so that
+    there would be no end."""
     simulator = a_simulator([A])
     request = simulator.anew(a_request())
     simulator.decide(request)
     (after,) = simulator.hosts
     assert set(after.instances) == {request.instance_uuid}
     assert (after.free_ram_mb, after.num_instances, after.num_io_ops) == (1536, 1, 3)
+    simulator, request = a_simulator([A]), a_request(hints={'_nova_check_type': ['rebuild']})
+    assert simulator.decide(simulator.anew(request)).decision.hosts == ('a',)
+    assert simulator.hosts == [A]
+    with pytest.raises(BadRequest):
+        until_full(simulator, request, 9)
 
 
 def test_the_same_seed_gives_the_same():
@@ -114,15 +120,6 @@ def test_what_the_limit_keeps():
     assert filled.refused.beyond == 1
     whole = until_full(a_simulator([A, B], max_instances_per_host=2), a_request(), 99)
     assert (whole.placed, whole.refused.beyond) == ({'a': 2, 'b': 2}, 0)
-
-
-def test_a_rebuild():
-    """It takes nothing, so that there would be no end."""
-    simulator, request = a_simulator([A]), a_request(hints={'_nova_check_type': ['rebuild']})
-    assert simulator.decide(simulator.anew(request)).decision.hosts == ('a',)
-    assert simulator.hosts == [A]
-    with pytest.raises(BadRequest):
-        until_full(simulator, request, 9)
 
 
 def test_spread():
