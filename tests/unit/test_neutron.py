@@ -15,8 +15,7 @@ from novasched.scheduler.prefilters import Port
 from tests.lab.proxy import JSON, HttpStub
 
 PORTS = [
-    {'id': 'bound', 'network_id': 'net', 'binding:vnic_type': 'normal',
-     'fixed_ips': [{'subnet_id': 's1', 'ip_address': '10.0.0.4'}, {'subnet_id': 's2'}]},
+    {'id': 'bound', 'network_id': 'net', 'binding:vnic_type': 'normal', 'fixed_ips': [{'subnet_id': 's1', 'ip_address': '10.0.0.4'}, {'subnet_id': 's2'}]},
     {'id': 'card', 'network_id': 'net', 'binding:vnic_type': 'remote-managed', 'fixed_ips': []},
     {'id': 'plain', 'network_id': 'net'},
 ]  # fmt: skip

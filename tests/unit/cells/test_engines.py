@@ -18,8 +18,7 @@ TWO = 'rabbit://u1:p1@h1:5672,u2:p2@[fd00::2]:5673/vhost'
 @pytest.mark.parametrize(
     ('template', 'own', 'url', 'why'),
     [
-        ('{scheme}://{username}:{password}@{hostname}:{port}/cell1?{query}', OWN,
-         'mysql+pymysql://nova:s3cret@db.example:3307/cell1?charset=utf8', None),
+        ('{scheme}://{username}:{password}@{hostname}:{port}/cell1?{query}', OWN, 'mysql+pymysql://nova:s3cret@db.example:3307/cell1?charset=utf8', None),
         ('{hostname1}:{port1},{username2}:{password2}@[{hostname2}]:{port2}', TWO, 'h1:5672,u2:p2@[fd00::2]:5673', None),
         ('plain', None, 'plain', None),
         ('{hostname}', None, '{hostname}', 'is a template, and [database] connection is not set'),
@@ -45,8 +44,7 @@ def test_templates_are_filled_from_our_own_connection(template, own, url, why, c
     ('url', 'patience', 'query'),
     [
         ('mysql+pymysql://u:p%40@h/db', 2.5, {'connect_timeout': '3', 'read_timeout': '3', 'write_timeout': '3'}),
-        ('mysql+pymysql://u:p%40@h/db?read_timeout=7&ssl_cipher=AES', 0.1,
-         {'connect_timeout': '1', 'read_timeout': '7', 'write_timeout': '1', 'ssl_cipher': 'AES'}),
+        ('mysql+pymysql://u:p%40@h/db?read_timeout=7&ssl_cipher=AES', 0.1, {'connect_timeout': '1', 'read_timeout': '7', 'write_timeout': '1', 'ssl_cipher': 'AES'}),
         ('mysql+pymysql://u:p%40@h/db', 60.0, {'connect_timeout': '10', 'read_timeout': '60', 'write_timeout': '60'}),
         ('mysql+pymysql://u:p%40@h/db', math.inf, {}),
         ('postgresql+psycopg2://u:p%40@h/db', 2.5,

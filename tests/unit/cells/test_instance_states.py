@@ -46,11 +46,8 @@ def test_without_a_cell(cloud, reader, cell_id, state):
         pytest.param({'host': 'two', 'vm_state': 'active'}, [], {'host': 'two'}, id='at rest'),
         pytest.param({'vm_state': 'building', 'task_state': None}, [], {'building': True}, id='building'),
         pytest.param({'host': 'two', 'task_state': 'migrating'}, [], {'host': 'two', 'task': 'migrating'}, id='task'),
-        pytest.param({'host': 'two', 'vm_state': 'active'}, ['error', 'pre-migrating'],
-                     {'host': 'two', 'task': 'pre-migrating'},
-                     id='evacuated, and its host not written yet'),
-        pytest.param({'host': 'two'}, ['done', 'completed', 'confirmed', 'reverted', 'failed',
-                                       'error', 'cancelled'], {'host': 'two'}, id='moved before'),
+        pytest.param({'host': 'two', 'vm_state': 'active'}, ['error', 'pre-migrating'], {'host': 'two', 'task': 'pre-migrating'}, id='evacuated, and its host not written yet'),
+        pytest.param({'host': 'two'}, ['done', 'completed', 'confirmed', 'reverted', 'failed', 'error', 'cancelled'], {'host': 'two'}, id='moved before'),
         pytest.param({'host': 'two', 'deleted': 5}, [], {'gone': True, 'host': 'two'}, id='deleted'),
     ],
 )  # fmt: skip

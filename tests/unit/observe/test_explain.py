@@ -171,13 +171,6 @@ def test_files_that_may_not_be_read(capsys, path, shut):
     assert text.startswith(f'novaschedctl: {file}: cannot be read: ')
 
 
-@pytest.mark.parametrize('arguments', [[], ['a', '--last']])
-def test_wrong_arguments(path, arguments):
-    with pytest.raises(SystemExit) as ended:
-        novaschedctl.main(['explain', '--file', path, *arguments])
-    assert ended.value.code == 2
-
-
 @pytest.mark.parametrize(
     ('lines', 'status', 'said'),
     [

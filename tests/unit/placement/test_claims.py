@@ -66,10 +66,7 @@ OUTCOMES = {
     'credentials': ([['before 401'], ['before 403']], (PlacementUnauthorized, 'the credentials'), [PUT]),
     'any candidate would meet it': ([['before 404'], ['before unreachable']], (PlacementUnavailable, None), [PUT]),
     'an old Placement': ([['before 406']], (PlacementUnavailable, r'upgraded: it lacks microversion 1\.36'), [PUT]),
-    'another process has the candidate': (
-        [[f'before {x}'] for x in ('full', 'unknown code', 'no code', 'no error', 'no JSON', 'wrong type', 'deep')],
-        None, [PUT],
-    ),
+    'another process has the candidate': ([[f'before {x}'] for x in ('full', 'unknown code', 'no code', 'no error', 'no JSON', 'wrong type', 'deep')], None, [PUT]),
     'writers collide': ([['before contended'] * 3], True, [PUT] * 4),
     'writers collide again and again': ([['before contended'] * 4], None, [PUT] * 4),
 }  # fmt: skip

@@ -85,9 +85,7 @@ def errors(caplog, level=logging.ERROR):
         pytest.param([AWAY, AWAY, None], False, 0, [], id='until it is deleted'),
         pytest.param([DOUBT, DOUBT, None], False, 0, [], id='doubt that goes'),
         pytest.param([None] * 5, True, LATE_CLAIM_S, [], id='until nothing can come any more'),
-        pytest.param([AWAY] * 2, False, CLEANUP_LIMIT_S, [
-            (logging.ERROR, 'Unable to delete allocation for instance server: given up')],
-                     id='given up'),
+        pytest.param([AWAY] * 2, False, CLEANUP_LIMIT_S, [(logging.ERROR, 'Unable to delete allocation for instance server: given up')], id='given up'),
         pytest.param([DOUBT] * 2, True, CLEANUP_LIMIT_S,
                      [(logging.WARNING, 'server is left'), (logging.WARNING, DOUBT),
                       (logging.WARNING, 'nova-manage placement audit')], id='doubt that stays'),

@@ -161,8 +161,14 @@ def test_names_that_are_markup(tmp_path):
     assert EVIL in seen(answers[5]).text
 
 
-def test_no_databases(decisions):
-    """Where nothing is known the page says so, and has the decisions."""
+def test_nothing_to_show(decisions):
+    """Where nothing is known, since there are no hosts or databases, the page says so, and has the
+    decisions."""
+    for hosts in ({}, {'north': []}):
+        page = a_page(Cells(hosts), decisions, timeout=60.0)
+        for query in ('', 'form=table', 'show=pinned&by=zone'):
+            answer = ask(page, '/', query)
+            assert (answer.status, 'There are no such hosts' in answer.text) == (200, True)
     cells = Cells(cloud(5))
     cells.error = DatabaseUnavailable('mysql://nova:sesame@db')
     page = a_page(cells, decisions, max_age=0.0, timeout=60.0)
@@ -186,14 +192,6 @@ def test_no_decisions(path, notice, status):
         answer = ask(page, where)
         assert (answer.status, notice in seen(answer).text) == (expected, True)
         assert '/nowhere' not in answer.text
-
-
-def test_no_hosts(decisions):
-    for cells in ({}, {'north': []}):
-        page = a_page(Cells(cells), decisions, timeout=60.0)
-        for query in ('', 'form=table', 'show=pinned&by=zone'):
-            answer = ask(page, '/', query)
-            assert (answer.status, 'There are no such hosts' in answer.text) == (200, True)
 
 
 def test_ten_thousand_hosts(decisions):

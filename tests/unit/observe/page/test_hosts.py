@@ -83,12 +83,16 @@ def test_what_a_host_has():
 
 
 def test_levels():
-    """Tenths from 0 to 9, whatever hosts report; nothing has none."""
+    """Tenths from 0 to 9, whatever hosts report; nothing has none. In a bar the parts stand beside each
+    other, and what has nothing leaves the end empty."""
     amounts = [Amount(used, 10) for used in (0, 0.99, 1, 9.99, 10, 25, -5)]
     assert [each.level for each in amounts] == [0, 0, 1, 9, 9, 9, 0]
     assert [each.percent for each in amounts] == [0, 9, 10, 99, 100, 100, 0]
     for nothing in (Amount(0, 0), Amount(5, 0), Amount(5, -10)):
         assert (nothing.level, nothing.percent) == (None, 0)
+    assert bars({}) == bars({None: 3}) == []
+    assert bars({0: 1, 9: 3}) == [(0, 1, 0.0, 25.0), (9, 3, 25.0, 75.0)]
+    assert bars({5: 1, None: 1}) == [(5, 1, 0.0, 50.0)]
 
 
 @pytest.mark.parametrize(
@@ -256,10 +260,3 @@ def test_pages(monkeypatch, page, names):
     assert [(g.name, [each.host for each in g.tiles]) for g in found.groups] == names
     assert found.pages == 2
     assert found.hosts == 5
-
-
-def test_bars():
-    """The parts stand beside each other; what has nothing leaves the end empty."""
-    assert bars({}) == bars({None: 3}) == []
-    assert bars({0: 1, 9: 3}) == [(0, 1, 0.0, 25.0), (9, 3, 25.0, 75.0)]
-    assert bars({5: 1, None: 1}) == [(5, 1, 0.0, 50.0)]

@@ -64,9 +64,7 @@ OTHERS = "ok other options: {} options that a scheduler does not read are other 
             '[scheduler] max_attempts, which is set too and counts'),
         ('[placement]\nauth_plugin = none', 'note [placement] auth_plugin: deprecated: the name is [placement] auth_type'),
         ('[placement]\nos_region_name = x', 'note [placement] os_region_name: ignored: set region_name'),
-        ('[workarounds]\ndisable_fallback_pcpu_qery = x',
-            'warning [workarounds] disable_fallback_pcpu_qery: unknown; '
-            'is it disable_fallback_pcpu_query?'),
+        ('[workarounds]\ndisable_fallback_pcpu_qery = x', 'warning [workarounds] disable_fallback_pcpu_qery: unknown; is it disable_fallback_pcpu_query?'),
         ('[DEFAULT]\nmy_ip = x\n[libvirt]\nvirt_type = y\n[workarounds]\ndisable_rootwrap = z', OTHERS.format(3)),
     ],
 )  # fmt: skip
@@ -154,9 +152,7 @@ CALM = '[novasched]\nin_flight_timeout = 0\n'
         ('', 'note [novasched] in_flight_timeout'),
         (f'{CALM}[scheduler]\ndriver = chance_scheduler', 'note [scheduler] driver'),
         (f'{CALM}[scheduler]\nworkers = 4', 'note [scheduler] workers'),
-        (f'{CALM}[scheduler]\nquery_placement_for_availability_zone = false',
-            'note [scheduler] query_placement_for_availability_zone, '
-            'warning [filter_scheduler] enabled_filters'),
+        (f'{CALM}[scheduler]\nquery_placement_for_availability_zone = false', 'note [scheduler] query_placement_for_availability_zone, warning [filter_scheduler] enabled_filters'),
         (f'{CALM}[filter_scheduler]\nenabled_filters = RamFilter,ComputeFilter', 'note filter RamFilter'),
     ],
 )  # fmt: skip

@@ -170,8 +170,7 @@ def test_the_compute_tells_if_placement_cannot(bus):
         # Something else was asked for.
         ((A, ON_VOLUME), (), {}, 'it has claimed MEMORY_MB:512 VCPU:2, but what is told asks for', ('is_bfv',)),
         # Not all of the request is told.
-        ((B, AMOUNTS), (), {'numa_topology': primitive('InstanceNUMATopology', '1.3', cells=[])},
-            'but not told: network_metadata', ('network_metadata',)),
+        ((B, AMOUNTS), (), {'numa_topology': primitive('InstanceNUMATopology', '1.3', cells=[])}, 'but not told: network_metadata', ('network_metadata',)),
         # A host that our query did not offer may have been filled by the claim itself; it is a
         # difference if there was no claim at that time.
         ((FULL, AMOUNTS), (FULL,), {}, 'claimed already, which may have filled it', ()),

@@ -39,6 +39,8 @@ def status_of(command):
         ('simulate --request r --count 2', '--count does not go with --request'),
         ('simulate --decision d --extra-spec a=b', '--extra-spec does not go with --decision'),
         ('simulate --flavor f --plot p.png', '--plot needs --until-full or --replay'),
+        ('explain --file x', 'one of the arguments WHAT --last is required'),
+        ('explain --file x a --last', 'not allowed with argument'),
         ('sandbox --hosts 0', 'argument --hosts: a number must be from 1 to'),
         ('sandbox --hosts many', "argument --hosts: a number must be whole, not 'many'"),
         ('sandbox --servers -3', 'argument --servers: a number must be from 1 to'),
