@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens in data centres, one after the other, under a steady load of requests."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
@@ -9,20 +9,8 @@ from . import server_faults  # noqa: F401  (they register)
 from .fault import FAULTS, Result, run
 from .site import Crew
 
-
-@dataclass(frozen=True)
-class Variant:
-    name: str
-    daemons: int = 1
-    workers: int = 1
-
-    @property
-    def config(self):
-        return {'scheduler': {'workers': self.workers}}
-
-
-ONE = Variant('one')
-VARIANTS = (ONE, Variant('one, two workers', workers=2), Variant('two', daemons=2))
+VARIANTS = {'one': (1, 1), 'one, two workers': (1, 2), 'two': (2, 1)}
+"""How many schedulers share the queue, and how many workers each of them has."""
 
 
 @pytest.fixture(scope='module')
@@ -36,12 +24,12 @@ CASES = [
     pytest.param(
         fault,
         variant,
-        id=f'{fault.name}, {variant.name}',
-        marks=() if fault.quick and variant is ONE else pytest.mark.long,
+        id=f'{fault.name}, {variant}',
+        marks=() if fault.quick and variant == 'one' else pytest.mark.long,
     )
     for variant in VARIANTS
     for fault in FAULTS.values()
-    if fault.varied or variant is ONE
+    if fault.varied or variant == 'one'
 ]
 assert CASES  # an empty table would be skipped
 
@@ -53,11 +41,12 @@ def test_fault(fault, variant, site, crew, results, pytestconfig):
     is over."""
     if pytestconfig.getoption('--quick') and fault.short is not None:
         fault = replace(fault, seconds=fault.short)
-    config = {**fault.config(site), **variant.config}
-    with crew.of(variant.daemons, config, fault.environment(site)):
+    daemons, workers = VARIANTS[variant]
+    config = {**fault.config(site), 'scheduler': {'workers': workers}}
+    with crew.of(daemons, config, fault.environment(site)):
         workers = site.workers()
         outcome = run(site, fault)
-        results.append(Result(fault.name, variant.name, outcome))
+        results.append(Result(fault.name, variant, outcome))
         print(outcome)
         assert outcome.recovery is not None
         assert [outcome.lost, outcome.unexcused, outcome.missing] == [0, 0, 0]

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduler that is killed, in every step of a claim."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import pytest
 
@@ -14,30 +12,15 @@ from .fault import is_timeout
 PATIENCE = 4  # seconds that the caller waits for an answer that cannot come
 
 
-@dataclass(frozen=True)
-class Step:
-    """Where a scheduler hangs when it is killed, and how many allocations are left."""
-
-    name: str
-    method: str
-    what: Callable[[], proxy.Fault]
-    left: int
-
-    def rule(self, method, path, _body):
-        asked = path.startswith(('/allocation_candidates', '/allocations'))
-        return self.what() if asked and method == self.method else None
-
-
-STEPS = (
-    Step('before the query is answered', 'GET', proxy.hang_after, 0),
-    Step('before the claim is made', 'PUT', lambda: proxy.hang(work=False), 0),
-    Step('before the claim is answered', 'PUT', proxy.hang_after, 1),
-)
+IN_QUERY = proxy.every('GET', '/allocation_candidates', proxy.hang_after())
+BEFORE_CLAIM = proxy.every('PUT', '/allocations', proxy.hang(work=False))
+AFTER_CLAIM = proxy.every('PUT', '/allocations', proxy.hang_after())
+"""Where a scheduler hangs when it is killed."""
 
 
 def killed(site, step):
     """Let the first scheduler die in a step; the server that was asked for."""
-    site.proxy.faults = step.rule
+    site.proxy.faults = step
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(site.caller.place, server=site.daemons[0].host, timeout=PATIENCE)
         site.proxy.wait_for_hanging()
@@ -50,18 +33,19 @@ def killed(site, step):
 
 
 @pytest.mark.parametrize(
-    'step',
+    ('step', 'left'),
     [
-        pytest.param(step, id=step.name, marks=() if step.left else pytest.mark.long)
-        for step in STEPS
+        pytest.param(IN_QUERY, 0, id='before the query is answered', marks=pytest.mark.long),
+        pytest.param(BEFORE_CLAIM, 0, id='before the claim is made', marks=pytest.mark.long),
+        pytest.param(AFTER_CLAIM, 1, id='before the claim is answered'),
     ],
 )
-def test_killed_in(step, site):
+def test_killed_in(step, left, site):
     """At the most the allocation of the one server in hand is left. Its caller asks again,
     and another scheduler answers: then the server has what was answered, and no more."""
     with site.running(2):
         server = killed(site, step)
-        assert len(site.cloud.allocations(server)) == step.left
+        assert len(site.cloud.allocations(server)) == left
         again = site.caller.place(server, server=site.daemons[1].host)
         assert again.error is None
         assert site.cloud.allocations(server).keys() == {again.host}
@@ -71,7 +55,7 @@ def test_killed_in(step, site):
 def test_another_host_is_better_by_then(site):
     """What is left stays beside what is answered then, as if the server were evacuated."""
     with site.running(2):
-        server = killed(site, STEPS[-1])
+        server = killed(site, AFTER_CLAIM)
         [left] = site.cloud.allocations(server)
         cell = site.cloud.cells[site.cloud.computes[left].cell]
         [before] = cell.rows('compute_nodes', host=left)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import oslo_messaging
@@ -20,7 +20,7 @@ from novasched.rpc.server import make_transport
 from tests.lab.broker import EXCHANGE, TOPIC, connect
 from tests.lab.daemon import new_uuids
 from tests.lab.nova_cloud import PROJECT, USER
-from tests.lab.processes import Failed
+from tests.lab.processes import wait_until
 from tests.lab.wire import FLAVOR, a_spec
 
 CONTEXT = {'user_id': USER, 'project_id': PROJECT, 'is_admin': True}
@@ -171,14 +171,14 @@ class Crowd:
 
     def listen(self, until, seconds, what):
         """Read what comes, until something holds."""
-        deadline = time.monotonic() + seconds
-        while not until():
-            if time.monotonic() > deadline:
-                raise Failed(f'after {seconds} s still no {what}')
-            try:
-                self._connection.drain_events(timeout=0.1)
-            except TimeoutError:
-                continue
+
+        def holds():
+            if not (found := until()):
+                with suppress(TimeoutError):
+                    self._connection.drain_events(timeout=0.1)
+            return found
+
+        wait_until(holds, seconds, what, pause=0)
 
     def answered(self, servers):
         return all(self.answers[server] for server in servers)

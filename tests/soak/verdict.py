@@ -34,40 +34,21 @@ MORE = 3
 """A pool may get one more by chance, when more ask at the same time than ever before. What leaks
 does so with each of hundreds of requests, and of some ten failures of each kind."""
 
-COUNTED = {
-    'threads': 'threads',
-    'file descriptors': 'descriptors',
-    'connections to the databases': 'databases',
-    'connections to the broker': 'broker',
-    'connections to Placement': 'placement',
-}
-"""What can be counted, by the names of samples."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Of all processes of the daemon together; memory in MiB, what they share counted once."""
-
-    seconds: float
-    memory: float
-    threads: int
-    descriptors: int
-    databases: int
-    broker: int
-    placement: int
+MEMORY, THREADS, DESCRIPTORS = 'resident memory, MiB', 'threads', 'file descriptors'
+DATABASES, BROKER, PLACEMENT = (
+    f'connections to {each}' for each in ('the databases', 'the broker', 'Placement')
+)
 
 
 class Watch:
-    """Takes samples, from ``with`` to its end; ``workers`` is every process that there ever was
-    beside the first."""
+    """Takes samples, from ``with`` to its end: seconds, and figures of all processes of the daemon
+    together. ``workers`` is every process that there ever was beside the first."""
 
     def __init__(self, pid, cloud):
         self.pid = pid
-        self.samples: list[Sample] = []
+        self.samples: list[tuple[float, dict[str, float]]] = []
         self.workers: set[int] = set()
-        urls = {
-            'databases': cloud.api.url, 'broker': cloud.amqp_url, 'placement': cloud.placement_url,
-        }  # fmt: skip
+        urls = {DATABASES: cloud.api.url, BROKER: cloud.amqp_url, PLACEMENT: cloud.placement_url}
         self._ports = {urlsplit(url).port: name for name, url in urls.items()}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -100,13 +81,12 @@ class Watch:
             for connection in process.net_connections('tcp')
             if connection.status == psutil.CONN_ESTABLISHED and connection.raddr.port in self._ports
         )
-        return Sample(
-            seconds=time.monotonic() - self._begun,
-            memory=resident(self.pid) / 2**20,
-            threads=sum(each.num_threads() for each in every),
-            descriptors=sum(each.num_fds() for each in every),
+        return time.monotonic() - self._begun, {
+            MEMORY: resident(self.pid) / 2**20,
+            THREADS: sum(each.num_threads() for each in every),
+            DESCRIPTORS: sum(each.num_fds() for each in every),
             **{name: found[name] for name in self._ports.values()},
-        )
+        }
 
 
 @dataclass(frozen=True)
@@ -128,32 +108,28 @@ class Figure:
 def memory(samples):
     """The least of memory in a part: what is there when garbage has just been collected, which
     is seldom done, so that memory goes up and down."""
-    start, *parts = _parts(samples, lambda each: each.memory, min)
+    start, *parts = _parts(samples, MEMORY, min)
     warm, end = parts[SETTLED], parts[-1]
     bound = Bound(end - warm, '≤', max(MIB_MORE, SHARE_MORE * warm), 'MiB more')
-    is_telling = samples[-1].seconds >= TELLING
-    return Figure('resident memory, MiB', start, warm, end, bound if is_telling else None)
+    is_telling = samples[-1][0] >= TELLING
+    return Figure(MEMORY, start, warm, end, bound if is_telling else None)
 
 
-def counted(what, name, samples):
+def counted(what, samples):
     """The most that there was at any time of the first half, in which pools fill up for good;
     and what there is most of the time in the end, since there may be one more for a moment."""
-
-    def of(each):
-        return float(getattr(each, name))
-
-    start, *most = _parts(samples, of, max)
-    warm, end = max(most[: WARM + 1]), _parts(samples, of, median_low)[-1]
+    start, *most = _parts(samples, what, max)
+    warm, end = max(most[: WARM + 1]), _parts(samples, what, median_low)[-1]
     return Figure(what, start, warm, end, Bound(end - warm, '≤', MORE, 'more'))
 
 
-def _parts(samples, of, one):
+def _parts(samples, what, one):
     """The first sample, before any request, and what stands for each part of the time."""
-    length = samples[-1].seconds / PARTS
+    length = samples[-1][0] / PARTS
     parts: list[list[float]] = [[] for _ in range(PARTS)]
-    for each in samples:
-        parts[min(PARTS - 1, int(each.seconds / length))].append(of(each))
-    return [of(samples[0]), *map(one, parts)]
+    for seconds, figures in samples:
+        parts[min(PARTS - 1, int(seconds / length))].append(figures[what])
+    return [samples[0][1][what], *map(one, parts)]
 
 
 @dataclass
@@ -165,7 +141,7 @@ class Verdict:
     seconds: float
     counts: Mapping[str, int]
     zeros: Mapping[str, int]
-    samples: Sequence[Sample] = ()
+    samples: Sequence[tuple[float, Mapping[str, float]]] = ()
     events: Mapping[str, int] = field(default_factory=dict)
     claims: Mapping[str, int] = field(default_factory=dict)
     faults: Mapping[str, int] = field(default_factory=dict)
@@ -174,8 +150,8 @@ class Verdict:
     def __post_init__(self):
         self.zeros = {**{name: self.counts.get(name, 0) for name in ZEROS}, **self.zeros}
         if self.samples:
-            pools = [counted(*each, self.samples) for each in COUNTED.items()]
-            self.figures = [memory(self.samples), *pools]
+            pools = (THREADS, DESCRIPTORS, DATABASES, BROKER, PLACEMENT)
+            self.figures = [memory(self.samples), *(counted(each, self.samples) for each in pools)]
 
     @property
     def met(self):

@@ -148,9 +148,8 @@ class Machine:
             # The host's own account comes first, as nova-compute has it.
             self._report()
             self._launched += 1
-            row = instance_row(
-                server.uuid, self.compute, server.wish.flavor, PROJECT, USER, self._launched
-            )
+            flavor = server.wish.flavor
+            row = instance_row(server.uuid, self.compute, flavor, PROJECT, USER, self._launched)
             if server.host is None and not states:
                 self.database.insert('instances', [row])
             else:
@@ -195,17 +194,8 @@ def _topology(pinned):
         cores = [each.core[1] for each in here if each.core]
         cpus = [(cell * CORES + core) * THREADS + i for core in cores for i in range(THREADS)]
         used = sum(each.wish.flavor.ram_mb for each in here)
-        cells.append(
-            a_numa_cell(
-                cell,
-                CORES,
-                THREADS,
-                RAM // NUMA_CELLS,
-                cpus,
-                cpu_usage=len(cpus),
-                memory_usage=used,
-            )
-        )
+        usage = {'cpu_usage': len(cpus), 'memory_usage': used}
+        cells.append(a_numa_cell(cell, CORES, THREADS, RAM // NUMA_CELLS, cpus, **usage))
     return a_numa_topology(*cells)
 
 
