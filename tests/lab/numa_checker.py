@@ -4,11 +4,7 @@ fitter for a case that nova's takes, too."""
 
 from dataclasses import replace
 
-from novasched.scheduler.model.numa import (
-    GuestCell,
-    GuestTopology,
-    TopologyLimits,
-)
+from novasched.scheduler.model.numa import GuestCell, GuestTopology, TopologyLimits
 from novasched.scheduler.numa.parse import host_topology
 
 

@@ -26,7 +26,7 @@ QUERY = '/allocation_candidates'
 CLAIM = '/allocations'
 LAST_WORDS = 25  # lines of a log
 
-_LOGGED = re.compile(r'"(?P<method>[A-Z]+) (?P<path>\S+)" status: (?P<status>\d+) ')
+_LOGGED = re.compile(r'"([A-Z]+) (\S+)" status: (\d+) ')
 
 
 def sync(caller, host, computes):
@@ -41,21 +41,6 @@ def sync(caller, host, computes):
         caller.call('ping', {'arg': 'all told'}, server=host, **ping)
 
 
-@dataclass(frozen=True)
-class Exchange:
-    method: str
-    path: str
-    status: int
-
-    @property
-    def is_query(self):
-        return self.method == 'GET' and self.path.startswith(QUERY)
-
-    @property
-    def is_claim(self):
-        return self.method in ('PUT', 'POST') and self.path.startswith(CLAIM)
-
-
 class PlacementLog:
     """What Placement was asked, read from its log."""
 
@@ -64,15 +49,15 @@ class PlacementLog:
         self._read = 0
 
     def drain(self):
-        """The requests since the last time, in the order in which they were answered."""
+        """The paths of the queries since the last time, and the statuses of the claims."""
         with self._log.open(errors='replace') as log:
             log.seek(self._read)
             text = log.read()
             self._read = log.tell()
-        return [
-            Exchange(match['method'], match['path'], int(match['status']))
-            for match in _LOGGED.finditer(text)
-        ]
+        asked = _LOGGED.findall(text)
+        queries = [path for method, path, _ in asked if method == 'GET' and path.startswith(QUERY)]
+        changes = [each for each in asked if each[0] in ('PUT', 'POST')]
+        return queries, [int(status) for _, path, status in changes if path.startswith(CLAIM)]
 
 
 class Bare(PlacementApi):
@@ -141,9 +126,9 @@ class Scheduler:
             start = time.perf_counter()
             answers = list(pool.map(self._answered, asked))
         times = [answered - start for _, answered in answers]
-        exchanges = self.log.drain()
+        queries, claims = self.log.drain()
         self.bare.give_back(servers)
-        return Burst(times, len({host for [host], _ in answers}), exchanges)
+        return Burst(times, len({host for [host], _ in answers}), len(queries), claims)
 
     def _answered(self, arguments):
         """The hosts of new servers, and when they came."""
@@ -152,7 +137,7 @@ class Scheduler:
     def queries(self, kind):
         self.log.drain()
         self.place(kind)
-        return [each.path for each in self.log.drain() if each.is_query]
+        return self.log.drain()[0]
 
     def _ask(self, arguments, is_refused=False):
         """The hosts of new servers; none where the request is to be refused, and is.
@@ -173,25 +158,18 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Burst:
-    """How requests at once went: seconds for each, different hosts, and what Placement
-    was asked."""
+    """How requests at once went: seconds for each, different hosts, queries to Placement, and the
+    statuses of the claims."""
 
     times: Sequence[float]
     hosts: int
-    exchanges: Sequence[Exchange]
+    queries: int
+    claims: Sequence[int]
 
     @property
     def pace(self):
         """Requests a second, until the last is answered."""
         return len(self.times) / max(self.times)
-
-    def claims(self, status=None):
-        """How many claims there were, or how many of them were answered so."""
-        return sum(x.is_claim and status in (None, x.status) for x in self.exchanges)
-
-    @property
-    def queries(self):
-        return sum(each.is_query for each in self.exchanges)
 
 
 @contextmanager

@@ -171,18 +171,13 @@ class Bench:
             hosts, title, [t for x in fast for t in x.times], [t for x in slow for t in x.times]
         )
         faster = Bound(pace / slow_pace, '≥', BURST_FASTER, 'x faster')
-        for row, bound in (
-            (Row(hosts, title, 'requests/s', pace, slow_pace), faster),
-            (
-                Row(hosts, title, 'claims refused', refused, slow_refused),
-                Bound(refused, '≤', REFUSED),
-            ),
-            (
-                Row(hosts, title, 'different hosts', spread, slow_spread),
-                Bound(spread, '≥', size / 2),
-            ),
+        is_bounded = hosts == SMALLEST and size == AT_ONCE[0]
+        for what, figure, slow_figure, bound in (
+            ('requests/s', pace, slow_pace, faster),
+            ('claims refused', refused, slow_refused, Bound(refused, '≤', REFUSED)),
+            ('different hosts', spread, slow_spread, Bound(spread, '≥', size / 2)),
         ):
-            is_bounded = hosts == SMALLEST and size == AT_ONCE[0]
+            row = Row(hosts, title, what, figure, slow_figure)
             yield row.bounded(bound) if is_bounded else row
         asked, slow_asked = (median(each.queries for each in bursts) for bursts in (fast, slow))
         yield Row(hosts, title, 'queries to Placement', asked, slow_asked)
@@ -306,7 +301,8 @@ class Bench:
 
 def _refused_share(bursts):
     """The share of claims that Placement refused."""
-    return sum(each.claims(409) for each in bursts) / sum(each.claims() for each in bursts)
+    statuses = [status for each in bursts for status in each.claims]
+    return statuses.count(409) / len(statuses)
 
 
 def main(arguments=None):
