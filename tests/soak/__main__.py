@@ -41,6 +41,11 @@ LEAST = 30  # seconds
 PHASE = 30.0
 """After so many seconds everybody pauses, and what Placement has is compared."""
 STEP = 0.25  # seconds from one step of the weather to the next
+CONFIG = {
+    'DEFAULT': {'debug': False, 'report_interval': 2, 'service_down_time': 300},
+    'filter_scheduler': {'enabled_filters': ','.join((*FILTERS, 'DifferentHostFilter'))},
+    'workarounds': {'disable_fallback_pcpu_query': True},
+}
 
 _CRASH = re.compile(r' CRITICAL |^Traceback', re.MULTILINE)
 _ERROR = re.compile(r' (?:ERROR|CRITICAL) |^Traceback', re.MULTILINE)
@@ -72,9 +77,8 @@ def _run(chosen, directory):
         world.fill(chosen.hosts)
         tell('novasched starts' + (f', and {chosen.beside} beside it' if chosen.beside else ''))
         random, journal = Random(f'{chosen.seed} faults'), Journal(world.host_of)
-        running = stack.enter_context(
-            schedulers(made, chosen.beside, _config(chosen.workers), journal, random)
-        )
+        config = {**CONFIG, 'scheduler': {'workers': chosen.workers}}
+        running = stack.enter_context(schedulers(made, chosen.beside, config, journal, random))
         ours = [each.daemon for each in running if not each.is_novas]
         # Alone, nothing is done to its requests to Placement: there is nothing to undo.
         books = Books(world, journal, running, UNDO_S if chosen.beside else 0.0)
@@ -142,16 +146,6 @@ def _act(tenants, weather, seconds):
             over.set()
     for each in acting:
         each.result()
-
-
-def _config(workers):
-    filters = (*FILTERS, 'DifferentHostFilter')
-    return {
-        'DEFAULT': {'debug': False, 'report_interval': 2, 'service_down_time': 300},
-        'scheduler': {'workers': workers},
-        'filter_scheduler': {'enabled_filters': ','.join(filters)},
-        'workarounds': {'disable_fallback_pcpu_query': True},
-    }
 
 
 def _arguments(arguments):

@@ -49,10 +49,6 @@ class Books:
         self._since: dict[str, float] = {}
         self._withheld: dict[str, Server] = {}
 
-    @property
-    def is_beside_nova(self):
-        return any(each.is_novas for each in self.schedulers)
-
     def is_right(self, consumer, due):
         """Whether a consumer holds what is due to it and no more; less is wrong."""
         there = self.world.placement.allocations(consumer)

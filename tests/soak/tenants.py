@@ -79,11 +79,8 @@ class Tenant:
         if server is None:
             return
         wish = replace(server.wish, count=1, group=None, avoided=())
-        kind = wish.kind(
-            scheduler_hints={'_nova_check_type': ['rebuild']},
-            force_hosts=[server.host],
-            force_nodes=[server.host],
-        )
+        forced, hints = [server.host], {'_nova_check_type': ['rebuild']}
+        kind = wish.kind(scheduler_hints=hints, force_hosts=forced, force_nodes=forced)
         found = self._ask(kind, [server.uuid])
         if found and found[0][0].name != server.host:
             self.world.wrong(WRONG, f'{server.uuid} is rebuilt on {found[0][0].name}')
@@ -106,12 +103,11 @@ class Tenant:
         server = self.world.take(
             self.random, lambda each: suits(each) and not (is_alone and each.wish.group)
         )
-        if server and not self.books.is_right(
-            server.uuid, self.world.expected.get(server.uuid, {})
-        ):
-            self.world.give(server)
-            return None
-        return server
+        due = server and self.world.expected.get(server.uuid, {})
+        if server is None or self.books.is_right(server.uuid, due):
+            return server
+        self.world.give(server)
+        return None
 
     def _ask(self, kind, uuids, **more):
         """The host of each server with what it holds there; None if there is none.
@@ -123,12 +119,9 @@ class Tenant:
         for uuid in uuids:
             self._note(uuid, 'asks')
         try:
-            found = self.caller.call(
-                'select_destinations',
-                {**kind.arguments(uuids), **more},
-                timeout=PATIENCE,
-                call_monitor_timeout=HEARTBEAT,
-            )
+            arguments = {**kind.arguments(uuids), **more}
+            waits = {'timeout': PATIENCE, 'call_monitor_timeout': HEARTBEAT}
+            found = self.caller.call('select_destinations', arguments, **waits)
         except oslo_messaging.MessagingException as error:
             if getattr(error, 'exc_type', None) == 'NoValidHost':
                 world.count('refused')
@@ -156,8 +149,8 @@ class Tenant:
         elif getattr(error, 'exc_type', None) == 'AllocationUpdateFailed':
             self.world.count(CHANGED_MEANWHILE)
         else:
-            is_ours = 'novasched' in str(getattr(error, 'traceback', ''))
-            is_novas = not is_ours and self.books.is_beside_nova
+            is_beside_nova = any(each.is_novas for each in self.books.schedulers)
+            is_novas = is_beside_nova and 'novasched' not in str(getattr(error, 'traceback', ''))
             self.world.wrong(FAILED + BY_NOVA if is_novas else FAILED, repr(error))
 
     def _check(self, uuids, wish, kind, hosts, asked):
@@ -167,11 +160,7 @@ class Tenant:
                 self.books.told(WRONG, uuids[0], f'{host.name} was down, disabled or gone')
             elif host.name in kind.more.get('ignore_hosts', ()):
                 self.books.told(WRONG, uuids[0], f'{host.name} was to be ignored')
-            elif (
-                wish.aggregate
-                and wish.aggregate not in host.aggregates
-                and host.aggregates_since < asked
-            ):
+            elif wish.aggregate not in (None, *host.aggregates) and host.aggregates_since < asked:
                 self.books.told(WRONG, uuids[0], f'{host.name} was not in {wish.aggregate}')
         if kind.group is None:
             return

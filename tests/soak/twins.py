@@ -87,56 +87,42 @@ def _consumers(method, path, body):
     return {}
 
 
-def _is_undo(method, path, body):
-    """Whether a request lets a consumer hold nothing. Placement forgets such a consumer, and
+def failing(who, journal, random):
+    """The rule of a proxy: some requests about allocations fail, each in one of many ways.
+
+    None that lets a consumer hold nothing is done late. Placement forgets such a consumer, and
     begins with the same generation when it comes anew: no client of its API can keep an undo that
-    is done long after its client has given up from what another scheduler claims meanwhile."""
-    return method == 'PUT' and not any(_consumers(method, path, body).values())
+    is done long after its client has given up from what another scheduler claims meanwhile.
+    """
+    lock = threading.Lock()
 
-
-class Faults:
-    """The rule of a proxy: some requests about allocations fail, each in one of many ways. None
-    that lets a consumer hold nothing is done late; see :func:`_is_undo`."""
-
-    def __init__(self, who, journal, random):
-        self.who = who
-        self._journal = journal
-        self._random = random
-        self._lock = threading.Lock()
-
-    def __call__(self, method, path, body):
-        if not path.startswith(ALLOCATIONS):
-            return None
-        with self._lock:
-            found = self._draw(method, _is_undo(method, path, body))
-        if found is None:
-            return None
-        name, fault = found
-        self._journal.failed(self.who, method, path, body, name)
-        return fault
-
-    def _draw(self, method, is_undo):
+    def rule(method, path, body):
         is_change = method in CHANGES
+        is_undo = method == 'PUT' and not any(_consumers(method, path, body).values())
         share = CHANGE_FAULT_SHARE if is_change else READ_FAULT_SHARE
-        if self._random.random() >= share:
-            return None
-        late = self._random.uniform(*LATE_S)
-        ways = {
-            'dropped before it arrives': (dropped(), 2),
-            '503': (answer(503), 2),
-            '504': (answer(504), 1),
-            'answered too late': (slow(late), 2),
-        }
-        if is_change:
-            ways |= {
-                'done, answer lost': (lost(), 4),
-                'done, answered 503': (answer(503, work=True), 2),
-                'done, answered 504': (answer(504, work=True), 2),
+        with lock:
+            if not path.startswith(ALLOCATIONS) or random.random() >= share:
+                return None
+            late = random.uniform(*LATE_S)
+            ways = {
+                'dropped before it arrives': (dropped(), 2),
+                '503': (answer(503), 2),
+                '504': (answer(504), 1),
+                'answered too late': (slow(late), 2),
             }
-            if not is_undo:
+            if is_change:
+                ways |= {
+                    'done, answer lost': (lost(), 4),
+                    'done, answered 503': (answer(503, work=True), 2),
+                    'done, answered 504': (answer(504, work=True), 2),
+                }
+            if is_change and not is_undo:
                 ways['done too late'] = (Fault(before=late), 4)
-        [name] = self._random.choices(list(ways), [share for _, share in ways.values()])
-        return name, ways[name][0]
+            [name] = random.choices(list(ways), [share for _, share in ways.values()])
+        journal.failed(who, method, path, body, name)
+        return ways[name][0]
+
+    return rule
 
 
 @dataclass
@@ -166,7 +152,7 @@ def schedulers(cloud, beside, config, journal, random):
             proxy = stack.enter_context(Proxy(cloud.placement_url))
             proxy.heard = lambda *what: journal.wrote(name, *what)
             if is_failing:
-                proxy.faults = Faults(name, journal, Random(random.random()))
+                proxy.faults = failing(name, journal, Random(random.random()))
             placement = {'endpoint': proxy.url, 'timeout': timeout}
             daemon = Daemon(cloud, {**config, 'placement': placement}, command)
             return Scheduler(name, stack.enter_context(daemon))
