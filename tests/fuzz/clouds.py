@@ -277,8 +277,7 @@ def _messages():
     made = {case: a_call(arguments) for case, arguments in {**MADE, 'full': full()}.items()}
     for row in map(json.loads, OLD.read_text().splitlines()):
         made[f'{row["from"]} {row["case"]}'] = a_call(row['arguments'], row['version'])
-    found: dict[str, Any] = json.loads(json.dumps({**sent, **made}).replace(CELL, a_uuid('cell1')))
-    return found
+    return json.loads(json.dumps({**sent, **made}).replace(CELL, a_uuid('cell1')))
 
 
 MESSAGES = _messages()

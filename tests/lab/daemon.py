@@ -179,8 +179,6 @@ class NovaClient:
                 bufsize=1,
             )
         self._selector = selectors.DefaultSelector()
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
         self._requests, self._answers = self._child.stdin, self._child.stdout
         self._selector.register(self._answers, selectors.EVENT_READ)
         self._number = 0
@@ -269,8 +267,7 @@ class NovaClient:
         if not line:
             last = '\n'.join(self._log.read_text(errors='replace').splitlines()[-25:])
             raise Failed(f"nova's client does not answer in time:\n{last}")
-        reply: dict[str, Any] = json.loads(line)
-        return reply
+        return json.loads(line)
 
 
 def _flavor(flavor):

@@ -38,8 +38,7 @@ class Failed(Exception):
 def free_port():
     with socket.socket() as probe:
         probe.bind(('127.0.0.1', 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return probe.getsockname()[1]
 
 
 def wait_until(predicate, seconds, what, pause=PAUSE):
@@ -203,7 +202,6 @@ class Forked(Process):
 
     @property
     def pid(self):
-        assert self._fork.pid is not None
         return self._fork.pid
 
     def status(self, seconds):

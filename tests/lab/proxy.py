@@ -214,7 +214,6 @@ class Proxy(HttpStub):
         super().__init__(identity)
         self.url = f'{"https" if identity else "http"}://{self.address}'
         split = urlsplit(upstream)
-        assert split.hostname
         self.upstream = (split.hostname, split.port or 80)
         self.prefix = split.path.rstrip('/')
         self.faults: Rule | None = None

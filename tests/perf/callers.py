@@ -180,7 +180,6 @@ def flooding(bind, tell):
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
-        assert child.stdout is not None
         assert child.stdout.readline() == 'begun\n'
         yield
         said, _ = child.communicate('enough\n')
