@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova's HTTP API as far as the scenarios use it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import requests
 
@@ -25,7 +24,7 @@ IDENTITY = {
 }
 
 
-def eventually(predicate: Callable[[], bool], what: str) -> None:
+def eventually(predicate, what):
     """Return when the predicate holds, raise Failed if it does not in good time."""
     wait_until(predicate, PATIENCE, what, PAUSE)
 
@@ -44,7 +43,7 @@ class Server:
     """The text of what went wrong last, or nothing."""
 
     @classmethod
-    def of(cls, shown: Mapping[str, Any]) -> 'Server':
+    def of(cls, shown):
         flavor = shown['flavor']
         return cls(
             shown['id'],
@@ -61,28 +60,28 @@ class Server:
 class ComputeApi:
     """Calls as an administrator; an unexpected status raises."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         self._url = f'{url}/v2.1'
         self._session = requests.Session()
         self._session.headers.update(IDENTITY)
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
+    def call(self, method, path, body=None):
         response = self._session.request(method, self._url + path, json=body, timeout=120)
         if not response.ok:
             raise AssertionError(f'{method} {path}: {response.status_code} {response.text}')
         return response.json() if response.content else None
 
-    def act(self, uuid: str, action: str, arguments: Any = None) -> None:
+    def act(self, uuid, action, arguments=None):
         self.call('POST', f'/servers/{uuid}/action', {action: arguments})
 
-    def server(self, uuid: str) -> 'Server':
+    def server(self, uuid):
         return Server.of(self.call('GET', f'/servers/{uuid}')['server'])
 
-    def servers(self) -> list[Server]:
+    def servers(self):
         shown = self.call('GET', '/servers/detail?all_tenants=1')['servers']
         return [Server.of(each) for each in shown]
 
-    def settled(self, uuid: str, status: str) -> 'Server':
+    def settled(self, uuid, status):
         """A server that has nothing in hand, once its status is this one; Failed with its
         fault when it comes to an error instead."""
 
@@ -93,13 +92,13 @@ class ComputeApi:
 
         return self._once(uuid, arrived, status)
 
-    def offloaded(self, uuid: str) -> 'Server':
+    def offloaded(self, uuid):
         """A shelved server, once it has left its host."""
         return self._once(
             uuid, lambda now: now.status == 'SHELVED_OFFLOADED' and now.host is None, 'offloaded'
         )
 
-    def migrated(self, uuid: str) -> 'Server':
+    def migrated(self, uuid):
         """A server with nothing in hand, once its latest migration is done."""
 
         def done(_):
@@ -111,7 +110,7 @@ class ComputeApi:
 
         return self._once(uuid, done, 'migrated')
 
-    def _once(self, uuid: str, holds: Callable[[Server], bool], what: str) -> 'Server':
+    def _once(self, uuid, holds, what):
         """A server with nothing in hand, once that holds for it."""
         seen = [self.server(uuid)]
 
@@ -125,16 +124,14 @@ class ComputeApi:
             raise Failed(f'{error}; it is {seen[0]}') from None
         return seen[0]
 
-    def events(self, uuid: str, action: str) -> list[Mapping[str, Any]]:
+    def events(self, uuid, action):
         """What is on record of a server's latest action of this name, the newest first."""
         path = f'/servers/{uuid}/os-instance-actions'
         actions = self.call('GET', path)['instanceActions']
         request = next(each['request_id'] for each in actions if each['action'] == action)
-        shown = self.call('GET', f'{path}/{request}')
-        found: list[Mapping[str, Any]] = shown['instanceAction']['events']
-        return found
+        return self.call('GET', f'{path}/{request}')['instanceAction']['events']
 
-    def failure(self, uuid: str, action: str) -> str:
+    def failure(self, uuid, action):
         """Why a server's latest action of this name failed, once it has."""
 
         def failed():
@@ -143,7 +140,7 @@ class ComputeApi:
         eventually(lambda: bool(failed()), f'failure of {action} of {uuid}')
         return str(failed()[0]['details'])
 
-    def delete(self, *uuids: str) -> None:
+    def delete(self, *uuids):
         """Delete servers; returns when the API shows them no more."""
         for uuid in uuids:
             self.call('DELETE', f'/servers/{uuid}')
@@ -151,10 +148,10 @@ class ComputeApi:
             lambda: not {server.uuid for server in self.servers()} & set(uuids), f'end of {uuids}'
         )
 
-    def services(self, binary: str) -> dict[str, Mapping[str, Any]]:
+    def services(self, binary):
         shown = self.call('GET', f'/os-services?binary={binary}')['services']
         return {each['host']: each for each in shown}
 
-    def update_compute(self, host: str, **changes: Any) -> None:
+    def update_compute(self, host, **changes):
         uuid = self.services('nova-compute')[host]['id']
         self.call('PUT', f'/os-services/{uuid}', changes)

@@ -10,7 +10,7 @@ import importlib
 import sys
 
 
-def main() -> None:
+def main():
     """Load the application, then say so in one line, and serve for ever."""
     module, port = sys.argv[1:]
     # What is served parses the command line, and finds no module of the tests' directory.

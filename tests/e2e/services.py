@@ -3,17 +3,14 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
 
-from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_release import ENVIRONMENT, Config, named_python, run, write_config
+from tests.lab.nova_release import ENVIRONMENT, named_python, run, write_config
 from tests.lab.processes import Process, free_port
-from tests.lab.proxy import JSON, HttpStub, Reply
+from tests.lab.proxy import JSON, HttpStub
 
 START = 120.0  # seconds
 SERVE = Path(__file__).with_name('serve_wsgi.py')
@@ -66,16 +63,16 @@ GLANCE_RULES = ('add_image', 'publicize_image', 'upload_image', 'get_images', 'g
 class Service:
     """A child process, which may be killed and started again."""
 
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, command, log, environment):
         self._command, self._log = command, log
         self._environment = {**os.environ, **environment}
         self._process: Process | None = None
 
-    def start(self) -> Process:
+    def start(self):
         self._process = Process(self._command, self._log, env=self._environment)
         return self._process
 
-    def kill(self) -> None:
+    def kill(self):
         if self._process is not None:
             self._process.kill()
 
@@ -88,15 +85,13 @@ class WebService(Service):
     :param module: where the application is; its first part names the log file.
     """
 
-    def __init__(
-        self, python: Path, module: str, directory: Path, environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, python, module, directory, environment):
         port = free_port()
         self.url, self._ready = f'http://127.0.0.1:{port}', f'serving {module}'
         log = directory / f'{module.partition(".")[0]}-api.log'
         super().__init__([str(python), str(SERVE), module, str(port)], log, environment)
 
-    def start(self) -> Process:
+    def start(self):
         process = super().start()
         process.ready(lambda: self._ready in process.text(), START, self._ready)
         return process
@@ -105,7 +100,7 @@ class WebService(Service):
 class ImageService(WebService):
     """Glance with an SQLite database and a store of files."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         python = named_python('NOVASCHED_GLANCE_PYTHON', 'Glance')
         home = directory / 'glance'
         (home / 'store').mkdir(parents=True)
@@ -126,7 +121,7 @@ class ImageService(WebService):
         environment = {'OS_GLANCE_CONFIG_DIR': str(home), 'PYTHONWARNINGS': 'ignore'}
         super().__init__(python, 'glance.wsgi.api', directory, environment)
 
-    def add_image(self, name: str, **properties: str) -> str:
+    def add_image(self, name, **properties):
         """A small public image with these properties; its UUID."""
         usual = {'disk_format': 'raw', 'container_format': 'bare', 'visibility': 'public'}
         images, body = f'{self.url}/v2/images', {'name': name, **usual, **properties}
@@ -142,7 +137,7 @@ class ImageService(WebService):
 class NetworkService(HttpStub):
     """A Neutron that has nothing, which is enough for servers without networks."""
 
-    def reply(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+    def reply(self, method, path, headers, body):
         """``GET /v2.0/ports.json`` is answered with ``{"ports": []}``, whatever the noun."""
         noun = urlsplit(path).path.rpartition('/')[2].removesuffix('.json')
         return 200, JSON, json.dumps({noun.replace('-', '_'): []}).encode()
@@ -154,7 +149,7 @@ class NovaServices:
     :param computes: the computes' names, and what each is told beside the common part.
     """
 
-    def __init__(self, cloud: NovaCloud, config: Config, computes: Mapping[str, Config]) -> None:
+    def __init__(self, cloud, config, computes):
         self._cloud = cloud
         self._config = {**config, 'database': {'connection': cloud.cells['cell1'].url}}
         # The API has no option for its configuration files, but a directory.
@@ -173,7 +168,7 @@ class NovaServices:
             told = {**self._config, **own, 'DEFAULT': default}
             self.computes[host] = self._service('nova-compute', host, told)
 
-    def _service(self, script: str, host: str, config: Config) -> Service:
+    def _service(self, script, host, config):
         home = self._cloud.directory / host
         home.mkdir()
         default = {'state_path': home, **config.get('DEFAULT', {})}
@@ -181,12 +176,12 @@ class NovaServices:
         command = [self._cloud.nova.script(script), '--config-file', str(path)]
         return Service(command, home.with_suffix('.log'), ENVIRONMENT)
 
-    def start(self, stack: ExitStack) -> None:
+    def start(self, stack):
         """Start them; the stack ends them. Returns when the API serves."""
         for service in (self._conductor, *self.computes.values(), self.api):
             stack.callback(service.kill)
             service.start()
 
-    def discover_hosts(self) -> None:
+    def discover_hosts(self):
         config = self._cloud.config('discovery', self._config)
         self._cloud.nova.manage(config, 'cell_v2', 'discover_hosts')

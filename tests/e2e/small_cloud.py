@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole cloud on this machine, all but its scheduler."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from contextlib import contextmanager
 
 from novasched.conf.settings import DEFAULT_FILTERS
-from tests.lab.nova_cloud import NovaCloud
-from tests.lab.nova_release import Config
 from tests.lab.placement_api import TOKEN
 from tests.lab.processes import Failed, wait_until
 
-from .compute_api import ComputeApi, Server, eventually
-from .services import START, ImageService, NetworkService, NovaServices
+from .compute_api import ComputeApi, eventually
+from .services import START, NovaServices
 
 COMPUTES = ('compute-1', 'compute-2', 'compute-3', 'compute-4')
 FICKLE = 'compute-fickle'
 """One more, disabled most of the time: it fails to build each server the first time."""
-FICKLENESS: Config = {
+FICKLENESS = {
     'DEFAULT': {
         'compute_driver': 'fake.FakeRescheduleDriver',
         # So much that it is everybody's first choice.
@@ -47,18 +43,17 @@ FAST = {'aggregate_instance_extra_specs:fast': 'true'}
 class SmallCloud:
     """Four computes of the same size and a fickle one, flavors and images."""
 
-    def __init__(self, databases: NovaCloud, images: ImageService, network: NetworkService) -> None:
+    def __init__(self, databases, images, network):
         self.databases, self.placement = databases, databases.placement
         self.config = _config(images.url, f'http://{network.address}')
-        computes: dict[str, Config] = {host: {} for host in COMPUTES}
-        computes[FICKLE] = FICKLENESS
+        computes = {**{host: {} for host in COMPUTES}, FICKLE: FICKLENESS}
         self.services = NovaServices(databases, self.config, computes)
         self.api = ComputeApi(self.services.api.url)
         self.image = images.add_image('any')
         self.other_image = images.add_image('another')
         self.foreign_image = images.add_image('of another architecture', hw_architecture='aarch64')
 
-    def start(self, stack: ExitStack) -> None:
+    def start(self, stack):
         """Start it; returns when every compute is mapped and in Placement."""
         self.services.start(stack)
         count = len(self.services.computes)
@@ -69,33 +64,30 @@ class SmallCloud:
             self.api.call('POST', '/flavors', {'flavor': {'name': name, 'id': name, **size}})
         self.api.call('POST', '/flavors/fast/os-extra_specs', {'extra_specs': FAST})
 
-    def ask(self, hints: Mapping[str, Any] | None = None, **options: Any) -> str:
+    def ask(self, hints=None, **options):
         """Ask for a small server of any image without networks, unless the options of the API
         say otherwise; the UUID of the first, if they are several."""
         usual = {'name': 'e2e', 'networks': 'none', 'flavorRef': 'small', 'imageRef': self.image}
         body = {'server': {**usual, **options}, 'os:scheduler_hints': dict(hints or {})}
-        made: str = self.api.call('POST', '/servers', body)['server']['id']
-        return made
+        return self.api.call('POST', '/servers', body)['server']['id']
 
-    def boot(self, hints: Mapping[str, Any] | None = None, **options: Any) -> Server:
+    def boot(self, hints=None, **options):
         return self.api.settled(self.ask(hints, **options), 'ACTIVE')
 
-    def boot_many(
-        self, count: int, hints: Mapping[str, Any] | None = None, **options: Any
-    ) -> list[Server]:
+    def boot_many(self, count, hints=None, **options):
         already = {server.uuid for server in self.api.servers()}
         self.ask(hints, min_count=count, max_count=count, **options)
         made = [server.uuid for server in self.api.servers() if server.uuid not in already]
         return [self.api.settled(uuid, 'ACTIVE') for uuid in made]
 
-    def fault(self, hints: Mapping[str, Any] | None = None, **options: Any) -> str:
+    def fault(self, hints=None, **options):
         """Ask for a server that cannot be; what nova says of it when it has failed."""
         server = self.api.settled(self.ask(hints, **options), 'ERROR')
         assert server.host is None
         return server.fault
 
     @contextmanager
-    def aggregate(self, *hosts: str, **metadata: str) -> Iterator[None]:
+    def aggregate(self, *hosts, **metadata):
         """An aggregate of these hosts, for as long as the context lasts; without servers at
         the end, since no zone may be taken away from under a server."""
         name = {'name': '-'.join(hosts)}
@@ -114,7 +106,7 @@ class SmallCloud:
             self.api.call('DELETE', path)
 
     @contextmanager
-    def group(self, policy: str) -> Iterator[Mapping[str, str]]:
+    def group(self, policy):
         """A server group, for as long as the context lasts; the hint that names it."""
         body = {'server_group': {'name': policy, 'policy': policy}}
         uuid = self.api.call('POST', '/os-server-groups', body)['server_group']['id']
@@ -124,7 +116,7 @@ class SmallCloud:
             self.api.call('DELETE', f'/os-server-groups/{uuid}')
 
     @contextmanager
-    def disabled(self, *hosts: str, status: str = 'disabled') -> Iterator[None]:
+    def disabled(self, *hosts, status='disabled'):
         """Computes that take no new servers, for as long as the context lasts."""
         before = 'enabled' if status == 'disabled' else 'disabled'
         try:
@@ -135,12 +127,12 @@ class SmallCloud:
             for host in hosts:
                 self.api.update_compute(host, status=before)
 
-    def enabled(self, host: str) -> AbstractContextManager[None]:
+    def enabled(self, host):
         """A compute that takes new servers, for as long as the context lasts."""
         return self.disabled(host, status='enabled')
 
     @contextmanager
-    def dead(self, host: str) -> Iterator[None]:
+    def dead(self, host):
         """A compute that has crashed, and that the operator knows to be down, for as long
         as the context lasts."""
         self.services.computes[host].kill()
@@ -154,10 +146,10 @@ class SmallCloud:
             eventually(lambda: self._reported(host) > before, f'report of {host}')
             self.api.update_compute(host, forced_down=False)
 
-    def _reported(self, host: str) -> str:
+    def _reported(self, host):
         return str(self.api.services('nova-compute')[host]['updated_at'])
 
-    def check_allocations(self) -> None:
+    def check_allocations(self):
         """Soon, what Placement holds is what the servers take that have a host."""
         expected = {
             server.uuid: {server.host: server.takes}
@@ -169,7 +161,7 @@ class SmallCloud:
         except Failed as error:
             raise Failed(f'{error}: {self.allocations()}, for servers {expected}') from None
 
-    def allocations(self) -> dict[str, dict[str | None, dict[str, int]]]:
+    def allocations(self):
         """What every consumer holds: {server: {host: {resource class: amount}}}."""
         nodes = self.databases.cells['cell1'].rows('compute_nodes', deleted=0)
         names = {row['uuid']: row['host'] for row in nodes}
@@ -179,7 +171,7 @@ class SmallCloud:
         }
 
 
-def _config(glance: str, neutron: str) -> Config:
+def _config(glance, neutron):
     """What all of nova is told, beside where the databases are."""
     return {
         'DEFAULT': {
