@@ -5,13 +5,12 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 import requests
 
 from novasched.observe.records.store import RecordReader
 from novasched.tools import explain
 from tests.lab.compute_rows import Flavor
-from tests.lab.daemon import Daemon, Refused, new_uuids
+from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.processes import free_port, wait_until
 from tests.lab.proxy import Proxy, Tunnel, answer, every
 
@@ -33,11 +32,9 @@ def test_a_placement_and_refusals(cloud, client, tmp_path, tool):
     placed, unoffered, filtered = new_uuids(3)
     with Daemon(cloud, config) as daemon:
         client.select_destinations([placed], SMALL)
-        with pytest.raises(Refused) as no_offer:
-            client.select_destinations([unoffered], LARGE, zone='south')
+        no_offer = client.refusal(unoffered, flavor=LARGE, zone='south')
         cloud.cells['cell1'].update('services', {'disabled': True}, binary='nova-compute')
-        with pytest.raises(Refused) as no_host:
-            client.select_destinations([filtered], SMALL)
+        no_host = client.refusal(filtered, flavor=SMALL)
         assert daemon.stop() == 0
 
     def explain(*arguments):
@@ -63,13 +60,13 @@ def test_a_placement_and_refusals(cloud, client, tmp_path, tool):
         'Placement offers no host, but would without availability zone south or without '
         '6000 MEMORY_MB'
     )
-    assert 'Placement offers no host.' in no_offer.value.message
+    assert 'Placement offers no host.' in no_offer
 
     told = explain('--last', '--host', 'host-2')
     assert told['headline'] == '0 of 2 hosts: 2 disabled'
     assert told['host']['why'] == ['ComputeFilter: disabled, reason: None']
     assert told['record']['asked']['servers'] == [filtered]
-    assert '0 of 2 hosts: 2 disabled.' in no_host.value.message
+    assert '0 of 2 hosts: 2 disabled.' in no_host
     assert cloud.placement.all_allocations().keys() == {placed}
 
 
@@ -130,8 +127,7 @@ def test_refusals_by_placement(cloud, client, tmp_path):
             for asked, rule, headline in REFUSALS:
                 proxy.faults = rule
                 [server] = new_uuids()
-                with pytest.raises(Refused):
-                    client.select_destinations([server], **{'flavor': Flavor(), **asked})
+                client.refusal(server, **asked)
                 # Placement is asked again after the answer, and the record made anew.
                 known = lambda server=server: told(server)['headline'] != NO_OFFER  # noqa: E731
                 wait_until(known, SOON, f'record of: {headline}')
@@ -169,8 +165,7 @@ def test_hosts_and_decisions(cloud, client, tmp_path):
     cloud.map_cell('cell2', database_connection=tunnel.url)
     with tunnel, Daemon(cloud, config) as daemon:
         client.select_destinations([placed], SMALL)
-        with pytest.raises(Refused):
-            client.select_destinations([refused], LARGE, zone='south')
+        client.refusal(refused, flavor=LARGE, zone='south')
         text = get('/?by=zone')
         assert '<strong>2</strong> hosts' in text
         assert 'south' in text

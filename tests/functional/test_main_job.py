@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.lab.compute_rows import Compute, Flavor
-from tests.lab.daemon import Daemon, Group, Refused, new_uuids
+from tests.lab.daemon import Daemon, Group, new_uuids
 from tests.lab.processes import wait_until
 
 SMALL = Flavor(vcpus=1, ram_mb=1024, disk_gb=10)
@@ -134,10 +134,7 @@ class TestFiftyHosts:
     def test_no_valid_host(self, fifty_hosts, client, flavor, reason):
         """The conductor catches nova.exception.NoValidHost and nothing is left behind."""
         before = fifty_hosts.all_allocations()
-        with pytest.raises(Refused) as caught:
-            client.select_destinations(new_uuids(2), flavor)
-        assert caught.value.no_valid_host
-        first_line = caught.value.message.splitlines()[0]
+        first_line = client.refusal(*new_uuids(2), flavor=flavor).splitlines()[0]
         assert first_line.strip() == f'No valid host was found. {reason}'.strip()
         assert fifty_hosts.all_allocations() == before
 
@@ -177,8 +174,7 @@ def boot(cloud, client, group=None, zone=None):
     [server] = new_uuids()
     if group is not None:
         group.members.append(server)
-    [[selection]] = client.select_destinations([server], SMALL, group=group, zone=zone)
-    host = selection['service_host']
+    [host] = client.chosen(server, flavor=SMALL, group=group, zone=zone)
     cloud.boot(server, host, SMALL)
     if group is not None:
         group.hosts.append(host)
@@ -199,9 +195,7 @@ def test_five_nodes(cloud, client):
         for flavor, policy, count in ((SMALL, 'anti-affinity', 8), (LARGE, None, 6)):
             servers = new_uuids(count)
             group = Group(policy, members=list(servers)) if policy else None
-            with pytest.raises(Refused) as caught:
-                client.select_destinations(servers, flavor, group=group)
-            assert caught.value.no_valid_host
+            client.refusal(*servers, flavor=flavor, group=group)
             assert cloud.all_allocations() == {}
 
         assert {boot(cloud, client, zone='az02') for _ in range(6)} == set(ZONES['az02'])
@@ -209,7 +203,5 @@ def test_five_nodes(cloud, client):
         for _ in names:
             boot(cloud, client, group)
         assert sorted(group.hosts) == sorted(names)
-        with pytest.raises(Refused) as caught:
-            boot(cloud, client, group)
-        assert caught.value.no_valid_host
+        client.refusal(flavor=SMALL, group=group)
         assert len(cloud.all_allocations()) == 6 + len(names)

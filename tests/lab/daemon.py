@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
+
 from tests.lab import broker
 from tests.lab.compute_rows import Flavor, Row
 from tests.lab.descriptions import NOW
@@ -202,6 +204,13 @@ class NovaClient:
         """The host of each instance: of a new one unless any is named."""
         found = self.select_destinations(uuids or new_uuids(), flavor or Flavor(), **asked)
         return [selections[0]['service_host'] for selections in found]
+
+    def refusal(self, *uuids, flavor=None, **asked):
+        """The text of the NoValidHost that is raised where :meth:`chosen` would have a host."""
+        with pytest.raises(Refused) as caught:
+            self.chosen(*uuids, flavor=flavor, **asked)
+        assert caught.value.no_valid_host
+        return caught.value.message
 
     def select_at_once(self, calls, threads):
         """What the scheduler answers to each of the calls (:func:`a_call`), which are made from
