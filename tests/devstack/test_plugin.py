@@ -48,28 +48,25 @@ CONFIGURED = ['async_wait configure_neutron_nova', f'iniset {NOVA_CONF} schedule
 RUN = f'novasched --config-file {NOVA_CONF}'
 
 
-@pytest.mark.parametrize(
-    ('arguments', 'world', 'expected'),
-    [
-        ('stack pre-install', {}, []),
-        ('stack install', {}, ['setup_develop /dest/novasched']),
-        ('stack post-config', {}, [*CONFIGURED, f'{RETRIES} 1']),
-        ('stack extra', {}, [f'run_process novasched /data/venv/bin/{RUN}']),
-        ('stack test-config', {}, []),
-        ('stack another-phase', {}, []),
-        ('unstack', {}, ['stop_process novasched']),
-        ('clean', {}, []),
-        ('another-mode', {}, []),
-        ('override_defaults', {}, []),
-        # stack.sh configures Placement for n-cpu or n-sch, and neither is enabled.
-        ('stack post-config', {'services': CONTROLLER}, [CONFIGURED[0], 'configure_placement_nova_compute', CONFIGURED[1], f'{RETRIES} 1']),
-        ('stack install', {'NOVASCHED_DIR': '/src'}, ['setup_develop /src']),
-        ('stack post-config', {'NOVASCHED_WORKERS': '2', 'NOVASCHED_PLACEMENT_RETRIES': ''}, [CONFIGURED[0], f'iniset {NOVA_CONF} scheduler workers 2']),
-        ('stack post-config', {'NOVASCHED_IN_FLIGHT_TIMEOUT': '0', 'NOVASCHED_PLACEMENT_RETRIES': ''}, [*CONFIGURED, f'iniset {NOVA_CONF} novasched in_flight_timeout 0']),
-        ('stack extra', {'NOVASCHED_VENV': '/v'}, [f'run_process novasched /v/bin/{RUN}']),
-        ('clean', {'NOVASCHED_VENV': '/v'}, ['rm -rf /v']),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('arguments', 'world', 'expected'), [
+    ('stack pre-install', {}, []),
+    ('stack install', {}, ['setup_develop /dest/novasched']),
+    ('stack post-config', {}, [*CONFIGURED, f'{RETRIES} 1']),
+    ('stack extra', {}, [f'run_process novasched /data/venv/bin/{RUN}']),
+    ('stack test-config', {}, []),
+    ('stack another-phase', {}, []),
+    ('unstack', {}, ['stop_process novasched']),
+    ('clean', {}, []),
+    ('another-mode', {}, []),
+    ('override_defaults', {}, []),
+    # stack.sh configures Placement for n-cpu or n-sch, and neither is enabled.
+    ('stack post-config', {'services': CONTROLLER}, [CONFIGURED[0], 'configure_placement_nova_compute', CONFIGURED[1], f'{RETRIES} 1']),
+    ('stack install', {'NOVASCHED_DIR': '/src'}, ['setup_develop /src']),
+    ('stack post-config', {'NOVASCHED_WORKERS': '2', 'NOVASCHED_PLACEMENT_RETRIES': ''}, [CONFIGURED[0], f'iniset {NOVA_CONF} scheduler workers 2']),
+    ('stack post-config', {'NOVASCHED_IN_FLIGHT_TIMEOUT': '0', 'NOVASCHED_PLACEMENT_RETRIES': ''}, [*CONFIGURED, f'iniset {NOVA_CONF} novasched in_flight_timeout 0']),
+    ('stack extra', {'NOVASCHED_VENV': '/v'}, [f'run_process novasched /v/bin/{RUN}']),
+    ('clean', {'NOVASCHED_VENV': '/v'}, ['rm -rf /v']),
+])  # fmt: skip
 def test_each_phase_has_its_calls(arguments, world, expected):
     """A phase calls these functions of DevStack, in this order, and no others; what local.conf
     sets takes the place of the default."""

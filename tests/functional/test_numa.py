@@ -121,22 +121,19 @@ def test_pinned_servers_for_all_the_room_there_is(cloud, client):
     refused(cloud, client, 1, THREE)
 
 
-@pytest.mark.parametrize(
-    ('stats', 'flavor', 'fields', 'why'),
-    [
-        pytest.param(
-            some_devices(5, None), Flavor(), {'count': 2},
-            'PciPassthroughFilter rejected 1 host(s): PCI nic: 1 of 2 devices are of that kind',
-            id='two of five devices each',
-        ),
-        pytest.param(
-            some_devices(3, 1), FOUR, {'numa_policy': 'required'},
-            'NUMATopologyFilter rejected 1 host(s): near the host cells that the guest fits (0), '
-            'PCI nic: 0 of 1 devices are where its NUMA policy wants them',
-            id='CPUs for two servers near three devices',
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('stats', 'flavor', 'fields', 'why'), [
+    pytest.param(
+        some_devices(5, None), Flavor(), {'count': 2},
+        'PciPassthroughFilter rejected 1 host(s): PCI nic: 1 of 2 devices are of that kind',
+        id='two of five devices each',
+    ),
+    pytest.param(
+        some_devices(3, 1), FOUR, {'numa_policy': 'required'},
+        'NUMATopologyFilter rejected 1 host(s): near the host cells that the guest fits (0), '
+        'PCI nic: 0 of 1 devices are where its NUMA policy wants them',
+        id='CPUs for two servers near three devices',
+    ),
+])  # fmt: skip
 def test_devices(cloud, client, said, stats, flavor, fields, why):
     """Two servers find devices, and land where these are; one more, and all are refused, with
     what is missing in the log."""

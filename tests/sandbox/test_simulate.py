@@ -208,21 +208,18 @@ DEVICE = wire.InstancePCIRequest(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ('arguments', 'place', 'flavor', 'fields', 'hosts', 'why'),
-    [
-        # Totals, reserves, ratios, steps and greatest amounts are Placement's.
-        ('--flavor licensed', placed, LICENSED, {}, {'plain1': 4, 'plain3': 2}, f'Placement offers no host, but would without 2 {LICENSE}'),
-        # Three fit on a host of three cells, though Placement counts CPUs enough for four.
-        ('--flavor p', placed_at_once, PINNED,
-            {'numa_topology': wire.InstanceNUMATopology(cells=[CELL])},
-            dict.fromkeys(NUMA_HOSTS, 3), '0 of 9 hosts: 7 do not fit the NUMA topology'),
-        # As many as there are devices, which only the hosts know of.
-        ('--flavor gpu', placed_at_once, WITH_GPU, {'pci_requests': wire.InstancePCIRequests(requests=[DEVICE])}, GPU_HOSTS, ''),
-        # Either all three of a request fit or none does.
-        ('--flavor large --count 3 --zone az1', placed, LARGE, {'count': 3, 'zone': 'az1'}, {'plain1': ANY, 'plain2': ANY}, ''),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('arguments', 'place', 'flavor', 'fields', 'hosts', 'why'), [
+    # Totals, reserves, ratios, steps and greatest amounts are Placement's.
+    ('--flavor licensed', placed, LICENSED, {}, {'plain1': 4, 'plain3': 2}, f'Placement offers no host, but would without 2 {LICENSE}'),
+    # Three fit on a host of three cells, though Placement counts CPUs enough for four.
+    ('--flavor p', placed_at_once, PINNED,
+        {'numa_topology': wire.InstanceNUMATopology(cells=[CELL])},
+        dict.fromkeys(NUMA_HOSTS, 3), '0 of 9 hosts: 7 do not fit the NUMA topology'),
+    # As many as there are devices, which only the hosts know of.
+    ('--flavor gpu', placed_at_once, WITH_GPU, {'pci_requests': wire.InstancePCIRequests(requests=[DEVICE])}, GPU_HOSTS, ''),
+    # Either all three of a request fit or none does.
+    ('--flavor large --count 3 --zone az1', placed, LARGE, {'count': 3, 'zone': 'az1'}, {'plain1': ANY, 'plain2': ANY}, ''),
+])  # fmt: skip
 def test_as_many_fit_as_it_says(cloud, capsys, arguments, place, flavor, fields, hosts, why):
     """On each host, and the reason against more is told."""
     said = simulate(cloud, capsys, *arguments.split(), '--until-full')

@@ -45,16 +45,13 @@ def test_a_broken_line(load, tmp_path, text, why):
     assert str(caught.value) == f'--config-file = {tmp_path}/nova.conf: {why}'
 
 
-@pytest.mark.parametrize(
-    ('text', 'option'),
-    [
-        (f'[database]\nconnection = mysql://u:a${WORD}@h/', '[database] connection'),
-        (f'[database]\nconnection = mysql://u:a${{{WORD}}}@h/', '[database] connection'),
-        (f'[database]\nconnection = mysql://u:a${{x.{WORD}}}@h/', '[database] connection'),
-        (f'[api_database]\nconnection = mysql://u:$database.{WORD}@h/', '[api_database] connection'),
-        (f'[DEFAULT]\ntransport_url = rabbit://u:a${WORD}@h/', '[DEFAULT] transport_url'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('text', 'option'), [
+    (f'[database]\nconnection = mysql://u:a${WORD}@h/', '[database] connection'),
+    (f'[database]\nconnection = mysql://u:a${{{WORD}}}@h/', '[database] connection'),
+    (f'[database]\nconnection = mysql://u:a${{x.{WORD}}}@h/', '[database] connection'),
+    (f'[api_database]\nconnection = mysql://u:$database.{WORD}@h/', '[api_database] connection'),
+    (f'[DEFAULT]\ntransport_url = rabbit://u:a${WORD}@h/', '[DEFAULT] transport_url'),
+])  # fmt: skip
 def test_a_dollar(load, text, option):
     """The option is told, and how a $ is written."""
     conf = load(text)

@@ -76,24 +76,21 @@ DENIED = postgresql(errors.InsufficientPrivilege('permission denied'))
 DEADLOCK = db_exc.DBDeadlock(mysql(1213, 'Deadlock found'))
 
 
-@pytest.mark.parametrize(
-    ('operation', 'errors', 'begun', 'why'),
-    [
-        ('read', [], 1, None),
-        *(('read', [error], 2, None) for error in (LOST, KILLED, STOPS, ENDED, DROPPED, RENAMED, ALTERED, COLUMNLESS, TABLELESS)),
-        ('read', [LOST, DROPPED], 3, None),
-        ('read', [DROPPED, DROPPED], 2, 'Unknown column'),
-        ('read', [DENIED], 1, 'permission denied'),
-        ('read', [LOST, LOST], 2, 'Lost connection'),
-        ('read', [FULL], 1, 'Too many connections'),
-        ('read', [DEADLOCK], 1, 'Deadlock found'),
-        ('write', [], 1, None),
-        ('write', [DEADLOCK, DEADLOCK], 3, None),
-        ('write', [DEADLOCK] * 3, 3, 'Deadlock found'),
-        ('write', [DROPPED], 2, None),
-        ('write', [LOST], 1, 'Lost connection'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('operation', 'errors', 'begun', 'why'), [
+    ('read', [], 1, None),
+    *(('read', [error], 2, None) for error in (LOST, KILLED, STOPS, ENDED, DROPPED, RENAMED, ALTERED, COLUMNLESS, TABLELESS)),
+    ('read', [LOST, DROPPED], 3, None),
+    ('read', [DROPPED, DROPPED], 2, 'Unknown column'),
+    ('read', [DENIED], 1, 'permission denied'),
+    ('read', [LOST, LOST], 2, 'Lost connection'),
+    ('read', [FULL], 1, 'Too many connections'),
+    ('read', [DEADLOCK], 1, 'Deadlock found'),
+    ('write', [], 1, None),
+    ('write', [DEADLOCK, DEADLOCK], 3, None),
+    ('write', [DEADLOCK] * 3, 3, 'Deadlock found'),
+    ('write', [DROPPED], 2, None),
+    ('write', [LOST], 1, 'Lost connection'),
+])  # fmt: skip
 def test_what_is_done_again(database, operation, errors, begun, why):
     """A read is done once more if a new connection, or another look at the columns, may help. A
     write that is lost may have been done, so that only what the server has refused is tried

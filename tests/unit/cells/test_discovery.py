@@ -143,14 +143,11 @@ def test_somebody_else_is_faster(cloud, said):
     assert said() == ['Discovered 1 new hosts: cell1:h2']
 
 
-@pytest.mark.parametrize(
-    ('where', 'table', 'why'),
-    [
-        ('api', 'cell_mappings', ': API database has no table cell_mappings'),
-        ('cell1', 'services', ': [database] connection has no table services'),
-        ('cell1', 'compute_nodes', f' in cell {a_uuid("cell1")}(cell1): cell cell1 has no table compute_nodes'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('where', 'table', 'why'), [
+    ('api', 'cell_mappings', ': API database has no table cell_mappings'),
+    ('cell1', 'services', ': [database] connection has no table services'),
+    ('cell1', 'compute_nodes', f' in cell {a_uuid("cell1")}(cell1): cell cell1 has no table compute_nodes'),
+])  # fmt: skip
 def test_a_database_that_fails(cloud, said, where, table, why):
     """One line says why nothing is discovered, or in which cell."""
     cloud.sql(where, f'DROP TABLE {table}')

@@ -40,17 +40,14 @@ def test_without_a_cell(cloud, reader, cell_id, state):
     assert find(reader) == state
 
 
-@pytest.mark.parametrize(
-    ('row', 'migrations', 'state'),
-    [
-        pytest.param({'host': 'two', 'vm_state': 'active'}, [], {'host': 'two'}, id='at rest'),
-        pytest.param({'vm_state': 'building', 'task_state': None}, [], {'building': True}, id='building'),
-        pytest.param({'host': 'two', 'task_state': 'migrating'}, [], {'host': 'two', 'task': 'migrating'}, id='task'),
-        pytest.param({'host': 'two', 'vm_state': 'active'}, ['error', 'pre-migrating'], {'host': 'two', 'task': 'pre-migrating'}, id='evacuated, and its host not written yet'),
-        pytest.param({'host': 'two'}, ['done', 'completed', 'confirmed', 'reverted', 'failed', 'error', 'cancelled'], {'host': 'two'}, id='moved before'),
-        pytest.param({'host': 'two', 'deleted': 5}, [], {'gone': True, 'host': 'two'}, id='deleted'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('row', 'migrations', 'state'), [
+    pytest.param({'host': 'two', 'vm_state': 'active'}, [], {'host': 'two'}, id='at rest'),
+    pytest.param({'vm_state': 'building', 'task_state': None}, [], {'building': True}, id='building'),
+    pytest.param({'host': 'two', 'task_state': 'migrating'}, [], {'host': 'two', 'task': 'migrating'}, id='task'),
+    pytest.param({'host': 'two', 'vm_state': 'active'}, ['error', 'pre-migrating'], {'host': 'two', 'task': 'pre-migrating'}, id='evacuated, and its host not written yet'),
+    pytest.param({'host': 'two'}, ['done', 'completed', 'confirmed', 'reverted', 'failed', 'error', 'cancelled'], {'host': 'two'}, id='moved before'),
+    pytest.param({'host': 'two', 'deleted': 5}, [], {'gone': True, 'host': 'two'}, id='deleted'),
+])  # fmt: skip
 def test_in_a_cell(cloud, reader, row, migrations, state):
     """Its row, its migrations, and the hosts of the providers."""
     add_mapping(cloud, 2)

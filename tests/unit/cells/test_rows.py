@@ -24,33 +24,30 @@ def host(settings=None, **changes):
     return rows.host(row, 'cell', Service('h'), settings or Settings())
 
 
-@pytest.mark.parametrize(
-    ('changes', 'attribute', 'value'),
-    [
-        ({}, 'free_ram_mb', 4096),
-        ({}, 'total_usable_ram_mb', 8192),
-        ({}, 'free_disk_mb', 60 * 1024),
-        ({'disk_available_least': 20}, 'free_disk_mb', 20 * 1024),
-        ({'disk_available_least': 80}, 'free_disk_mb', 60 * 1024),
-        ({'disk_available_least': -5}, 'free_disk_mb', -5 * 1024),
-        ({}, 'disk_mb_used', 40 * 1024),
-        ({}, 'supported_instances', (('x86_64', 'kvm', 'hvm'),)),
-        ({'supported_instances': None}, 'supported_instances', ()),
-        ({'supported_instances': '["kvm", ["x86_64", {}, 1]]'}, 'supported_instances', (('x86_64', '{}', '1'),)),
-        ({'supported_instances': '[["AMD64", "xapi", "baremetal"], ["i386", "baremetal", "pv", "x"]]'},
-         'supported_instances', (('x86_64', 'xen', 'hvm'), ('i686', 'baremetal', 'xen'))),
-        ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_instances', 3),
-        ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_io_ops', 2),
-        ({'stats': '{"failed_builds": "x"}'}, 'failed_builds', 0),
-        ({'stats': None}, 'num_instances', 0),
-        ({'stats': '{"io_workload": 2, "arch": "x", "none": null, "nested": "{}"}'}, 'stats', {'io_workload': '2', 'arch': 'x', 'none': None, 'nested': '{}'}),
-        ({'stats': '{broken'}, 'stats', {}),
-        ({'stats': '[]'}, 'stats', {}),
-        ({'metrics': '[{"name": "m", "value": 1}]'}, 'metrics', ({'name': 'm', 'value': 1},)),
-        ({'cpu_allocation_ratio': 0.0}, 'cpu_allocation_ratio', 4.0),
-        ({'ram_allocation_ratio': None}, 'ram_allocation_ratio', 1.0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('changes', 'attribute', 'value'), [
+    ({}, 'free_ram_mb', 4096),
+    ({}, 'total_usable_ram_mb', 8192),
+    ({}, 'free_disk_mb', 60 * 1024),
+    ({'disk_available_least': 20}, 'free_disk_mb', 20 * 1024),
+    ({'disk_available_least': 80}, 'free_disk_mb', 60 * 1024),
+    ({'disk_available_least': -5}, 'free_disk_mb', -5 * 1024),
+    ({}, 'disk_mb_used', 40 * 1024),
+    ({}, 'supported_instances', (('x86_64', 'kvm', 'hvm'),)),
+    ({'supported_instances': None}, 'supported_instances', ()),
+    ({'supported_instances': '["kvm", ["x86_64", {}, 1]]'}, 'supported_instances', (('x86_64', '{}', '1'),)),
+    ({'supported_instances': '[["AMD64", "xapi", "baremetal"], ["i386", "baremetal", "pv", "x"]]'},
+     'supported_instances', (('x86_64', 'xen', 'hvm'), ('i686', 'baremetal', 'xen'))),
+    ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_instances', 3),
+    ({'stats': '{"num_instances": "3", "io_workload": 2}'}, 'num_io_ops', 2),
+    ({'stats': '{"failed_builds": "x"}'}, 'failed_builds', 0),
+    ({'stats': None}, 'num_instances', 0),
+    ({'stats': '{"io_workload": 2, "arch": "x", "none": null, "nested": "{}"}'}, 'stats', {'io_workload': '2', 'arch': 'x', 'none': None, 'nested': '{}'}),
+    ({'stats': '{broken'}, 'stats', {}),
+    ({'stats': '[]'}, 'stats', {}),
+    ({'metrics': '[{"name": "m", "value": 1}]'}, 'metrics', ({'name': 'm', 'value': 1},)),
+    ({'cpu_allocation_ratio': 0.0}, 'cpu_allocation_ratio', 4.0),
+    ({'ram_allocation_ratio': None}, 'ram_allocation_ratio', 1.0),
+])  # fmt: skip
 def test_host(changes, attribute, value, caplog):
     """A row's columns become the attributes that nova's HostState has. One that cannot be read counts
     as empty, and the log names node and column."""
@@ -117,18 +114,15 @@ def test_one_warning_for_a_text(caplog):
     assert line == 'Column column of compute node a cannot be read: it is broken'
 
 
-@pytest.mark.parametrize(
-    ('column', 'text', 'why'),
-    [
-        (rows.NUMA_TOPOLOGY, 'x', 'malformed'),
-        (rows.NUMA_TOPOLOGY, '', 'it is empty'),
-        (rows.NUMA_TOPOLOGY, '{"nova_object.name": "NUMATopology", "nova_object.version": "2.0", "nova_object.data": {"cells": []}}', "'NUMATopology' '2.0'"),
-        (rows.NUMA_TOPOLOGY, None, None),
-        (rows.PCI_STATS, 'x', 'no JSON'),
-        (rows.PCI_STATS, '', None),
-        (rows.PCI_STATS, None, None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('column', 'text', 'why'), [
+    (rows.NUMA_TOPOLOGY, 'x', 'malformed'),
+    (rows.NUMA_TOPOLOGY, '', 'it is empty'),
+    (rows.NUMA_TOPOLOGY, '{"nova_object.name": "NUMATopology", "nova_object.version": "2.0", "nova_object.data": {"cells": []}}', "'NUMATopology' '2.0'"),
+    (rows.NUMA_TOPOLOGY, None, None),
+    (rows.PCI_STATS, 'x', 'no JSON'),
+    (rows.PCI_STATS, '', None),
+    (rows.PCI_STATS, None, None),
+])  # fmt: skip
 def test_columns(column, text, why, caplog):
     """A host that reports nothing is an ordinary one; one that reports nonsense is named."""
     assert not column.of(row('host7', text))()

@@ -142,18 +142,15 @@ MEMORY = '[cache]\nenabled = true\nbackend = dogpile.cache.memory\n'
 KEEPS = 'servicegroup_driver = mc keeps what services report there'
 
 
-@pytest.mark.parametrize(
-    ('text', 'message'),
-    [
-        ('', f'[cache] enabled = False: {KEEPS}'),
-        ('[cache]\nenabled = true', f'[cache] backend = dogpile.cache.null: {KEEPS}'),
-        (f'{MEMORY}memcache_servers =', f'[cache] memcache_servers = []: {KEEPS}'),
-        ('[cache]\nenabled = true\nbackend = redis', 'Value for option backend from LocationInfo'),
-        ('[cache]\nenabled = true\nbackend = dogpile.cache.pylibmc', '[cache] backend = dogpile.cache.pylibmc: install the package pylibmc'),
-        (f'{MEMORY}backend_expiration_time = 5', '[cache] = unusable: '),
-        (f'{MEMORY}tls_enabled = true', '[cache] = unusable: '),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('text', 'message'), [
+    ('', f'[cache] enabled = False: {KEEPS}'),
+    ('[cache]\nenabled = true', f'[cache] backend = dogpile.cache.null: {KEEPS}'),
+    (f'{MEMORY}memcache_servers =', f'[cache] memcache_servers = []: {KEEPS}'),
+    ('[cache]\nenabled = true\nbackend = redis', 'Value for option backend from LocationInfo'),
+    ('[cache]\nenabled = true\nbackend = dogpile.cache.pylibmc', '[cache] backend = dogpile.cache.pylibmc: install the package pylibmc'),
+    (f'{MEMORY}backend_expiration_time = 5', '[cache] = unusable: '),
+    (f'{MEMORY}tls_enabled = true', '[cache] = unusable: '),
+])  # fmt: skip
 def test_a_cache_that_cannot_be_used(load, text, message):
     """The error says which option is wrong, or what to install."""
     with pytest.raises(ConfigError) as caught:

@@ -16,15 +16,12 @@ from tests.lab.builders import a_request, a_uuid
 from tests.lab.nova_databases import NOW, hosts_of
 
 
-@pytest.mark.parametrize(
-    ('destination', 'found'),
-    [
-        (None, {'h1': 'cell1', 'h2': 'cell2'}),
-        (Destination(cell_uuid=a_uuid('cell2')), {'h2': 'cell2'}),
-        (Destination(cell_uuid=a_uuid('cell2'), allow_cross_cell_move=True), {'h1': 'cell1', 'h2': 'cell2'}),
-        (Destination(cell_uuid=a_uuid('cell9')), {}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('destination', 'found'), [
+    (None, {'h1': 'cell1', 'h2': 'cell2'}),
+    (Destination(cell_uuid=a_uuid('cell2')), {'h2': 'cell2'}),
+    (Destination(cell_uuid=a_uuid('cell2'), allow_cross_cell_move=True), {'h1': 'cell1', 'h2': 'cell2'}),
+    (Destination(cell_uuid=a_uuid('cell9')), {}),
+])  # fmt: skip
 def test_hosts_of_the_requested_cell_or_of_all(two_cells, destination, found):
     """An instance stays in its cell unless it may leave it. Each host knows its cell."""
     hosts = hosts_of(two_cells.reader(), a_request(requested_destination=destination))

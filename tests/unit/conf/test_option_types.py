@@ -52,21 +52,18 @@ def test_values(read, option, text, value):
     assert not isinstance(found, Address) or str(found) == text
 
 
-@pytest.mark.parametrize(
-    ('option', 'text'),
-    [
-        *((BIND, text) for text in (
-            '9101', 'localhost', ':9101', '::1:9101', '[::1]', '[::1]9101', 'a:b', 'a:0', 'a:65536',
-            'a:-1', 'a b:1', 'user:word@a:1', 'http://a:1', 'a:1/metrics', '[a]:1', 'a:٣',
-        )),
-        *((ENDPOINT, text) for text in (
-            'collector:4318', 'localhost', 'true', 'grpc://collector:4317', 'http://',
-            'http:///v1/traces', 'http://collector:0', 'http://collector:99999',
-            'http://collector:port', 'http://[::1', 'http://one two', 'http://collector/?token=x',
-            'http://collector/#x',
-        )),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('option', 'text'), [
+    *((BIND, text) for text in (
+        '9101', 'localhost', ':9101', '::1:9101', '[::1]', '[::1]9101', 'a:b', 'a:0', 'a:65536',
+        'a:-1', 'a b:1', 'user:word@a:1', 'http://a:1', 'a:1/metrics', '[a]:1', 'a:٣',
+    )),
+    *((ENDPOINT, text) for text in (
+        'collector:4318', 'localhost', 'true', 'grpc://collector:4317', 'http://',
+        'http:///v1/traces', 'http://collector:0', 'http://collector:99999',
+        'http://collector:port', 'http://[::1', 'http://one two', 'http://collector/?token=x',
+        'http://collector/#x',
+    )),
+])  # fmt: skip
 def test_values_that_cannot_be(read, option, text):
     """They stop the start, with the option, the value and why in one line."""
     with pytest.raises(ConfigError) as error:

@@ -37,23 +37,20 @@ def test_hidden(value, text, shown):
     assert Secrets([value]).hide(text) == shown
 
 
-@pytest.mark.parametrize(
-    ('value', 'text', 'shown'),
-    [
-        ('nova', 'nova asks nova.conf for "nova"', 'nova asks nova.conf for "nova"'),
-        ('numa', 'NUMA cells lack memory', 'NUMA cells lack memory'),
-        ('nova', 'control_exchange = nova', 'control_exchange = nova'),
-        ('nova', 'placement.password = nova', 'placement.password = ***'),
-        ('nova', "{'password': 'nova', 'user': 'nova'}", "{'password': '***', 'user': 'nova'}"),
-        ('nova', '"auth_token": "nova"', '"auth_token": "***"'),
-        ('nova', 'the token: novae', 'the token: novae'),
-        ('nova', "['password:nova', 'db:nova']", "['password:***', 'db:nova']"),
-        ('http://u:pa ss@host', 'no host in http://u:pa ss@host', 'no host in http://***@host'),
-        ('', 'host@backend and me@example.org', 'host@backend and me@example.org'),
-        ('q7Rz-0fK2-99xW', 'prefixq7rz-0fk2-99xwsuffix', 'prefix***suffix'),
-        ('rabbit://[fd00:1:2:3::10]:5672/', 'at [fd00:1:2:3::10]:5672', 'at [fd00:1:2:3::10]:5672'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('value', 'text', 'shown'), [
+    ('nova', 'nova asks nova.conf for "nova"', 'nova asks nova.conf for "nova"'),
+    ('numa', 'NUMA cells lack memory', 'NUMA cells lack memory'),
+    ('nova', 'control_exchange = nova', 'control_exchange = nova'),
+    ('nova', 'placement.password = nova', 'placement.password = ***'),
+    ('nova', "{'password': 'nova', 'user': 'nova'}", "{'password': '***', 'user': 'nova'}"),
+    ('nova', '"auth_token": "nova"', '"auth_token": "***"'),
+    ('nova', 'the token: novae', 'the token: novae'),
+    ('nova', "['password:nova', 'db:nova']", "['password:***', 'db:nova']"),
+    ('http://u:pa ss@host', 'no host in http://u:pa ss@host', 'no host in http://***@host'),
+    ('', 'host@backend and me@example.org', 'host@backend and me@example.org'),
+    ('q7Rz-0fK2-99xW', 'prefixq7rz-0fk2-99xwsuffix', 'prefix***suffix'),
+    ('rabbit://[fd00:1:2:3::10]:5672/', 'at [fd00:1:2:3::10]:5672', 'at [fd00:1:2:3::10]:5672'),
+])  # fmt: skip
 def test_redacted(value, text, shown):
     """From texts of our own a secret goes where it stands as one, and a random one anywhere."""
     assert Secrets([value]).redact(text) == shown

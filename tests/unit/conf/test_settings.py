@@ -16,25 +16,22 @@ def read(load):
     return lambda text: loading.settings(load(text))
 
 
-@pytest.mark.parametrize(
-    ('text', 'field', 'value'),
-    [
-        ('[scheduler]\nmax_attempts = 5', 'max_attempts', 5),
-        ('[filter_scheduler]\nenabled_filters = A, B', 'enabled_filters', ('A', 'B')),
-        ('[filter_scheduler]\navailable_filters = a\navailable_filters = b', 'available_filters', ('a', 'b')),
-        ('[workarounds]\ndisable_fallback_pcpu_query = true', 'disable_fallback_pcpu_query', True),
-        ('[DEFAULT]\nscheduler_max_attempts = 7', 'max_attempts', 7),
-        ('[DEFAULT]\nscheduler_default_filters = A,B', 'enabled_filters', ('A', 'B')),
-        ('[DEFAULT]\nscheduler_host_subset_size = 3', 'host_subset_size', 3),
-        ('[DEFAULT]\nram_weight_multiplier = -1', 'ram_weight_multiplier', -1.0),
-        ('[DEFAULT]\nscheduler_driver = nova.scheduler.filter_scheduler.FilterScheduler', 'driver', 'filter_scheduler'),
-        ('[scheduler]\ndriver = chance_scheduler', 'driver', 'chance_scheduler'),
-        ('[DEFAULT]\nservice_down_time = 11', 'service_down_time', 11),
-        ('[DEFAULT]\nservice_down_time = 10', 'service_down_time', 25),
-        ('[DEFAULT]\nservice_down_time = 0\nreport_interval = 1', 'service_down_time', 2),
-        ('[libvirt]\nvirt_type = kvm\n[DEFAULT]\nunknown = x', 'max_attempts', 3),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('text', 'field', 'value'), [
+    ('[scheduler]\nmax_attempts = 5', 'max_attempts', 5),
+    ('[filter_scheduler]\nenabled_filters = A, B', 'enabled_filters', ('A', 'B')),
+    ('[filter_scheduler]\navailable_filters = a\navailable_filters = b', 'available_filters', ('a', 'b')),
+    ('[workarounds]\ndisable_fallback_pcpu_query = true', 'disable_fallback_pcpu_query', True),
+    ('[DEFAULT]\nscheduler_max_attempts = 7', 'max_attempts', 7),
+    ('[DEFAULT]\nscheduler_default_filters = A,B', 'enabled_filters', ('A', 'B')),
+    ('[DEFAULT]\nscheduler_host_subset_size = 3', 'host_subset_size', 3),
+    ('[DEFAULT]\nram_weight_multiplier = -1', 'ram_weight_multiplier', -1.0),
+    ('[DEFAULT]\nscheduler_driver = nova.scheduler.filter_scheduler.FilterScheduler', 'driver', 'filter_scheduler'),
+    ('[scheduler]\ndriver = chance_scheduler', 'driver', 'chance_scheduler'),
+    ('[DEFAULT]\nservice_down_time = 11', 'service_down_time', 11),
+    ('[DEFAULT]\nservice_down_time = 10', 'service_down_time', 25),
+    ('[DEFAULT]\nservice_down_time = 0\nreport_interval = 1', 'service_down_time', 2),
+    ('[libvirt]\nvirt_type = kvm\n[DEFAULT]\nunknown = x', 'max_attempts', 3),
+])  # fmt: skip
 def test_options_and_their_older_spellings(read, text, field, value):
     """An option is read where any release since Mitaka has it; others are left alone."""
     assert getattr(read(text), field) == value
@@ -64,15 +61,12 @@ def test_a_down_time_that_no_heartbeat_keeps_is_told(read, caplog):
     ]
 
 
-@pytest.mark.parametrize(
-    ('group', 'setting', 'why'),
-    [
-        ('filter_scheduler', 'host_subset_size = many', "invalid literal for int() with base 10: 'many'"),
-        ('filter_scheduler', 'host_subset_size = 0', 'Should be greater than or equal to 1'),
-        ('scheduler', 'max_attempts = 0', 'Should be greater than or equal to 1'),
-        ('filter_scheduler', 'shuffle_best_same_weighed_hosts = perhaps', "Unexpected boolean value 'perhaps'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('group', 'setting', 'why'), [
+    ('filter_scheduler', 'host_subset_size = many', "invalid literal for int() with base 10: 'many'"),
+    ('filter_scheduler', 'host_subset_size = 0', 'Should be greater than or equal to 1'),
+    ('scheduler', 'max_attempts = 0', 'Should be greater than or equal to 1'),
+    ('filter_scheduler', 'shuffle_best_same_weighed_hosts = perhaps', "Unexpected boolean value 'perhaps'"),
+])  # fmt: skip
 def test_bad_value_is_named(read, group, setting, why):
     """A value that cannot be used is refused with option and value, by the option's newer name."""
     with pytest.raises(ConfigError) as error:

@@ -27,24 +27,21 @@ def files(tmp_path):
     return lambda name: str(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    ('authority', 'certificate', 'key', 'wrong'),
-    [
-        (None, None, None, None),
-        ('ca', None, None, None),
-        ('', None, None, None),  # a directory
-        ('ca', 'one.cert', 'one.key', None),
-        (None, 'one.both', None, None),
-        ('gone', None, None, 'ca = {}: No such file or directory'),
-        ('text', None, None, 'ca = {}: it holds no certificate (PEM)'),
-        ('ca', 'gone', 'one.key', 'cert = {}: No such file or directory'),
-        ('ca', 'one.cert', 'gone', 'key = {}: No such file or directory'),
-        ('ca', '', 'one.key', 'cert = {}: Is a directory'),
-        (None, 'text', 'one.key', 'cert = {}: it holds no certificate'),
-        (None, 'one.cert', 'two.key', 'cert = {}: it holds no certificate'),
-        (None, 'one.cert', None, 'cert = {}: it holds no certificate'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('authority', 'certificate', 'key', 'wrong'), [
+    (None, None, None, None),
+    ('ca', None, None, None),
+    ('', None, None, None),  # a directory
+    ('ca', 'one.cert', 'one.key', None),
+    (None, 'one.both', None, None),
+    ('gone', None, None, 'ca = {}: No such file or directory'),
+    ('text', None, None, 'ca = {}: it holds no certificate (PEM)'),
+    ('ca', 'gone', 'one.key', 'cert = {}: No such file or directory'),
+    ('ca', 'one.cert', 'gone', 'key = {}: No such file or directory'),
+    ('ca', '', 'one.key', 'cert = {}: Is a directory'),
+    (None, 'text', 'one.key', 'cert = {}: it holds no certificate'),
+    (None, 'one.cert', 'two.key', 'cert = {}: it holds no certificate'),
+    (None, 'one.cert', None, 'cert = {}: it holds no certificate'),
+])  # fmt: skip
 def test_files(files, authority, certificate, key, wrong):
     """What cannot be used is named with its option; what is not named is left."""
     paths = [None if name is None else files(name) for name in (authority, certificate, key)]
@@ -57,21 +54,18 @@ def test_files(files, authority, certificate, key, wrong):
     assert str(raised.value).startswith(wrong.format(paths[NAMES.index(option)]))
 
 
-@pytest.mark.parametrize(
-    ('asked', 'given'),
-    [
-        ('', {}),
-        ('charset=utf8', {'charset': 'utf8'}),
-        ('ssl_verify_cert=true', {'ssl_verify_cert': 'true'}),
-        ('ssl_ca=CA', {'ssl_ca': 'CA'}),
-        ('ssl_ca=CA&ssl_check_hostname=false', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
-        ('ssl_ca=CA&ssl_verify_cert=true', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
-        ('ssl_ca=CA&ssl_verify_identity=0', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
-        ('ssl_ca=CA&ssl_verify_identity=1', {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'}),
-        ('ssl_ca=CA&ssl_verify_cert=true&ssl_verify_identity=true', {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'}),
-        ('ssl_ca=CA&ssl_verify_cert=false', {'ssl_ca': 'CA', 'ssl_verify_cert': 'false'}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('asked', 'given'), [
+    ('', {}),
+    ('charset=utf8', {'charset': 'utf8'}),
+    ('ssl_verify_cert=true', {'ssl_verify_cert': 'true'}),
+    ('ssl_ca=CA', {'ssl_ca': 'CA'}),
+    ('ssl_ca=CA&ssl_check_hostname=false', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
+    ('ssl_ca=CA&ssl_verify_cert=true', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
+    ('ssl_ca=CA&ssl_verify_identity=0', {'ssl_ca': 'CA', 'ssl_check_hostname': 'false'}),
+    ('ssl_ca=CA&ssl_verify_identity=1', {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'}),
+    ('ssl_ca=CA&ssl_verify_cert=true&ssl_verify_identity=true', {'ssl_ca': 'CA', 'ssl_check_hostname': 'true'}),
+    ('ssl_ca=CA&ssl_verify_cert=false', {'ssl_ca': 'CA', 'ssl_verify_cert': 'false'}),
+])  # fmt: skip
 def test_what_a_url_wants_verified(files, asked, given):
     """With an authority, what PyMySQL understands stands in the place of what it would forget
     the authority for; the rest of the URL stays."""

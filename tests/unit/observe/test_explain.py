@@ -62,18 +62,15 @@ def test_a_refusal(capsys, path):
         assert explain(capsys, path, *same) == (0, text)
 
 
-@pytest.mark.parametrize(
-    ('server', 'host', 'why'),
-    [
-        ('refused', 'small-7', 'small-7: RamFilter: 519 MiB of memory before overcommit, 9000 wanted'),
-        ('refused', 'off-1', 'off-1: ComputeFilter: disabled, reason: rack 4'),
-        ('refused', 'off-1.example.org', 'off-1.example.org: ComputeFilter: disabled, reason: rack 4'),
-        ('refused', 'nobody', 'nobody: Placement did not offer it, or there is no such host'),
-        ('placed', 'small-29', 'small-29: fit, number 3 of 32 by weight'),
-        ('placed', 'metal', 'metal: chosen for 1 of 1 servers\nmetal: fit, number 1 of 32 by weight (node-0)\nmetal: fit, number 2 of 32 by weight (node-1)'),
-        ('refused', 'node-1', 'node-1: RamFilter: 4096 MiB of memory before overcommit, 9000 wanted (node-1)'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('server', 'host', 'why'), [
+    ('refused', 'small-7', 'small-7: RamFilter: 519 MiB of memory before overcommit, 9000 wanted'),
+    ('refused', 'off-1', 'off-1: ComputeFilter: disabled, reason: rack 4'),
+    ('refused', 'off-1.example.org', 'off-1.example.org: ComputeFilter: disabled, reason: rack 4'),
+    ('refused', 'nobody', 'nobody: Placement did not offer it, or there is no such host'),
+    ('placed', 'small-29', 'small-29: fit, number 3 of 32 by weight'),
+    ('placed', 'metal', 'metal: chosen for 1 of 1 servers\nmetal: fit, number 1 of 32 by weight (node-0)\nmetal: fit, number 2 of 32 by weight (node-1)'),
+    ('refused', 'node-1', 'node-1: RamFilter: 4096 MiB of memory before overcommit, 9000 wanted (node-1)'),
+])  # fmt: skip
 def test_why_not_that_host(capsys, path, server, host, why):
     """The reason in full, by the name of a host or of a node."""
     status, text = explain(capsys, path, server, '--host', host)
@@ -171,15 +168,12 @@ def test_files_that_may_not_be_read(capsys, path, shut):
     assert text.startswith(f'novaschedctl: {file}: cannot be read: ')
 
 
-@pytest.mark.parametrize(
-    ('lines', 'status', 'said'),
-    [
-        ('', 2, 'does not set [novasched] decisions_file'),
-        ('state_path = /nowhere\n[novasched]\ndecisions_file =', 2, 'does not set'),
-        ('state_path = /nowhere\n[novasched]\ndecisions_file = $state_path/x', 1, '/nowhere/x: there'),
-        ('[novasched]\ndecisions_file = /nowhere/x', 1, '/nowhere/x: there is no such file'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('lines', 'status', 'said'), [
+    ('', 2, 'does not set [novasched] decisions_file'),
+    ('state_path = /nowhere\n[novasched]\ndecisions_file =', 2, 'does not set'),
+    ('state_path = /nowhere\n[novasched]\ndecisions_file = $state_path/x', 1, '/nowhere/x: there'),
+    ('[novasched]\ndecisions_file = /nowhere/x', 1, '/nowhere/x: there is no such file'),
+])  # fmt: skip
 def test_the_file_that_nova_conf_names(capsys, tmp_path, lines, status, said):
     """By its own option, or below nova's folder of state."""
     conf = tmp_path / 'nova.conf'

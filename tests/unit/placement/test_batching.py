@@ -33,18 +33,15 @@ def order(*uuids, lost=None):
     return Order([Claim(uuid, a_candidate(a_uuid('one')), {}) for uuid in uuids], lost)
 
 
-@pytest.mark.parametrize(
-    ('pace', 'orders', 'batches'),
-    [
-        pytest.param(9, [order('a'), order('b')], [['a', 'b']], id='together'),
-        pytest.param(2, [order('a'), order('b'), order('c')], [['a', 'b'], ['c']], id='bounded'),
-        pytest.param(2, [order('a'), order('b', 'c'), order('d')], [['a'], ['b', 'c'], ['d']], id='bounded by instances'),
-        pytest.param(2, [order(*'abcd'), order('e')], [['a', 'b', 'c', 'd'], ['e']], id='one request is not divided'),
-        pytest.param(9, [order('a'), order('a'), order('b')], [['a'], ['a', 'b']], id='the same instance'),
-        pytest.param(9, [order('a', lost='cut'), order('b', lost='cut'), order('c'), order('d')], [['a'], ['b'], ['c', 'd']], id='alone'),
-        pytest.param(9, [order('c'), order('a', lost='cut')], [['c'], ['a']], id='alone behind'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('pace', 'orders', 'batches'), [
+    pytest.param(9, [order('a'), order('b')], [['a', 'b']], id='together'),
+    pytest.param(2, [order('a'), order('b'), order('c')], [['a', 'b'], ['c']], id='bounded'),
+    pytest.param(2, [order('a'), order('b', 'c'), order('d')], [['a'], ['b', 'c'], ['d']], id='bounded by instances'),
+    pytest.param(2, [order(*'abcd'), order('e')], [['a', 'b', 'c', 'd'], ['e']], id='one request is not divided'),
+    pytest.param(9, [order('a'), order('a'), order('b')], [['a'], ['a', 'b']], id='the same instance'),
+    pytest.param(9, [order('a', lost='cut'), order('b', lost='cut'), order('c'), order('d')], [['a'], ['b'], ['c', 'd']], id='alone'),
+    pytest.param(9, [order('c'), order('a', lost='cut')], [['c'], ['a']], id='alone behind'),
+])  # fmt: skip
 def test_batches(pace, orders, batches):
     """The first that may be written together are one batch, and each order is in one."""
     waiting = Batches()

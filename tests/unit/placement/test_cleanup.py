@@ -78,19 +78,16 @@ def errors(caplog, level=logging.ERROR):
     return [each.getMessage() for each in caplog.records if each.levelno == level]
 
 
-@pytest.mark.parametrize(
-    ('outcomes', 'may_come', 'seconds', 'logged'),
-    [
-        pytest.param([None], False, 0, [], id='deleted'),
-        pytest.param([AWAY, AWAY, None], False, 0, [], id='until it is deleted'),
-        pytest.param([DOUBT, DOUBT, None], False, 0, [], id='doubt that goes'),
-        pytest.param([None] * 5, True, LATE_CLAIM_S, [], id='until nothing can come any more'),
-        pytest.param([AWAY] * 2, False, CLEANUP_LIMIT_S, [(logging.ERROR, 'Unable to delete allocation for instance server: given up')], id='given up'),
-        pytest.param([DOUBT] * 2, True, CLEANUP_LIMIT_S,
-                     [(logging.WARNING, 'server is left'), (logging.WARNING, DOUBT),
-                      (logging.WARNING, 'nova-manage placement audit')], id='doubt that stays'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('outcomes', 'may_come', 'seconds', 'logged'), [
+    pytest.param([None], False, 0, [], id='deleted'),
+    pytest.param([AWAY, AWAY, None], False, 0, [], id='until it is deleted'),
+    pytest.param([DOUBT, DOUBT, None], False, 0, [], id='doubt that goes'),
+    pytest.param([None] * 5, True, LATE_CLAIM_S, [], id='until nothing can come any more'),
+    pytest.param([AWAY] * 2, False, CLEANUP_LIMIT_S, [(logging.ERROR, 'Unable to delete allocation for instance server: given up')], id='given up'),
+    pytest.param([DOUBT] * 2, True, CLEANUP_LIMIT_S,
+                 [(logging.WARNING, 'server is left'), (logging.WARNING, DOUBT),
+                  (logging.WARNING, 'nova-manage placement audit')], id='doubt that stays'),
+])  # fmt: skip
 def test_the_end_of_a_task(cleanup, clock, caplog, outcomes, may_come, seconds, logged):
     """It is tried again and again; the log names an instance whose allocation is left."""
     script = cleanup.queue('server', *outcomes, may_come=may_come)
@@ -151,22 +148,19 @@ def test_a_server_that_gets_something_else(cleanup, caplog):
     assert 'instance doubtful is left' in errors(caplog, logging.WARNING)[0]
 
 
-@pytest.mark.parametrize(
-    ('state', 'moves', 'doubtful', 'asked'),
-    [
-        pytest.param(None, False, False, False, id='nova does not know it'),
-        pytest.param(None, True, True, True, id='nova does not know one that moved'),
-        pytest.param(InstanceState(gone=True), False, False, False, id='deleted'),
-        pytest.param(InstanceState(gone=True, host='one'), True, False, False, id='deleted there'),
-        pytest.param(InstanceState(building=True), False, True, False, id='its build goes on'),
-        pytest.param(InstanceState(), True, False, False, id='shelved'),
-        pytest.param(InstanceState(task='unshelving'), True, True, False, id='unshelving'),
-        pytest.param(InstanceState(host='old', hosts=frozenset({'one'})), True, False, False, id='elsewhere'),
-        pytest.param(InstanceState(host='one', hosts=frozenset({'one'})), True, True, True, id='there'),
-        pytest.param(InstanceState(host='old'), True, True, True, id='on a host, of one unknown'),
-        pytest.param(InstanceState(host='old', task='migrating', hosts=frozenset({'one'})), True, True, False, id='on its way'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('state', 'moves', 'doubtful', 'asked'), [
+    pytest.param(None, False, False, False, id='nova does not know it'),
+    pytest.param(None, True, True, True, id='nova does not know one that moved'),
+    pytest.param(InstanceState(gone=True), False, False, False, id='deleted'),
+    pytest.param(InstanceState(gone=True, host='one'), True, False, False, id='deleted there'),
+    pytest.param(InstanceState(building=True), False, True, False, id='its build goes on'),
+    pytest.param(InstanceState(), True, False, False, id='shelved'),
+    pytest.param(InstanceState(task='unshelving'), True, True, False, id='unshelving'),
+    pytest.param(InstanceState(host='old', hosts=frozenset({'one'})), True, False, False, id='elsewhere'),
+    pytest.param(InstanceState(host='one', hosts=frozenset({'one'})), True, True, True, id='there'),
+    pytest.param(InstanceState(host='old'), True, True, True, id='on a host, of one unknown'),
+    pytest.param(InstanceState(host='old', task='migrating', hosts=frozenset({'one'})), True, True, False, id='on its way'),
+])  # fmt: skip
 def test_doubt(state, moves, doubtful, asked):
     """A task in progress is no doubt to the request whose task it is; all else is."""
     assert bool(why_in_doubt(state, moves, False)) is doubtful

@@ -20,41 +20,38 @@ def asked(request, pinned=True):
     return {name: ' '.join(values) for name, values in parse_qs(query.string).items()}
 
 
-@pytest.mark.parametrize(
-    ('fields', 'flavor', 'extra_specs', 'changes'),
-    [
-        ({}, {}, {}, {}),
-        ({}, {'ephemeral_gb': 3, 'swap': 1}, {}, {'resources': 'DISK_GB:5,MEMORY_MB:512,VCPU:1'}),
-        ({'is_bfv': True}, {'root_gb': 9}, {}, {'resources': 'MEMORY_MB:512,VCPU:1'}),
-        ({'is_bfv': True}, {'swap': 1025}, {}, {'resources': 'DISK_GB:2,MEMORY_MB:512,VCPU:1'}),
-        ({}, {}, {'resources:VCPU': '0', 'resources:CUSTOM_IRON': '1'}, {'resources': 'CUSTOM_IRON:1,DISK_GB:1,MEMORY_MB:512'}),
-        ({}, {}, {'resources:VGPU': '2', 'trait:HW_CPU_X86_AVX2': 'required', 'trait:CUSTOM_SLOW': 'forbidden'},
-         {'resources': 'DISK_GB:1,MEMORY_MB:512,VCPU:1,VGPU:2', 'required': 'HW_CPU_X86_AVX2,!CUSTOM_SLOW'}),
-        ({}, {}, {'resources1:VGPU': '1', 'trait1:CUSTOM_A': 'required'}, {'resources1': 'VGPU:1', 'required1': 'CUSTOM_A'}),
-        ({}, {}, {'resources1:VGPU': '1', 'resources_b:VGPU': '2', 'group_policy': 'isolate'}, {'resources1': 'VGPU:1', 'resources_b': 'VGPU:2', 'group_policy': 'isolate'}),
-        ({}, {}, {'hw:cpu_policy': 'dedicated'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1'}),
-        ({}, {'vcpus': 4}, {'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:5'}),
-        ({}, {'vcpus': 4}, {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0-1'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:2,VCPU:2'}),
-        ({}, {}, {'resources1:VGPU': '0', 'resources2:VGPU': '+1', 'resources2:CUSTOM_A': '0'}, {'resources2': 'VGPU:1'}),
-        ({'image': {'hw_firmware_type': 'uefi'}}, {}, {'hw:mem_encryption': '1', 'resources:MEM_ENCRYPTION_CONTEXT': '5', 'hw:pmem': 'a'},
-         {'resources': 'CUSTOM_PMEM_NAMESPACE_A:1,DISK_GB:1,MEMORY_MB:512,MEM_ENCRYPTION_CONTEXT:1,VCPU:1', 'required': 'HW_CPU_X86_AMD_SEV'}),
-        ({'image': {'os_secure_boot': 'required'}}, {}, {'trait:CUSTOM_A': 'required'}, {'required': 'COMPUTE_SECURITY_UEFI_SECURE_BOOT,CUSTOM_A'}),
-        ({}, {}, {'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'require'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1', 'required': 'HW_CPU_HYPERTHREADING'}),
-        ({'image': {'hw_cpu_policy': 'dedicated', 'hw_cpu_thread_policy': 'isolate'}}, {}, {},
-         {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1', 'required': '!HW_CPU_HYPERTHREADING'}),
-        ({'image': {'traits_required': ['CUSTOM_B', 'CUSTOM_A']}}, {}, {}, {'required': 'CUSTOM_A,CUSTOM_B'}),
-        ({'root_required': frozenset({'CUSTOM_R'}), 'root_forbidden': frozenset({'COMPUTE_STATUS_DISABLED'})}, {}, {}, {'root_required': 'CUSTOM_R,!COMPUTE_STATUS_DISABLED'}),
-        ({'same_subtree': (frozenset({'_b', '_a'}),)}, {}, {}, {'same_subtree': '_a,_b'}),
-        ({'in_tree': 'uuid'}, {}, {}, {'in_tree': 'uuid'}),
-        ({'requested_destination': Destination(aggregates=(frozenset({'b', 'a'}),))}, {}, {}, {'member_of': 'in:a,b'}),
-        ({'requested_destination': Destination(aggregates=(frozenset({'z'}), frozenset({'t', 'u'})))}, {}, {}, {'member_of': 'in:t,u in:z'}),
-        ({'requested_destination': Destination(forbidden_aggregates=frozenset({'b', 'a'}))}, {}, {}, {'member_of': '!in:a,b'}),
-        ({'requested_resources': (RequestGroup(PORT, {'NET_BW_EGR_KILOBIT_PER_SEC': 1000}, frozenset({'CUSTOM_PHYSNET'})),)}, {}, {},
-         {f'resources{PORT}': 'NET_BW_EGR_KILOBIT_PER_SEC:1000', f'required{PORT}': 'CUSTOM_PHYSNET'}),
-        ({'requested_resources': (RequestGroup(PORT, {'CUSTOM_X': 1}, in_tree='uuid'),)}, {}, {}, {f'resources{PORT}': 'CUSTOM_X:1', f'in_tree{PORT}': 'uuid'}),
-        ({'requested_resources': (RequestGroup(PORT, {'CUSTOM_X': 0}, in_tree='uuid'),)}, {}, {}, {}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('fields', 'flavor', 'extra_specs', 'changes'), [
+    ({}, {}, {}, {}),
+    ({}, {'ephemeral_gb': 3, 'swap': 1}, {}, {'resources': 'DISK_GB:5,MEMORY_MB:512,VCPU:1'}),
+    ({'is_bfv': True}, {'root_gb': 9}, {}, {'resources': 'MEMORY_MB:512,VCPU:1'}),
+    ({'is_bfv': True}, {'swap': 1025}, {}, {'resources': 'DISK_GB:2,MEMORY_MB:512,VCPU:1'}),
+    ({}, {}, {'resources:VCPU': '0', 'resources:CUSTOM_IRON': '1'}, {'resources': 'CUSTOM_IRON:1,DISK_GB:1,MEMORY_MB:512'}),
+    ({}, {}, {'resources:VGPU': '2', 'trait:HW_CPU_X86_AVX2': 'required', 'trait:CUSTOM_SLOW': 'forbidden'},
+     {'resources': 'DISK_GB:1,MEMORY_MB:512,VCPU:1,VGPU:2', 'required': 'HW_CPU_X86_AVX2,!CUSTOM_SLOW'}),
+    ({}, {}, {'resources1:VGPU': '1', 'trait1:CUSTOM_A': 'required'}, {'resources1': 'VGPU:1', 'required1': 'CUSTOM_A'}),
+    ({}, {}, {'resources1:VGPU': '1', 'resources_b:VGPU': '2', 'group_policy': 'isolate'}, {'resources1': 'VGPU:1', 'resources_b': 'VGPU:2', 'group_policy': 'isolate'}),
+    ({}, {}, {'hw:cpu_policy': 'dedicated'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1'}),
+    ({}, {'vcpus': 4}, {'hw:cpu_policy': 'dedicated', 'hw:emulator_threads_policy': 'isolate'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:5'}),
+    ({}, {'vcpus': 4}, {'hw:cpu_policy': 'mixed', 'hw:cpu_dedicated_mask': '^0-1'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:2,VCPU:2'}),
+    ({}, {}, {'resources1:VGPU': '0', 'resources2:VGPU': '+1', 'resources2:CUSTOM_A': '0'}, {'resources2': 'VGPU:1'}),
+    ({'image': {'hw_firmware_type': 'uefi'}}, {}, {'hw:mem_encryption': '1', 'resources:MEM_ENCRYPTION_CONTEXT': '5', 'hw:pmem': 'a'},
+     {'resources': 'CUSTOM_PMEM_NAMESPACE_A:1,DISK_GB:1,MEMORY_MB:512,MEM_ENCRYPTION_CONTEXT:1,VCPU:1', 'required': 'HW_CPU_X86_AMD_SEV'}),
+    ({'image': {'os_secure_boot': 'required'}}, {}, {'trait:CUSTOM_A': 'required'}, {'required': 'COMPUTE_SECURITY_UEFI_SECURE_BOOT,CUSTOM_A'}),
+    ({}, {}, {'hw:cpu_policy': 'dedicated', 'hw:cpu_thread_policy': 'require'}, {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1', 'required': 'HW_CPU_HYPERTHREADING'}),
+    ({'image': {'hw_cpu_policy': 'dedicated', 'hw_cpu_thread_policy': 'isolate'}}, {}, {},
+     {'resources': 'DISK_GB:1,MEMORY_MB:512,PCPU:1', 'required': '!HW_CPU_HYPERTHREADING'}),
+    ({'image': {'traits_required': ['CUSTOM_B', 'CUSTOM_A']}}, {}, {}, {'required': 'CUSTOM_A,CUSTOM_B'}),
+    ({'root_required': frozenset({'CUSTOM_R'}), 'root_forbidden': frozenset({'COMPUTE_STATUS_DISABLED'})}, {}, {}, {'root_required': 'CUSTOM_R,!COMPUTE_STATUS_DISABLED'}),
+    ({'same_subtree': (frozenset({'_b', '_a'}),)}, {}, {}, {'same_subtree': '_a,_b'}),
+    ({'in_tree': 'uuid'}, {}, {}, {'in_tree': 'uuid'}),
+    ({'requested_destination': Destination(aggregates=(frozenset({'b', 'a'}),))}, {}, {}, {'member_of': 'in:a,b'}),
+    ({'requested_destination': Destination(aggregates=(frozenset({'z'}), frozenset({'t', 'u'})))}, {}, {}, {'member_of': 'in:t,u in:z'}),
+    ({'requested_destination': Destination(forbidden_aggregates=frozenset({'b', 'a'}))}, {}, {}, {'member_of': '!in:a,b'}),
+    ({'requested_resources': (RequestGroup(PORT, {'NET_BW_EGR_KILOBIT_PER_SEC': 1000}, frozenset({'CUSTOM_PHYSNET'})),)}, {}, {},
+     {f'resources{PORT}': 'NET_BW_EGR_KILOBIT_PER_SEC:1000', f'required{PORT}': 'CUSTOM_PHYSNET'}),
+    ({'requested_resources': (RequestGroup(PORT, {'CUSTOM_X': 1}, in_tree='uuid'),)}, {}, {}, {f'resources{PORT}': 'CUSTOM_X:1', f'in_tree{PORT}': 'uuid'}),
+    ({'requested_resources': (RequestGroup(PORT, {'CUSTOM_X': 0}, in_tree='uuid'),)}, {}, {}, {}),
+])  # fmt: skip
 def test_what_is_asked_for(fields, flavor, extra_specs, changes):
     """Each wish of flavor, image, ports and destination is one parameter. Aggregates of a zone and of
     a tenant must both be met."""
@@ -80,16 +77,13 @@ def test_ports_make_groups_overlap():
     assert 'group_policy' not in asked(a_request(extra_specs=own))
 
 
-@pytest.mark.parametrize(
-    ('extra_specs', 'warning'),
-    [
-        ({'resources:GOLD': '1'}, "Received an invalid ResourceClass 'GOLD' in extra_specs."),
-        ({'resources:VGPU': 'two'}, "Resource amounts must be nonnegative integers. Received 'two'"),
-        ({'resources:VGPU': '-2'}, "Resource amounts must be nonnegative integers. Received '-2'"),
-        ({'trait:CUSTOM_A': 'maybe'}, "Only (required, forbidden) traits are supported. Received 'maybe'."),
-        ({'group_policy': 'solo'}, "Invalid group_policy 'solo'. Valid values are 'none' and 'isolate'."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('extra_specs', 'warning'), [
+    ({'resources:GOLD': '1'}, "Received an invalid ResourceClass 'GOLD' in extra_specs."),
+    ({'resources:VGPU': 'two'}, "Resource amounts must be nonnegative integers. Received 'two'"),
+    ({'resources:VGPU': '-2'}, "Resource amounts must be nonnegative integers. Received '-2'"),
+    ({'trait:CUSTOM_A': 'maybe'}, "Only (required, forbidden) traits are supported. Received 'maybe'."),
+    ({'group_policy': 'solo'}, "Invalid group_policy 'solo'. Valid values are 'none' and 'isolate'."),
+])  # fmt: skip
 def test_nonsense_is_passed_over_with_a_warning(extra_specs, warning):
     """An extra spec that makes no sense changes nothing but the log."""
     request = a_request(extra_specs=extra_specs)

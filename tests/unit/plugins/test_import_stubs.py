@@ -74,27 +74,24 @@ def state(*metadata, **fields):
 UTILS, OPERATORS = 'nova.scheduler.filters.utils', 'nova.scheduler.filters.extra_specs_ops'
 
 
-@pytest.mark.parametrize(
-    ('name', 'function', 'arguments', 'result'),
-    [
-        (UTILS, 'aggregate_values_from_key', [state({'k': 'a'}, {'k': 'b,c'}, {}), 'k'], {'a', 'b,c'}),
-        (UTILS, 'aggregate_metadata_get_by_host', [state({'k': 'a, b', 'x': '1'}, {'k': 'c'})], {'k': {'a', 'b', 'c'}, 'x': {'1'}}),
-        (UTILS, 'aggregate_metadata_get_by_host', [state({'k': 'a', 'x': '1'}, {'y': 'c'}), 'k'], {'k': {'a'}, 'x': {'1'}}),
-        (UTILS, 'validate_num_values', [{'3', '20'}], 3),
-        (UTILS, 'validate_num_values', [{'3', '20'}, None, float, max], 20.0),
-        (UTILS, 'validate_num_values', [set(), 7], 7),
-        (UTILS, 'instance_uuids_overlap', [state(instances=[a_uuid('s')]), a_uuid('s')], True),
-        (UTILS, 'instance_uuids_overlap', [state(instances=[a_uuid('s')]), [a_uuid('t')]], False),
-        (OPERATORS, 'match', ['4', '>= 2'], True),
-        (OPERATORS, 'match', ['4', '<or> 3 <or> 5'], False),
-        (OPERATORS, 'match', [None, 's== x'], False),
-        ('nova.weights', 'normalize', [[]], []),
-        ('nova.weights', 'normalize', [[1, 3]], [0, 1]),
-        ('nova.weights', 'normalize', [[2, 2]], [0, 0]),
-        ('nova.weights', 'normalize', [[1, 3], -1], [0.5, 1]),
-        ('nova.i18n', '_', ['broken'], 'broken'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('name', 'function', 'arguments', 'result'), [
+    (UTILS, 'aggregate_values_from_key', [state({'k': 'a'}, {'k': 'b,c'}, {}), 'k'], {'a', 'b,c'}),
+    (UTILS, 'aggregate_metadata_get_by_host', [state({'k': 'a, b', 'x': '1'}, {'k': 'c'})], {'k': {'a', 'b', 'c'}, 'x': {'1'}}),
+    (UTILS, 'aggregate_metadata_get_by_host', [state({'k': 'a', 'x': '1'}, {'y': 'c'}), 'k'], {'k': {'a'}, 'x': {'1'}}),
+    (UTILS, 'validate_num_values', [{'3', '20'}], 3),
+    (UTILS, 'validate_num_values', [{'3', '20'}, None, float, max], 20.0),
+    (UTILS, 'validate_num_values', [set(), 7], 7),
+    (UTILS, 'instance_uuids_overlap', [state(instances=[a_uuid('s')]), a_uuid('s')], True),
+    (UTILS, 'instance_uuids_overlap', [state(instances=[a_uuid('s')]), [a_uuid('t')]], False),
+    (OPERATORS, 'match', ['4', '>= 2'], True),
+    (OPERATORS, 'match', ['4', '<or> 3 <or> 5'], False),
+    (OPERATORS, 'match', [None, 's== x'], False),
+    ('nova.weights', 'normalize', [[]], []),
+    ('nova.weights', 'normalize', [[1, 3]], [0, 1]),
+    ('nova.weights', 'normalize', [[2, 2]], [0, 0]),
+    ('nova.weights', 'normalize', [[1, 3], -1], [0.5, 1]),
+    ('nova.i18n', '_', ['broken'], 'broken'),
+])  # fmt: skip
 def test_functions(name, function, arguments, result):
     """Each does what nova's does."""
     found = getattr(module(name), function)(*arguments)

@@ -54,21 +54,18 @@ def names(made):
     return [name_of(each) for each in made]
 
 
-@pytest.mark.parametrize(
-    ('available', 'enabled'),
-    [
-        ([ALL_FILTERS], DEFAULT_FILTERS),
-        ([ALL_FILTERS, f'{STYLE}.RackFilter'], ('RackFilter', 'ComputeFilter')),
-        ([f'{STYLE}.RackFilter', f'{STYLE}.QuietestFilter'], ('QuietestFilter', 'RackFilter')),
-        ([f'{STYLE}:RackFilter'], ('RackFilter',)),
-        ([f'{STYLE}.rack_filters'], ('SureFilter',)),
-        (['nova.scheduler.filters.compute_filter.ComputeFilter'], ('ComputeFilter',)),
-        (['nova.scheduler.filters.affinity_filter.ServerGroupAffinityFilter'], ('ServerGroupAffinityFilter',)),
-        (['ComputeFilter'], ('ComputeFilter',)),
-        ([ALL_FILTERS], ('QuietestFilter', 'ComputeFilter')),
-        ([ALL_FILTERS], ()),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('available', 'enabled'), [
+    ([ALL_FILTERS], DEFAULT_FILTERS),
+    ([ALL_FILTERS, f'{STYLE}.RackFilter'], ('RackFilter', 'ComputeFilter')),
+    ([f'{STYLE}.RackFilter', f'{STYLE}.QuietestFilter'], ('QuietestFilter', 'RackFilter')),
+    ([f'{STYLE}:RackFilter'], ('RackFilter',)),
+    ([f'{STYLE}.rack_filters'], ('SureFilter',)),
+    (['nova.scheduler.filters.compute_filter.ComputeFilter'], ('ComputeFilter',)),
+    (['nova.scheduler.filters.affinity_filter.ServerGroupAffinityFilter'], ('ServerGroupAffinityFilter',)),
+    (['ComputeFilter'], ('ComputeFilter',)),
+    ([ALL_FILTERS], ('QuietestFilter', 'ComputeFilter')),
+    ([ALL_FILTERS], ()),
+])  # fmt: skip
 def test_filters(available, enabled):
     """Filters come in the order of enabled_filters, from wherever available_filters says:
     all built-in ones and those of installed packages, nova's paths of the built-in ones, other
@@ -77,17 +74,14 @@ def test_filters(available, enabled):
     assert names(loading.filters(settings)) == list(enabled)
 
 
-@pytest.mark.parametrize(
-    ('classes', 'found'),
-    [
-        (['nova.scheduler.weights.ram.RAMWeigher'], ['RAMWeigher']),
-        (['nova.scheduler.weights.cpu.CPUWeigher', f'{STYLE}.NameWeigher'], ['CPUWeigher', 'NameWeigher']),
-        ([f'{STYLE}.NameWeigher', f'{STYLE}.NameWeigher'], ['NameWeigher', 'NameWeigher']),
-        (['DiskWeigher', 'NameWeigher'], ['DiskWeigher', 'NameWeigher']),
-        ([], []),
-        ([ALL_WEIGHERS], BUILT_IN),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('classes', 'found'), [
+    (['nova.scheduler.weights.ram.RAMWeigher'], ['RAMWeigher']),
+    (['nova.scheduler.weights.cpu.CPUWeigher', f'{STYLE}.NameWeigher'], ['CPUWeigher', 'NameWeigher']),
+    ([f'{STYLE}.NameWeigher', f'{STYLE}.NameWeigher'], ['NameWeigher', 'NameWeigher']),
+    (['DiskWeigher', 'NameWeigher'], ['DiskWeigher', 'NameWeigher']),
+    ([], []),
+    ([ALL_WEIGHERS], BUILT_IN),
+])  # fmt: skip
 def test_weighers(classes, found):
     """weight_classes takes nova's paths of built-in weighers, its word for all of these, and any
     others; whoever is named twice weighs twice, as in nova. An installed package enables nothing

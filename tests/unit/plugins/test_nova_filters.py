@@ -106,14 +106,11 @@ def test_a_filter_sees_what_was_placed_a_moment_ago():
     assert [row[0] for row in ask(driver, count=3)] == ['east', 'west', 'west']
 
 
-@pytest.mark.parametrize(
-    ('names', 'hints', 'hosts'),
-    [
-        (['RackFilter'], {}, ['east', 'west']),
-        (['RackFilter', 'NeighbourFilter'], {'neighbour': ['please']}, ['west']),
-        (['NeighbourFilter', 'DifferentHostFilter'], {'neighbour': ['please'], 'different_host': [a_uuid('elsewhere')]}, ['west']),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('names', 'hints', 'hosts'), [
+    (['RackFilter'], {}, ['east', 'west']),
+    (['RackFilter', 'NeighbourFilter'], {'neighbour': ['please']}, ['west']),
+    (['NeighbourFilter', 'DifferentHostFilter'], {'neighbour': ['please'], 'different_host': [a_uuid('elsewhere')]}, ['west']),
+])  # fmt: skip
 def test_instances_on_hosts(names, hints, hosts):
     """They are all read for every request, as in nova, and once, even where another filter names
     those that it looks for."""

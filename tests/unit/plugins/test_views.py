@@ -73,39 +73,36 @@ def spec():
     return RequestViews().spec(REQUEST)
 
 
-@pytest.mark.parametrize(
-    ('seen', 'value'),
-    [
-        (lambda h: (h.host, h.nodename, h.uuid, h.cell_uuid), ('h1', 'n1', HOST.uuid, HOST.cell_uuid)),
-        (lambda h: (h.total_usable_ram_mb, h.free_ram_mb, h.free_disk_mb), (2048, 2048, 10240)),
-        (lambda h: (h.vcpus_total, h.vcpus_used, h.cpu_allocation_ratio), (8, 2, 1.0)),
-        (lambda h: (h.num_instances, h.num_io_ops, h.failed_builds), (0, 3, 0)),
-        (lambda h: (h.cpu_info, h.supported_instances, h.stats), ('{"arch": "x86_64"}', [['x86_64', 'kvm', 'hvm']], {'io_workload': '3'})),
-        (lambda h: [(m.name, m.value) for m in h.metrics], [('cpu.percent', 25), ('cpu.frequency', 1600)]),
-        (lambda h: [(a.name, a.availability_zone) for a in h.aggregates], [('aggregate1', 'z1'), ('aggregate2', None)]),
-        (lambda h: h.aggregates[0].metadata, {'availability_zone': 'z1', 'k': 'v'}),
-        (lambda h: {uuid: (i.uuid, i.project_id, i.instance_type_id, i.host) for uuid, i in h.instances.items()}, {SERVER: (SERVER, 'p1', 7, 'h1')}),
-        (lambda h: (h.service['host'], h.service['disabled'], h.service['disabled_reason']), ('h1', True, 'broken')),
-        (lambda h: (h.service['forced_down'], h.service.get('topic')), (False, 'compute')),
-        (lambda h: (h.limits, h.updated), ({}, None)),
-        (lambda h: (len(h.numa_topology), h.numa_topology.has_threads), (2, True)),
-        (lambda h: [(c.id, c.cpuset, c.pcpuset, c.pinned_cpus, c.siblings, c.socket)
-                    for c in h.numa_topology.cells],
-         [(0, {0, 1}, {0, 1}, {0}, [{0, 1}], 0), (1, {2}, {2}, set(), [{2}], None)]),
-        (lambda h: [(c.memory, c.memory_usage, c.avail_memory, c.cpu_usage, c.avail_pcpus) for c in h.numa_topology.cells], [(512, 128, 384, 1, 1), (512, 0, 512, 0, 1)]),
-        (lambda h: [(c.free_pcpus, c.free_siblings, c.has_threads) for c in h.numa_topology.cells], [({1}, [{1}], True), ({2}, [{2}], False)]),
-        (lambda h: [(p.size_kb, p.total, p.used, p.reserved, p.free, p.free_kb, p.total_kb) for p in h.numa_topology.cells[0].mempages], [(4, 9, 3, 1, 5, 20, 36)]),
-        (lambda h: (h.numa_topology.cells[0].network_metadata.physnets, h.numa_topology.cells[0].network_metadata.tunneled), ({'physnet0'}, True)),
-        (lambda h: h.pci_stats.pools, [{'product_id': 'p', 'vendor_id': 'v', 'numa_node': 0, 'count': 1, 'dev_type': 'type-PCI'}]),
-        (lambda h: [pool['count'] for pool in h.pci_stats], [1]),
-        (lambda h: [h.pci_stats.support_requests([SimpleNamespace(count=n, spec=[{'product_id': 'p'}])], None) for n in (1, 2)], [True, False]),
-        (lambda h: [h.pci_stats.support_requests([SimpleNamespace(count=1, spec=[{}], numa_policy=policy)],
-                                                 None, [h.numa_topology.cells[1]])
-                    for policy in ('required', 'preferred')], [False, True]),
-        (lambda h: (h.allocation_candidates, hasattr(h, 'epc_used'), getattr(h, 'epc_used', 9)), ([], False, 9)),
-        (str, str(HOST)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('seen', 'value'), [
+    (lambda h: (h.host, h.nodename, h.uuid, h.cell_uuid), ('h1', 'n1', HOST.uuid, HOST.cell_uuid)),
+    (lambda h: (h.total_usable_ram_mb, h.free_ram_mb, h.free_disk_mb), (2048, 2048, 10240)),
+    (lambda h: (h.vcpus_total, h.vcpus_used, h.cpu_allocation_ratio), (8, 2, 1.0)),
+    (lambda h: (h.num_instances, h.num_io_ops, h.failed_builds), (0, 3, 0)),
+    (lambda h: (h.cpu_info, h.supported_instances, h.stats), ('{"arch": "x86_64"}', [['x86_64', 'kvm', 'hvm']], {'io_workload': '3'})),
+    (lambda h: [(m.name, m.value) for m in h.metrics], [('cpu.percent', 25), ('cpu.frequency', 1600)]),
+    (lambda h: [(a.name, a.availability_zone) for a in h.aggregates], [('aggregate1', 'z1'), ('aggregate2', None)]),
+    (lambda h: h.aggregates[0].metadata, {'availability_zone': 'z1', 'k': 'v'}),
+    (lambda h: {uuid: (i.uuid, i.project_id, i.instance_type_id, i.host) for uuid, i in h.instances.items()}, {SERVER: (SERVER, 'p1', 7, 'h1')}),
+    (lambda h: (h.service['host'], h.service['disabled'], h.service['disabled_reason']), ('h1', True, 'broken')),
+    (lambda h: (h.service['forced_down'], h.service.get('topic')), (False, 'compute')),
+    (lambda h: (h.limits, h.updated), ({}, None)),
+    (lambda h: (len(h.numa_topology), h.numa_topology.has_threads), (2, True)),
+    (lambda h: [(c.id, c.cpuset, c.pcpuset, c.pinned_cpus, c.siblings, c.socket)
+                for c in h.numa_topology.cells],
+     [(0, {0, 1}, {0, 1}, {0}, [{0, 1}], 0), (1, {2}, {2}, set(), [{2}], None)]),
+    (lambda h: [(c.memory, c.memory_usage, c.avail_memory, c.cpu_usage, c.avail_pcpus) for c in h.numa_topology.cells], [(512, 128, 384, 1, 1), (512, 0, 512, 0, 1)]),
+    (lambda h: [(c.free_pcpus, c.free_siblings, c.has_threads) for c in h.numa_topology.cells], [({1}, [{1}], True), ({2}, [{2}], False)]),
+    (lambda h: [(p.size_kb, p.total, p.used, p.reserved, p.free, p.free_kb, p.total_kb) for p in h.numa_topology.cells[0].mempages], [(4, 9, 3, 1, 5, 20, 36)]),
+    (lambda h: (h.numa_topology.cells[0].network_metadata.physnets, h.numa_topology.cells[0].network_metadata.tunneled), ({'physnet0'}, True)),
+    (lambda h: h.pci_stats.pools, [{'product_id': 'p', 'vendor_id': 'v', 'numa_node': 0, 'count': 1, 'dev_type': 'type-PCI'}]),
+    (lambda h: [pool['count'] for pool in h.pci_stats], [1]),
+    (lambda h: [h.pci_stats.support_requests([SimpleNamespace(count=n, spec=[{'product_id': 'p'}])], None) for n in (1, 2)], [True, False]),
+    (lambda h: [h.pci_stats.support_requests([SimpleNamespace(count=1, spec=[{}], numa_policy=policy)],
+                                             None, [h.numa_topology.cells[1]])
+                for policy in ('required', 'preferred')], [False, True]),
+    (lambda h: (h.allocation_candidates, hasattr(h, 'epc_used'), getattr(h, 'epc_used', 9)), ([], False, 9)),
+    (str, str(HOST)),
+])  # fmt: skip
 def test_host_state(seen, value):
     """A host has the attributes of nova's HostState."""
     assert seen(host()) == value
@@ -120,36 +117,33 @@ def test_candidates():
     ]
 
 
-@pytest.mark.parametrize(
-    ('seen', 'value'),
-    [
-        (lambda s: (s.project_id, s.user_id, s.num_instances, s.instance_uuid), ('project', 'user', 2, a_uuid('server0'))),
-        (lambda s: (s.availability_zone, s.is_bfv, s.ignore_hosts, s.force_hosts), ('z1', False, ['h9'], [])),
-        (lambda s: (s.flavor.vcpus, s.flavor.memory_mb, s.flavor['root_gb']), (1, 512, 1)),
-        (lambda s: (s.vcpus, s.memory_mb, s.root_gb, s.ephemeral_gb, s.swap), (1, 512, 1, 0, 0)),
-        (lambda s: s.flavor.extra_specs, {'a:b': 'c'}),
-        (lambda s: ('extra_specs' in s.flavor, s.flavor.get('rxtx_factor', 1)), (True, 1)),
-        (lambda s: (s.image.properties.hw_architecture, s.image.properties.get('hw_numa_nodes')), ('x86_64', 2)),
-        (lambda s: s.image.properties.get('hw_machine_type', 'q35'), 'q35'),
-        (lambda s: s.image.properties.obj_attr_is_set('hw_machine_type'), False),
-        (lambda s: s.image.properties.to_dict(), {'hw_architecture': 'x86_64', 'hw_numa_nodes': 2}),
-        (lambda s: s.scheduler_hints, {'one': ['x'], 'two': ['x', 'y'], 'none': []}),
-        (lambda s: [s.get_scheduler_hint(name, 'default') for name in ('one', 'two', 'none', 'three')], ['x', ['x', 'y'], [], 'default']),
-        (lambda s: (s.obj_attr_is_set('flavor'), 'no_such' in s), (True, False)),
-        (lambda s: (s.instance_group.policy, s.instance_group.policies, s.instance_group.rules), ('anti-affinity', ['anti-affinity'], {'max_server_per_host': 3})),
-        (lambda s: (s.instance_group.hosts, s.instance_group.members), (['h1', 'h2'], ['m1', 'm2'])),
-        (lambda s: (s.requested_destination.host, s.requested_destination.cell.uuid), ('h1', 'c1')),
-        (lambda s: s.requested_destination.aggregates, ['a,b', 'c']),
-        (lambda s: (s.retry.num_attempts, [(n.host, n.hypervisor_hostname) for n in s.retry.hosts]), (2, [('h3', 'n3')])),
-        (lambda s: [(c.id, c.cpuset, c.memory) for c in s.numa_topology.cells], [(0, {0, 1}, 512)]),
-        (lambda s: [(r.count, r.spec, r.alias_name) for r in s.pci_requests.requests], [(1, [{'vendor_id': '8086'}], 'gpu')]),
-        (lambda s: [s.requested_networks[0].network_id, s.security_groups[0].name], ['net', 'default']),
-        (lambda s: (s.network_metadata.physnets, s.network_metadata.tunneled), ({'physnet0'}, False)),
-        (lambda s: [(g.requester_id, g.resources, g.required_traits) for g in s.requested_resources], [('port', {'NET_BW': 1}, {'T'})]),
-        (lambda s: (s.request_level_params.root_required, s.request_level_params.same_subtree), ({'R'}, [{'_a', '_b'}])),
-        (lambda s: (s._context.user_id, s._context.request_id), ('user', 'req-1')),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('seen', 'value'), [
+    (lambda s: (s.project_id, s.user_id, s.num_instances, s.instance_uuid), ('project', 'user', 2, a_uuid('server0'))),
+    (lambda s: (s.availability_zone, s.is_bfv, s.ignore_hosts, s.force_hosts), ('z1', False, ['h9'], [])),
+    (lambda s: (s.flavor.vcpus, s.flavor.memory_mb, s.flavor['root_gb']), (1, 512, 1)),
+    (lambda s: (s.vcpus, s.memory_mb, s.root_gb, s.ephemeral_gb, s.swap), (1, 512, 1, 0, 0)),
+    (lambda s: s.flavor.extra_specs, {'a:b': 'c'}),
+    (lambda s: ('extra_specs' in s.flavor, s.flavor.get('rxtx_factor', 1)), (True, 1)),
+    (lambda s: (s.image.properties.hw_architecture, s.image.properties.get('hw_numa_nodes')), ('x86_64', 2)),
+    (lambda s: s.image.properties.get('hw_machine_type', 'q35'), 'q35'),
+    (lambda s: s.image.properties.obj_attr_is_set('hw_machine_type'), False),
+    (lambda s: s.image.properties.to_dict(), {'hw_architecture': 'x86_64', 'hw_numa_nodes': 2}),
+    (lambda s: s.scheduler_hints, {'one': ['x'], 'two': ['x', 'y'], 'none': []}),
+    (lambda s: [s.get_scheduler_hint(name, 'default') for name in ('one', 'two', 'none', 'three')], ['x', ['x', 'y'], [], 'default']),
+    (lambda s: (s.obj_attr_is_set('flavor'), 'no_such' in s), (True, False)),
+    (lambda s: (s.instance_group.policy, s.instance_group.policies, s.instance_group.rules), ('anti-affinity', ['anti-affinity'], {'max_server_per_host': 3})),
+    (lambda s: (s.instance_group.hosts, s.instance_group.members), (['h1', 'h2'], ['m1', 'm2'])),
+    (lambda s: (s.requested_destination.host, s.requested_destination.cell.uuid), ('h1', 'c1')),
+    (lambda s: s.requested_destination.aggregates, ['a,b', 'c']),
+    (lambda s: (s.retry.num_attempts, [(n.host, n.hypervisor_hostname) for n in s.retry.hosts]), (2, [('h3', 'n3')])),
+    (lambda s: [(c.id, c.cpuset, c.memory) for c in s.numa_topology.cells], [(0, {0, 1}, 512)]),
+    (lambda s: [(r.count, r.spec, r.alias_name) for r in s.pci_requests.requests], [(1, [{'vendor_id': '8086'}], 'gpu')]),
+    (lambda s: [s.requested_networks[0].network_id, s.security_groups[0].name], ['net', 'default']),
+    (lambda s: (s.network_metadata.physnets, s.network_metadata.tunneled), ({'physnet0'}, False)),
+    (lambda s: [(g.requester_id, g.resources, g.required_traits) for g in s.requested_resources], [('port', {'NET_BW': 1}, {'T'})]),
+    (lambda s: (s.request_level_params.root_required, s.request_level_params.same_subtree), ({'R'}, [{'_a', '_b'}])),
+    (lambda s: (s._context.user_id, s._context.request_id), ('user', 'req-1')),
+])  # fmt: skip
 def test_request_spec(seen, value):
     """A request has the attributes and methods of nova's RequestSpec."""
     assert seen(spec()) == value

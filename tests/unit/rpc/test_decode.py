@@ -56,26 +56,23 @@ def test_recorded(case):
     assert group is None or request.hint('group') == (group.uuid,)
 
 
-@pytest.mark.parametrize(
-    ('case', 'expected'),
-    [
-        ('boot of three', {'count': 3, 'num_instances': 3, 'return_alternates': True}),
-        ('zone', {'availability_zone': 'e2e-az'}),
-        ('forced host', {'force_hosts': ('e2e-cmp4',), 'force_nodes': ()}),
-        ('forced host and node', {'force_hosts': ('e2e-cmp3',), 'force_nodes': ('e2e-cmp3',)}),
-        ('requested host', {'requested_destination': Destination(host='e2e-cmp3')}),
-        ('resize', {'ignore_hosts': ('e2e-cmp2',), 'return_alternates': True}),
-        ('live migration or evacuation', {'ignore_hosts': ('e2e-cmp3',), 'return_alternates': False}),
-        ('move within a group', {'count': 1, 'num_instances': 3}),
-        ('rebuild', {'is_rebuild': True, 'claims': False, 'requested_networks': ()}),
-        ('unshelve', {'requested_destination': Destination(cell_uuid='c20426e3-05e3-4b70-9282-0679c58899f1')}),
-        ('anti-affinity group', {'instance_group.policy': 'anti-affinity', 'instance_group.rules': {}}),
-        ('anti-affinity group with rules', {'instance_group.rules': {'max_server_per_host': '2'}}),
-        ('affinity group', {'instance_group.policy': 'affinity'}),
-        ('soft affinity group', {'instance_group.policy': 'soft-affinity'}),
-        ('soft anti-affinity group', {'instance_group.policy': 'soft-anti-affinity'}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('case', 'expected'), [
+    ('boot of three', {'count': 3, 'num_instances': 3, 'return_alternates': True}),
+    ('zone', {'availability_zone': 'e2e-az'}),
+    ('forced host', {'force_hosts': ('e2e-cmp4',), 'force_nodes': ()}),
+    ('forced host and node', {'force_hosts': ('e2e-cmp3',), 'force_nodes': ('e2e-cmp3',)}),
+    ('requested host', {'requested_destination': Destination(host='e2e-cmp3')}),
+    ('resize', {'ignore_hosts': ('e2e-cmp2',), 'return_alternates': True}),
+    ('live migration or evacuation', {'ignore_hosts': ('e2e-cmp3',), 'return_alternates': False}),
+    ('move within a group', {'count': 1, 'num_instances': 3}),
+    ('rebuild', {'is_rebuild': True, 'claims': False, 'requested_networks': ()}),
+    ('unshelve', {'requested_destination': Destination(cell_uuid='c20426e3-05e3-4b70-9282-0679c58899f1')}),
+    ('anti-affinity group', {'instance_group.policy': 'anti-affinity', 'instance_group.rules': {}}),
+    ('anti-affinity group with rules', {'instance_group.rules': {'max_server_per_host': '2'}}),
+    ('affinity group', {'instance_group.policy': 'affinity'}),
+    ('soft affinity group', {'instance_group.policy': 'soft-affinity'}),
+    ('soft anti-affinity group', {'instance_group.policy': 'soft-anti-affinity'}),
+])  # fmt: skip
 def test_recorded_details(case, expected):
     """The fields that set an operation apart arrive."""
     request = request_of(CALLS[case]['args'])
@@ -221,34 +218,31 @@ def a_cell(**fields):
 TWO = frozenset({0, 1})
 
 
-@pytest.mark.parametrize(
-    ('sent', 'field', 'expected'),
-    [
-        ({'scheduler_hints': {'a': ['1', '2'], 'b': ['3']}}, 'scheduler_hints', {'a': ('1', '2'), 'b': ('3',)}),
-        ({'scheduler_hints': {'a': [7, 1.5], 'b': [True], 'c': []}}, 'scheduler_hints', {'a': ('7', '1.5'), 'b': ('True',), 'c': ()}),
-        ({'force_hosts': []}, 'force_hosts', ()),
-        ({'availability_zone': ''}, 'availability_zone', None),
-        ({'requested_destination': a_destination()}, 'requested_destination', Destination()),
-        ({'requested_destination': a_destination(host='h', node=None)}, 'requested_destination', Destination(host='h')),
-        ({'requested_destination': a_destination(cell=None, aggregates=None)}, 'requested_destination', Destination()),
-        ({'instance_group': primitive('InstanceGroup', '1.11', policy='affinity', _rules={})}, 'instance_group', InstanceGroup(policy='affinity')),
-        ({'instance_group': primitive('InstanceGroup', '1.11', policy=None, policies=[])}, 'instance_group', InstanceGroup()),
-        ({'instance_group': primitive('InstanceGroup', '1.9', policies=['affinity'], members=['m'])}, 'instance_group',
-         InstanceGroup(policy='affinity', members=frozenset({'m'}))),
-        ({'numa_topology': a_topology('1.0', cpuset=[0, 1])}, 'numa_topology', a_cell(cpuset=TWO)),
-        ({'numa_topology': a_topology('1.1', cpuset=[0, 1], pagesize=-1)}, 'numa_topology', a_cell(cpuset=TWO, pagesize=-1)),
-        ({'numa_topology': a_topology('1.4', cpuset=[0, 1], cpu_policy='shared')}, 'numa_topology',
-         a_cell(cpuset=TWO, cpu_policy='shared')),
-        ({'numa_topology': a_topology('1.6', cpuset=[0, 1], pcpuset=[], cpu_policy='mixed')}, 'numa_topology',
-         a_cell(cpuset=TWO, cpu_policy='mixed')),
-        ({'network_metadata': primitive('NetworkMetadata', '1.0', physnets=[])}, 'physnets', frozenset()),
-        ({'network_metadata': None}, 'physnets', None),
-        ({'retry': primitive('SchedulerRetries', '1.0', num_attempts=3)}, 'retry', Retry(num_attempts=3)),
-        ({'image': primitive('ImageMeta', '1.6', id='i', min_ram=None)}, 'image', Image(id='i')),
-        ({'image': primitive('ImageMeta', '1.8', properties=primitive('ImageMetaProps', '1.44', hw_boot_menu=None))},
-         'image', Image()),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('sent', 'field', 'expected'), [
+    ({'scheduler_hints': {'a': ['1', '2'], 'b': ['3']}}, 'scheduler_hints', {'a': ('1', '2'), 'b': ('3',)}),
+    ({'scheduler_hints': {'a': [7, 1.5], 'b': [True], 'c': []}}, 'scheduler_hints', {'a': ('7', '1.5'), 'b': ('True',), 'c': ()}),
+    ({'force_hosts': []}, 'force_hosts', ()),
+    ({'availability_zone': ''}, 'availability_zone', None),
+    ({'requested_destination': a_destination()}, 'requested_destination', Destination()),
+    ({'requested_destination': a_destination(host='h', node=None)}, 'requested_destination', Destination(host='h')),
+    ({'requested_destination': a_destination(cell=None, aggregates=None)}, 'requested_destination', Destination()),
+    ({'instance_group': primitive('InstanceGroup', '1.11', policy='affinity', _rules={})}, 'instance_group', InstanceGroup(policy='affinity')),
+    ({'instance_group': primitive('InstanceGroup', '1.11', policy=None, policies=[])}, 'instance_group', InstanceGroup()),
+    ({'instance_group': primitive('InstanceGroup', '1.9', policies=['affinity'], members=['m'])}, 'instance_group',
+     InstanceGroup(policy='affinity', members=frozenset({'m'}))),
+    ({'numa_topology': a_topology('1.0', cpuset=[0, 1])}, 'numa_topology', a_cell(cpuset=TWO)),
+    ({'numa_topology': a_topology('1.1', cpuset=[0, 1], pagesize=-1)}, 'numa_topology', a_cell(cpuset=TWO, pagesize=-1)),
+    ({'numa_topology': a_topology('1.4', cpuset=[0, 1], cpu_policy='shared')}, 'numa_topology',
+     a_cell(cpuset=TWO, cpu_policy='shared')),
+    ({'numa_topology': a_topology('1.6', cpuset=[0, 1], pcpuset=[], cpu_policy='mixed')}, 'numa_topology',
+     a_cell(cpuset=TWO, cpu_policy='mixed')),
+    ({'network_metadata': primitive('NetworkMetadata', '1.0', physnets=[])}, 'physnets', frozenset()),
+    ({'network_metadata': None}, 'physnets', None),
+    ({'retry': primitive('SchedulerRetries', '1.0', num_attempts=3)}, 'retry', Retry(num_attempts=3)),
+    ({'image': primitive('ImageMeta', '1.6', id='i', min_ram=None)}, 'image', Image(id='i')),
+    ({'image': primitive('ImageMeta', '1.8', properties=primitive('ImageMetaProps', '1.44', hw_boot_menu=None))},
+     'image', Image()),
+])  # fmt: skip
 def test_field(sent, field, expected):
     """A field of any release means what it meant there."""
     assert getattr(request_of({'spec_obj': a_spec(**sent)}), field) == expected

@@ -55,17 +55,14 @@ def numa_limits(**networks):
     return {'numa_topology': changed('NUMATopologyLimits', '1.1', **ratios, **more)}
 
 
-@pytest.mark.parametrize(
-    ('limits', 'expected'),
-    [
-        ({}, {}),
-        ({'memory_mb': 1024.5, 'disk_gb': 10, 'vcpu': 4.0}, {'memory_mb': 1024, 'disk_gb': 10, 'vcpu': 4}),
-        ({'memory_mb': None, 'zeal': 3}, {}),
-        ({'numa_topology': TopologyLimits(16.0, 1.5)}, numa_limits()),
-        ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset({'p1'}), True)}, numa_limits(physnets=['p1'], tunneled=True)),
-        ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset(), False)}, numa_limits(physnets=[], tunneled=False)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('limits', 'expected'), [
+    ({}, {}),
+    ({'memory_mb': 1024.5, 'disk_gb': 10, 'vcpu': 4.0}, {'memory_mb': 1024, 'disk_gb': 10, 'vcpu': 4}),
+    ({'memory_mb': None, 'zeal': 3}, {}),
+    ({'numa_topology': TopologyLimits(16.0, 1.5)}, numa_limits()),
+    ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset({'p1'}), True)}, numa_limits(physnets=['p1'], tunneled=True)),
+    ({'numa_topology': TopologyLimits(16.0, 1.5, frozenset(), False)}, numa_limits(physnets=[], tunneled=False)),
+])  # fmt: skip
 def test_limits(limits, expected):
     """An object names all limits; a dict names those that are set."""
     chosen = Selection('node uuid', 'h', 'n', 'cell uuid', limits=limits)

@@ -182,23 +182,20 @@ DICT = {'host': 'h1', 'nodename': 'n1', 'limits': {}}
 UUIDS = ['u1', 'u2']
 
 
-@pytest.mark.parametrize(
-    ('version', 'arguments', 'answer'),
-    [
-        ('4.0', MADE['held back to 4.0'], [DICT, DICT]),
-        ('4.1', MADE['held back to 4.0'], [DICT, DICT]),
-        ('4.2', MADE['held back to 4.0'], [DICT, DICT]),
-        ('4.3', {'spec_obj': a_spec()}, [DICT]),
-        ('4.3', MADE['ocata'], [DICT, DICT]),
-        ('4.4', {'spec_obj': a_spec(), 'instance_uuids': UUIDS}, [DICT, DICT]),
-        ('4.4', {'spec_obj': a_spec(), 'instance_uuids': None}, [DICT]),
-        ('4.5', {'spec_obj': a_spec(), 'instance_uuids': UUIDS, 'return_objects': False, 'return_alternates': True}, [DICT, DICT]),
-        ('4.5', {'spec_obj': a_spec(), 'instance_uuids': UUIDS, 'return_objects': True, 'return_alternates': True}, [['h1', 'h2'], ['h1', 'h2']]),
-        ('4.5', {'spec_obj': a_spec(), 'instance_uuids': UUIDS, 'return_objects': True, 'return_alternates': False}, [['h1'], ['h1']]),
-        ('4.5', CALLS['boot of three']['args'], [['h1', 'h2']] * 3),
-        ('4.5', CALLS['rebuild']['args'], [['h1']]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('version', 'arguments', 'answer'), [
+    ('4.0', MADE['held back to 4.0'], [DICT, DICT]),
+    ('4.1', MADE['held back to 4.0'], [DICT, DICT]),
+    ('4.2', MADE['held back to 4.0'], [DICT, DICT]),
+    ('4.3', {'spec_obj': a_spec()}, [DICT]),
+    ('4.3', MADE['ocata'], [DICT, DICT]),
+    ('4.4', {'spec_obj': a_spec(), 'instance_uuids': UUIDS}, [DICT, DICT]),
+    ('4.4', {'spec_obj': a_spec(), 'instance_uuids': None}, [DICT]),
+    ('4.5', {'spec_obj': a_spec(), 'instance_uuids': UUIDS, 'return_objects': False, 'return_alternates': True}, [DICT, DICT]),
+    ('4.5', {'spec_obj': a_spec(), 'instance_uuids': UUIDS, 'return_objects': True, 'return_alternates': True}, [['h1', 'h2'], ['h1', 'h2']]),
+    ('4.5', {'spec_obj': a_spec(), 'instance_uuids': UUIDS, 'return_objects': True, 'return_alternates': False}, [['h1'], ['h1']]),
+    ('4.5', CALLS['boot of three']['args'], [['h1', 'h2']] * 3),
+    ('4.5', CALLS['rebuild']['args'], [['h1']]),
+])  # fmt: skip
 def test_select_destinations(client, version, arguments, answer):
     """Each version is asked in its form and answered in its form."""
     DRIVER.asked.clear()
@@ -223,14 +220,11 @@ def test_a_refusal_tells_no_token(client, caplog):
     assert 'a-very-secret-token' not in f'{caught.value} {caught.value.traceback} {caplog.text}'
 
 
-@pytest.mark.parametrize(
-    ('method', 'version', 'kind', 'why'),
-    [
-        ('_driver', '4.5', 'NoSuchMethod', 'Endpoint does not support RPC method _driver'),
-        ('run_instance', '4.5', 'NoSuchMethod', 'Endpoint does not support RPC method run_instance'),
-        *(('select_destinations', version, 'UnsupportedVersion', version) for version in ('3.0', '4.6', '5.0')),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('method', 'version', 'kind', 'why'), [
+    ('_driver', '4.5', 'NoSuchMethod', 'Endpoint does not support RPC method _driver'),
+    ('run_instance', '4.5', 'NoSuchMethod', 'Endpoint does not support RPC method run_instance'),
+    *(('select_destinations', version, 'UnsupportedVersion', version) for version in ('3.0', '4.6', '5.0')),
+])  # fmt: skip
 def test_unknown_methods(client, method, version, kind, why):
     """Health probes look for this text in the answer to a method that does not exist. Other majors
     and newer minors get oslo.messaging's own error."""

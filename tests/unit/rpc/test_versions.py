@@ -34,20 +34,17 @@ def test_read(arguments, fields):
     assert read({'spec_obj': SPEC, **arguments}) == Call(SPEC, (1, 15), **fields)
 
 
-@pytest.mark.parametrize(
-    ('arguments', 'why'),
-    [
-        ({}, 'without spec_obj, request_spec must be a dict, not NoneType'),
-        ({'request_spec': {}}, 'without spec_obj, filter_properties must be a dict, not NoneType'),
-        ({'request_spec': [], 'filter_properties': {}}, 'without spec_obj, request_spec must be a dict, not list'),
-        ({'spec_obj': None}, 'spec_obj must be a RequestSpec, not NoneType'),
-        ({'spec_obj': {'flavor': 1}}, 'spec_obj must be a RequestSpec, not dict'),
-        ({'spec_obj': wire.Flavor()}, 'spec_obj must be a RequestSpec, not Flavor'),
-        ({'spec_obj': SPEC, 'instance_uuids': 'abc'}, 'instance_uuids is not a list of texts'),
-        ({'spec_obj': SPEC, 'instance_uuids': [1]}, 'instance_uuids is not a list of texts'),
-        ({'spec_obj': SPEC, 'zeal': 1, 'haste': 2}, 'select_destinations does not take haste, zeal'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('arguments', 'why'), [
+    ({}, 'without spec_obj, request_spec must be a dict, not NoneType'),
+    ({'request_spec': {}}, 'without spec_obj, filter_properties must be a dict, not NoneType'),
+    ({'request_spec': [], 'filter_properties': {}}, 'without spec_obj, request_spec must be a dict, not list'),
+    ({'spec_obj': None}, 'spec_obj must be a RequestSpec, not NoneType'),
+    ({'spec_obj': {'flavor': 1}}, 'spec_obj must be a RequestSpec, not dict'),
+    ({'spec_obj': wire.Flavor()}, 'spec_obj must be a RequestSpec, not Flavor'),
+    ({'spec_obj': SPEC, 'instance_uuids': 'abc'}, 'instance_uuids is not a list of texts'),
+    ({'spec_obj': SPEC, 'instance_uuids': [1]}, 'instance_uuids is not a list of texts'),
+    ({'spec_obj': SPEC, 'zeal': 1, 'haste': 2}, 'select_destinations does not take haste, zeal'),
+])  # fmt: skip
 def test_read_refuses(arguments, why):
     """A call that is none is refused by a text that names the argument."""
     with pytest.raises(BadRequest) as caught:
@@ -143,76 +140,67 @@ IMAGE_OBJECT = primitive('ImageMeta', '1.7', id='i', properties=PROPERTIES)
 X86 = {'hw_architecture': 'x86_64'}
 
 
-@pytest.mark.parametrize(
-    ('spec', 'field', 'expected'),
-    [
-        ({'instance': {'numa_topology': {'cells': [CELL], 'instance_uuid': 'u1'}}}, 'numa_topology', TOPOLOGY),
-        ({'instance': {'numa_topology': TOPOLOGY_OBJECT}}, 'numa_topology', TOPOLOGY),
-        ({'instance': {'numa_topology': json.dumps(TOPOLOGY_OBJECT)}}, 'numa_topology', TOPOLOGY),
-        ({'instance': {'numa_topology': {'cells': [CELL_OBJECT]}}}, 'numa_topology', TOPOLOGY),
-        ({'instance': {'pci_requests': {'instance_uuid': 'u1', 'requests': [DEVICES]}}}, 'pci_requests', NIC),
-        ({'instance': {'pci_requests': DEVICES_OBJECT}}, 'pci_requests', NIC),
-        ({'instance_type': TYPE}, 'flavor', SMALL),
-        ({'instance_type': FLAVOR}, 'flavor', Flavor(vcpus=2, memory_mb=512, root_gb=1)),
-        ({'image': None}, 'image', None),
-        ({'image': {}}, 'image', None),
-        ({'image': {'id': 'i', 'properties': None}}, 'image', Image(id='i')),
-        ({'image': {'properties': {'architecture': 'i686', **X86}}}, 'image', Image(properties=X86)),
-        ({'image': {'properties': {'hypervisor_version_requires': '>=6'}}}, 'image',
-         Image(properties={'img_hv_requested_version': '>=6'})),
-        ({'image': {'properties': {'unheard_of': ['x']}}}, 'image', Image(properties={'unheard_of': ['x']})),
-        ({'image': {'id': 'i', 'properties': PROPERTIES}}, 'image', Image(id='i', properties=X86)),
-        ({'image': IMAGE_OBJECT}, 'image', Image(id='i', properties=X86)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('spec', 'field', 'expected'), [
+    ({'instance': {'numa_topology': {'cells': [CELL], 'instance_uuid': 'u1'}}}, 'numa_topology', TOPOLOGY),
+    ({'instance': {'numa_topology': TOPOLOGY_OBJECT}}, 'numa_topology', TOPOLOGY),
+    ({'instance': {'numa_topology': json.dumps(TOPOLOGY_OBJECT)}}, 'numa_topology', TOPOLOGY),
+    ({'instance': {'numa_topology': {'cells': [CELL_OBJECT]}}}, 'numa_topology', TOPOLOGY),
+    ({'instance': {'pci_requests': {'instance_uuid': 'u1', 'requests': [DEVICES]}}}, 'pci_requests', NIC),
+    ({'instance': {'pci_requests': DEVICES_OBJECT}}, 'pci_requests', NIC),
+    ({'instance_type': TYPE}, 'flavor', SMALL),
+    ({'instance_type': FLAVOR}, 'flavor', Flavor(vcpus=2, memory_mb=512, root_gb=1)),
+    ({'image': None}, 'image', None),
+    ({'image': {}}, 'image', None),
+    ({'image': {'id': 'i', 'properties': None}}, 'image', Image(id='i')),
+    ({'image': {'properties': {'architecture': 'i686', **X86}}}, 'image', Image(properties=X86)),
+    ({'image': {'properties': {'hypervisor_version_requires': '>=6'}}}, 'image',
+     Image(properties={'img_hv_requested_version': '>=6'})),
+    ({'image': {'properties': {'unheard_of': ['x']}}}, 'image', Image(properties={'unheard_of': ['x']})),
+    ({'image': {'id': 'i', 'properties': PROPERTIES}}, 'image', Image(id='i', properties=X86)),
+    ({'image': IMAGE_OBJECT}, 'image', Image(id='i', properties=X86)),
+])  # fmt: skip
 def test_request_spec(spec, field, expected):
     """The guest's topology, its devices, the flavor and the image in each form that a release gave
     them: dicts, objects, dicts of objects, texts."""
     assert getattr(request_of(**spec), field) == expected
 
 
-@pytest.mark.parametrize(
-    ('filters', 'field', 'expected'),
-    [
-        ({'scheduler_hints': {'group': 'g', 'same_host': ['a', 'b']}}, 'scheduler_hints', {'group': ('g',), 'same_host': ('a', 'b')}),
-        ({'scheduler_hints': None}, 'scheduler_hints', {}),
-        ({'scheduler_hints': {'a': 'plain', 'b': ['x', 7], 'c': None}}, 'scheduler_hints', {'a': ('plain',), 'b': ('x', '7')}),
-        ({'scheduler_hints': {'a': 7, 'b': [True]}}, 'scheduler_hints', {'a': ('7',), 'b': ('true',)}),
-        ({'retry': {}}, 'retry', None),
-        ({'scheduler_hints': {'query': {'and': [1]}}}, 'scheduler_hints', {'query': ('{"and": [1]}',)}),
-        ({'force_hosts': ['h'], 'force_nodes': None}, 'force_hosts', ('h',)),
-        ({'retry': {'num_attempts': 2, 'hosts': [['h', 'n'], ['h2', None]]}}, 'retry', Retry(2, (('h', 'n'), ('h2', None)))),
-        ({'group_updated': True, 'group_policies': ['affinity'], 'group_hosts': ['h'], 'group_members': ['m']}, 'instance_group',
-         InstanceGroup(policy='affinity', hosts=frozenset({'h'}), members=frozenset({'m'}))),
-        ({'group_updated': True, 'group_policies': [], 'group_hosts': []}, 'instance_group', InstanceGroup()),
-        ({'group_hosts': ['h']}, 'instance_group', None),
-        ({'instance_group': primitive('InstanceGroup', '1.10', policies=['affinity'])}, 'instance_group', InstanceGroup(policy='affinity')),
-        ({'requested_destination': primitive('Destination', '1.0', host='h', node=None)}, 'requested_destination', Destination(host='h')),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('filters', 'field', 'expected'), [
+    ({'scheduler_hints': {'group': 'g', 'same_host': ['a', 'b']}}, 'scheduler_hints', {'group': ('g',), 'same_host': ('a', 'b')}),
+    ({'scheduler_hints': None}, 'scheduler_hints', {}),
+    ({'scheduler_hints': {'a': 'plain', 'b': ['x', 7], 'c': None}}, 'scheduler_hints', {'a': ('plain',), 'b': ('x', '7')}),
+    ({'scheduler_hints': {'a': 7, 'b': [True]}}, 'scheduler_hints', {'a': ('7',), 'b': ('true',)}),
+    ({'retry': {}}, 'retry', None),
+    ({'scheduler_hints': {'query': {'and': [1]}}}, 'scheduler_hints', {'query': ('{"and": [1]}',)}),
+    ({'force_hosts': ['h'], 'force_nodes': None}, 'force_hosts', ('h',)),
+    ({'retry': {'num_attempts': 2, 'hosts': [['h', 'n'], ['h2', None]]}}, 'retry', Retry(2, (('h', 'n'), ('h2', None)))),
+    ({'group_updated': True, 'group_policies': ['affinity'], 'group_hosts': ['h'], 'group_members': ['m']}, 'instance_group',
+     InstanceGroup(policy='affinity', hosts=frozenset({'h'}), members=frozenset({'m'}))),
+    ({'group_updated': True, 'group_policies': [], 'group_hosts': []}, 'instance_group', InstanceGroup()),
+    ({'group_hosts': ['h']}, 'instance_group', None),
+    ({'instance_group': primitive('InstanceGroup', '1.10', policies=['affinity'])}, 'instance_group', InstanceGroup(policy='affinity')),
+    ({'requested_destination': primitive('Destination', '1.0', host='h', node=None)}, 'requested_destination', Destination(host='h')),
+])  # fmt: skip
 def test_filter_properties(filters, field, expected):
     """A key of the second dict means the same as the field of a RequestSpec."""
     assert getattr(request_of(filters), field) == expected
 
 
-@pytest.mark.parametrize(
-    ('filters', 'spec', 'why'),
-    [
-        ({}, {'instance_type': None}, 'the request has no flavor'),
-        ({}, {'instance_type': 'm1.small'}, 'Flavor 1.2 has no fields but str'),
-        ({}, {'instance_type': {**TYPE, 'vcpus': {}}}, 'Flavor 1.2, vcpus: dict does not fit'),
-        ({}, {'instance_type': primitive('Selection', '1.1')}, 'RequestSpec 1.15, flavor: Selection does not fit'),
-        ({}, {'instance': ['u1']}, 'instance_properties must be a dict, not list'),
-        ({}, {'instance': {'numa_topology': '{'}}, 'an object is wanted, not a text that is no JSON'),
-        ({}, {'instance': {'numa_topology': {'cells': 3}}}, 'cells must be a list, not int'),
-        ({}, {'instance': {'numa_topology': {'cells': [{'cpuset': '0-1'}]}}}, 'InstanceNUMACell 1.6, cpuset: str does not fit'),
-        ({}, {'instance': {'pci_requests': [1]}}, 'InstancePCIRequests 1.1 has no fields but list'),
-        ({}, {'image': {'properties': 'x'}}, 'ImageMeta 1.8, properties: an object is wanted, not str'),
-        ({'retry': {'hosts': ['h', 3]}}, {}, 'retry: hosts is no list of pairs'),
-        ({'force_hosts': 'h'}, {}, 'RequestSpec 1.15, force_hosts: str does not fit'),
-        ({'instance_group': {'policy': 'x'}}, {}, 'RequestSpec 1.15, instance_group: a dict without nova_object.name and nova_object.version is no object'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('filters', 'spec', 'why'), [
+    ({}, {'instance_type': None}, 'the request has no flavor'),
+    ({}, {'instance_type': 'm1.small'}, 'Flavor 1.2 has no fields but str'),
+    ({}, {'instance_type': {**TYPE, 'vcpus': {}}}, 'Flavor 1.2, vcpus: dict does not fit'),
+    ({}, {'instance_type': primitive('Selection', '1.1')}, 'RequestSpec 1.15, flavor: Selection does not fit'),
+    ({}, {'instance': ['u1']}, 'instance_properties must be a dict, not list'),
+    ({}, {'instance': {'numa_topology': '{'}}, 'an object is wanted, not a text that is no JSON'),
+    ({}, {'instance': {'numa_topology': {'cells': 3}}}, 'cells must be a list, not int'),
+    ({}, {'instance': {'numa_topology': {'cells': [{'cpuset': '0-1'}]}}}, 'InstanceNUMACell 1.6, cpuset: str does not fit'),
+    ({}, {'instance': {'pci_requests': [1]}}, 'InstancePCIRequests 1.1 has no fields but list'),
+    ({}, {'image': {'properties': 'x'}}, 'ImageMeta 1.8, properties: an object is wanted, not str'),
+    ({'retry': {'hosts': ['h', 3]}}, {}, 'retry: hosts is no list of pairs'),
+    ({'force_hosts': 'h'}, {}, 'RequestSpec 1.15, force_hosts: str does not fit'),
+    ({'instance_group': {'policy': 'x'}}, {}, 'RequestSpec 1.15, instance_group: a dict without nova_object.name and nova_object.version is no object'),
+])  # fmt: skip
 def test_dicts_refused(filters, spec, why):
     """Dicts that cannot be read are refused with a text that names the part."""
     with pytest.raises(BadRequest) as caught:

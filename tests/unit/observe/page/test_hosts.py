@@ -182,21 +182,18 @@ def shown(**wanted):
     return {group.name: [each.host for each in group.tiles] for group in found.groups}
 
 
-@pytest.mark.parametrize(
-    ('wanted', 'groups'),
-    [
-        ({}, {'cell1': ['h2', 'h9', 'h10'], 'cell2': ['down', 'off']}),
-        ({'order': 'fullest'}, {'cell1': ['h9', 'h2', 'h10'], 'cell2': ['down', 'off']}),
-        ({'by': 'zone'}, {'nova': ['down', 'h2', 'h10', 'off'], 'south': ['h9']}),
-        ({'by': 'aggregate'}, {'(no aggregate)': ['down', 'h10', 'off'], 'aggregate1': ['h9'], 'rack-7': ['h2']}),
-        ({'within': 'cell2'}, {'cell2': ['down', 'off']}),
-        ({'within': 'cell3'}, {}),
-        ({'state': 'down'}, {'cell2': ['down']}),
-        ({'state': 'disabled'}, {'cell2': ['off']}),
-        ({'state': 'up'}, {'cell1': ['h2', 'h9', 'h10']}),
-        ({'name': 'H1'}, {'cell1': ['h10']}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('wanted', 'groups'), [
+    ({}, {'cell1': ['h2', 'h9', 'h10'], 'cell2': ['down', 'off']}),
+    ({'order': 'fullest'}, {'cell1': ['h9', 'h2', 'h10'], 'cell2': ['down', 'off']}),
+    ({'by': 'zone'}, {'nova': ['down', 'h2', 'h10', 'off'], 'south': ['h9']}),
+    ({'by': 'aggregate'}, {'(no aggregate)': ['down', 'h10', 'off'], 'aggregate1': ['h9'], 'rack-7': ['h2']}),
+    ({'within': 'cell2'}, {'cell2': ['down', 'off']}),
+    ({'within': 'cell3'}, {}),
+    ({'state': 'down'}, {'cell2': ['down']}),
+    ({'state': 'disabled'}, {'cell2': ['off']}),
+    ({'state': 'up'}, {'cell1': ['h2', 'h9', 'h10']}),
+    ({'name': 'H1'}, {'cell1': ['h10']}),
+])  # fmt: skip
 def test_groups(wanted, groups):
     """Hosts stand by what is asked for, numbers in names by their size; one that is down is
     not also disabled."""

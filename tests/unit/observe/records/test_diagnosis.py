@@ -55,23 +55,20 @@ def within(*aggregates, **fields):
     return {'requested_destination': Destination(aggregates=sets, **fields)}
 
 
-@pytest.mark.parametrize(
-    ('lacking', 'asked', 'found'),
-    [
-        ((), {}, Diagnosis(passing=True)),
-        (('VCPU:1',), {}, Diagnosis(('1 VCPU',), 3, 3)),
-        (('MEMORY_MB:512',), {}, Diagnosis(('512 MEMORY_MB',), 3, 3)),
-        (('CUSTOM_A',), {'extra_specs': {'trait:CUSTOM_A': 'required'}}, Diagnosis(('trait CUSTOM_A',), 3, 3)),
-        (('!CUSTOM_A',), {'extra_specs': {'trait:CUSTOM_A': 'forbidden'}}, Diagnosis(('forbidding trait CUSTOM_A',), 3, 3)),
-        (('!COMPUTE_STATUS_DISABLED',), {'root_forbidden': frozenset(['COMPUTE_STATUS_DISABLED'])}, Diagnosis(('leaving out disabled hosts',), 4, 4)),
-        ((f'in:{WEST.uuid}',), {'availability_zone': 'west', **within(WEST)}, Diagnosis(('availability zone west',), 3, 3)),
-        ((f'in:{SSD.uuid}',), {'availability_zone': 'west', **within(WEST, SSD)}, Diagnosis(('aggregate ssd',), 4, 4)),
-        ((f'!in:{SSD.uuid}',), within(forbidden_aggregates=frozenset([SSD.uuid])), Diagnosis(('staying out of aggregate ssd',), 3, 3)),
-        (('node',), {'in_tree': 'node'}, Diagnosis(('the one host node',), 3, 3)),
-        (('CUSTOM_X:2',), {'requested_resources': (RequestGroup('_nic', {'CUSTOM_X': 2}),)}, Diagnosis(('2 CUSTOM_X (group _nic)',), 3, 3)),
-        (('512', 'MEMORY_MB:512', 'DISK_GB:1'), {}, Diagnosis((), 3, 3)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('lacking', 'asked', 'found'), [
+    ((), {}, Diagnosis(passing=True)),
+    (('VCPU:1',), {}, Diagnosis(('1 VCPU',), 3, 3)),
+    (('MEMORY_MB:512',), {}, Diagnosis(('512 MEMORY_MB',), 3, 3)),
+    (('CUSTOM_A',), {'extra_specs': {'trait:CUSTOM_A': 'required'}}, Diagnosis(('trait CUSTOM_A',), 3, 3)),
+    (('!CUSTOM_A',), {'extra_specs': {'trait:CUSTOM_A': 'forbidden'}}, Diagnosis(('forbidding trait CUSTOM_A',), 3, 3)),
+    (('!COMPUTE_STATUS_DISABLED',), {'root_forbidden': frozenset(['COMPUTE_STATUS_DISABLED'])}, Diagnosis(('leaving out disabled hosts',), 4, 4)),
+    ((f'in:{WEST.uuid}',), {'availability_zone': 'west', **within(WEST)}, Diagnosis(('availability zone west',), 3, 3)),
+    ((f'in:{SSD.uuid}',), {'availability_zone': 'west', **within(WEST, SSD)}, Diagnosis(('aggregate ssd',), 4, 4)),
+    ((f'!in:{SSD.uuid}',), within(forbidden_aggregates=frozenset([SSD.uuid])), Diagnosis(('staying out of aggregate ssd',), 3, 3)),
+    (('node',), {'in_tree': 'node'}, Diagnosis(('the one host node',), 3, 3)),
+    (('CUSTOM_X:2',), {'requested_resources': (RequestGroup('_nic', {'CUSTOM_X': 2}),)}, Diagnosis(('2 CUSTOM_X (group _nic)',), 3, 3)),
+    (('512', 'MEMORY_MB:512', 'DISK_GB:1'), {}, Diagnosis((), 3, 3)),
+])  # fmt: skip
 def test_what_leaves_no_host(lacking, asked, found):
     """The constraints without any one of which there is a host, in the words of those who
     set them."""

@@ -241,15 +241,12 @@ def test_what_is_in_flight_is_told():
     assert set(second.steps) == set(STEPS)
 
 
-@pytest.mark.parametrize(
-    ('error', 'line', 'refusal'),
-    [
-        (NoValidHost('No such host'), 'Refused before Placement was asked: No such host', 'No such host'),
-        (PlacementUnavailable('it is down'), 'Not decided: it is down', None),
-        (DatabaseUnavailable('cell1 is down'), 'Not decided: cell1 is down', None),
-        (ZeroDivisionError('a secret'), 'Not decided: ZeroDivisionError', None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('error', 'line', 'refusal'), [
+    (NoValidHost('No such host'), 'Refused before Placement was asked: No such host', 'No such host'),
+    (PlacementUnavailable('it is down'), 'Not decided: it is down', None),
+    (DatabaseUnavailable('cell1 is down'), 'Not decided: cell1 is down', None),
+    (ZeroDivisionError('a secret'), 'Not decided: ZeroDivisionError', None),
+])  # fmt: skip
 def test_what_cannot_be_decided(explain, error, line, refusal):
     """A refusal before Placement is asked, and a failure: of what is no error of ours the
     text is not kept."""

@@ -35,26 +35,23 @@ ALL = None
 GROUP = {'group': a_group('anti-affinity', ['a', 'b']), 'instance_uuids': ('new', 'newer')}
 
 
-@pytest.mark.parametrize(
-    ('name', 'fields', 'needed'),
-    [
-        ('ComputeFilter', {}, set()),
-        ('TypeAffinityFilter', {}, ALL),
-        ('SameHostFilter', {'hints': {'same_host': ['a', 'b']}}, {'a', 'b'}),
-        ('DifferentHostFilter', {'hints': {'different_host': ['a']}}, {'a'}),
-        ('ServerGroupAffinityFilter', {'group': a_group('affinity', ['a'], hosts=['h'])}, set()),
-        ('ServerGroupAntiAffinityFilter', GROUP, {'a', 'b', 'new', 'newer'}),
-        ('ServerGroupAntiAffinityFilter', {**GROUP, 'instance_uuids': None}, {'a', 'b'}),
-        ('ServerGroupAntiAffinityFilter', {**GROUP, 'instance_uuid': 'old'}, {'a', 'b', 'new', 'newer', 'old'}),
-        ('JsonFilter', {'hints': {'query': ['[">=", "$free_ram_mb", 1024]']}}, set()),
-        ('JsonFilter', {'hints': {'query': ['["not", ["=", "$instances.a.uuid", "a"]]']}}, ALL),
-        ('JsonFilter', {'hints': {'query': ['["=", "$instances", 1]']}}, ALL),
-        ('JsonFilter', {'hints': {'query': ['["=", "\\u0024instances.a", 1]']}}, ALL),
-        ('JsonFilter', {'hints': {'query': ['no query']}}, set()),
-        ('JsonFilter', {'hints': {'query': ['[]', '[]']}}, set()),
-        ('JsonFilter', {'hints': {'query': ['[' * 5000 + ']' * 5000]}}, set()),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('name', 'fields', 'needed'), [
+    ('ComputeFilter', {}, set()),
+    ('TypeAffinityFilter', {}, ALL),
+    ('SameHostFilter', {'hints': {'same_host': ['a', 'b']}}, {'a', 'b'}),
+    ('DifferentHostFilter', {'hints': {'different_host': ['a']}}, {'a'}),
+    ('ServerGroupAffinityFilter', {'group': a_group('affinity', ['a'], hosts=['h'])}, set()),
+    ('ServerGroupAntiAffinityFilter', GROUP, {'a', 'b', 'new', 'newer'}),
+    ('ServerGroupAntiAffinityFilter', {**GROUP, 'instance_uuids': None}, {'a', 'b'}),
+    ('ServerGroupAntiAffinityFilter', {**GROUP, 'instance_uuid': 'old'}, {'a', 'b', 'new', 'newer', 'old'}),
+    ('JsonFilter', {'hints': {'query': ['[">=", "$free_ram_mb", 1024]']}}, set()),
+    ('JsonFilter', {'hints': {'query': ['["not", ["=", "$instances.a.uuid", "a"]]']}}, ALL),
+    ('JsonFilter', {'hints': {'query': ['["=", "$instances", 1]']}}, ALL),
+    ('JsonFilter', {'hints': {'query': ['["=", "\\u0024instances.a", 1]']}}, ALL),
+    ('JsonFilter', {'hints': {'query': ['no query']}}, set()),
+    ('JsonFilter', {'hints': {'query': ['[]', '[]']}}, set()),
+    ('JsonFilter', {'hints': {'query': ['[' * 5000 + ']' * 5000]}}, set()),
+])  # fmt: skip
 def test_what_it_looks_for_on_hosts(name, fields, needed):
     """A filter says for which instances it looks, so that no others have to be read."""
     (each,) = loading.filters(Settings(enabled_filters=(name,)))

@@ -34,24 +34,21 @@ def verdict(host, request):
     return NUMATopologyFilter(Settings()).reject(host, request)
 
 
-@pytest.mark.parametrize(
-    ('host', 'request_', 'why'),
-    [
-        (a_numa_host(), {}, NOT_ASKED),
-        (a_numa_host(), {'numa_topology': a_guest()}, NOT_ASKED),
-        (a_numa_host(), {'extra_specs': PINNED}, NOT_ASKED),
-        (a_numa_host(), {'numa_topology': guest(2048)}, None),
-        (a_numa_host(), {'numa_topology': a_guest(a_pinned(3, memory=512))}, '1 free dedicated CPUs'),
-        (a_numa_host(cpu_allocation_ratio=0.5), {'numa_topology': guest(512, vcpus=2)}, '1 CPUs within the allocation ratio'),
-        (a_numa_host(), {'numa_topology': guest(2000), 'physnets': frozenset({'red'})}, 'physical network red'),
-        (a_numa_host(None), {'numa_topology': guest(512)}, 'it reports no NUMA topology, or none that can be read'),
-        (a_numa_host(), {'extra_specs': REQUIRING}, 'it has no threads, which are required'),
-        (a_numa_host(), {'image': {'hw_cpu_policy': 'dedicated', 'hw_cpu_thread_policy': 'require'}}, 'no threads'),
-        (a_numa_host(), {'extra_specs': PINNED, 'image': {'hw_cpu_thread_policy': 'require'}}, 'no threads'),
-        (a_numa_host(THREADED), {'extra_specs': REQUIRING}, None),
-        (a_numa_host(None), {'extra_specs': REQUIRING}, None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('host', 'request_', 'why'), [
+    (a_numa_host(), {}, NOT_ASKED),
+    (a_numa_host(), {'numa_topology': a_guest()}, NOT_ASKED),
+    (a_numa_host(), {'extra_specs': PINNED}, NOT_ASKED),
+    (a_numa_host(), {'numa_topology': guest(2048)}, None),
+    (a_numa_host(), {'numa_topology': a_guest(a_pinned(3, memory=512))}, '1 free dedicated CPUs'),
+    (a_numa_host(cpu_allocation_ratio=0.5), {'numa_topology': guest(512, vcpus=2)}, '1 CPUs within the allocation ratio'),
+    (a_numa_host(), {'numa_topology': guest(2000), 'physnets': frozenset({'red'})}, 'physical network red'),
+    (a_numa_host(None), {'numa_topology': guest(512)}, 'it reports no NUMA topology, or none that can be read'),
+    (a_numa_host(), {'extra_specs': REQUIRING}, 'it has no threads, which are required'),
+    (a_numa_host(), {'image': {'hw_cpu_policy': 'dedicated', 'hw_cpu_thread_policy': 'require'}}, 'no threads'),
+    (a_numa_host(), {'extra_specs': PINNED, 'image': {'hw_cpu_thread_policy': 'require'}}, 'no threads'),
+    (a_numa_host(THREADED), {'extra_specs': REQUIRING}, None),
+    (a_numa_host(None), {'extra_specs': REQUIRING}, None),
+])  # fmt: skip
 def test_verdict(host, request_, why):
     """A host takes the guest's cells on its own; if not, the reason says what is missing. Guests
     without cells that require no threads have nothing to check."""
@@ -75,15 +72,12 @@ NEAR, FAR = Pool('p', 'v', 1, 0, {'rp_uuid': 'A'}), Pool('p', 'v', 1, 1, {'rp_uu
 DEVICE = PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id', numa_policy='required')
 
 
-@pytest.mark.parametrize(
-    ('memory', 'offered', 'left', 'why'),
-    [
-        (1024, ['A', 'B'], ['A', 'B'], None),
-        (2048, ['A', 'B'], ['B'], None),
-        (2048, [], [], 'Placement offers nothing on it'),
-        (2048, ['A'], ['A'], 'near the host cells that the guest fits (1), PCI gpu: 0 of 1 devices are those that Placement allocates'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('memory', 'offered', 'left', 'why'), [
+    (1024, ['A', 'B'], ['A', 'B'], None),
+    (2048, ['A', 'B'], ['B'], None),
+    (2048, [], [], 'Placement offers nothing on it'),
+    (2048, ['A'], ['A'], 'near the host cells that the guest fits (1), PCI gpu: 0 of 1 devices are those that Placement allocates'),
+])  # fmt: skip
 def test_candidates(memory, offered, left, why):
     """A candidate whose device is far from the cells that fit is dropped, unless no other is
     left."""

@@ -42,18 +42,15 @@ READ_NEWEST = HostCell(
 JUNO = {'cells': [{'id': 0, 'cpus': '0-3', 'mem': {'total': 2048, 'used': 512}, 'cpu_usage': 2}]}
 
 
-@pytest.mark.parametrize(
-    ('text', 'cells'),
-    [
-        (a_text(NEWEST), [READ_NEWEST]),
-        (a_text(OLDEST), [READ_OLDEST]),
-        (a_text({**OLDEST, 'pcpuset': []}), [HostCell(0, CPUS, 2048)]),
-        (a_text({**OLDEST, 'socket': None}), [READ_OLDEST]),
-        (a_text(OLDEST, {**OLDEST, 'id': 7}, version='1.99'), [READ_OLDEST, HostCell(7, CPUS, 2048, CPUS)]),
-        (json.dumps(JUNO), [HostCell(0, CPUS, 2048, CPUS, 2, 512)]),
-        ('{"cells": [{"id": 1, "cpus": "0,1-2,^1,3", "mem": {"total": 8}}]}', [HostCell(1, CPUS - {1}, 8, CPUS - {1})]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('text', 'cells'), [
+    (a_text(NEWEST), [READ_NEWEST]),
+    (a_text(OLDEST), [READ_OLDEST]),
+    (a_text({**OLDEST, 'pcpuset': []}), [HostCell(0, CPUS, 2048)]),
+    (a_text({**OLDEST, 'socket': None}), [READ_OLDEST]),
+    (a_text(OLDEST, {**OLDEST, 'id': 7}, version='1.99'), [READ_OLDEST, HostCell(7, CPUS, 2048, CPUS)]),
+    (json.dumps(JUNO), [HostCell(0, CPUS, 2048, CPUS, 2, 512)]),
+    ('{"cells": [{"id": 1, "cpus": "0,1-2,^1,3", "mem": {"total": 8}}]}', [HostCell(1, CPUS - {1}, 8, CPUS - {1})]),
+])  # fmt: skip
 def test_topologies(text, cells):
     """Today's objects, older ones that lack fields, newer ones with more, and the plain JSON
     of Juno and Kilo; hosts that do not tell dedicated CPUs apart can pin any."""

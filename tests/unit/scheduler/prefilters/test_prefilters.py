@@ -79,19 +79,16 @@ def aggregates(*metadata):
     return sources(*(Aggregate(i, f'agg{i}', 'name', row) for i, row in enumerate(metadata, 1)))
 
 
-@pytest.mark.parametrize(
-    ('settings', 'metadata', 'wanted'),
-    [
-        ({}, [], ()),
-        ({}, [{'filter_tenant_id': 'other'}], ()),
-        ({}, [{'filter_tenant_id': 'project'}, {}], ({'agg1'},)),
-        ({}, [{'filter_tenant_id3': 'project'}, {'filter_tenant_id': 'project'}], ({'agg1', 'agg2'},)),
-        ({}, [{'filter_tenant_id': 'other,project'}], ()),
-        ({}, [{'owner': 'project'}], ()),
-        ({}, [{'filter_tenant_id': 'other', 'filter_tenant_id2': 'project'}], ({'agg1'},)),
-        (REQUIRE, [{'filter_tenant_id': 'project'}], ({'agg1'},)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('settings', 'metadata', 'wanted'), [
+    ({}, [], ()),
+    ({}, [{'filter_tenant_id': 'other'}], ()),
+    ({}, [{'filter_tenant_id': 'project'}, {}], ({'agg1'},)),
+    ({}, [{'filter_tenant_id3': 'project'}, {'filter_tenant_id': 'project'}], ({'agg1', 'agg2'},)),
+    ({}, [{'filter_tenant_id': 'other,project'}], ()),
+    ({}, [{'owner': 'project'}], ()),
+    ({}, [{'filter_tenant_id': 'other', 'filter_tenant_id2': 'project'}], ({'agg1'},)),
+    (REQUIRE, [{'filter_tenant_id': 'project'}], ({'agg1'},)),
+])  # fmt: skip
 def test_a_project_stays_in_its_aggregates(settings, metadata, wanted):
     """Any aggregate that names the project will do; who has none may go anywhere."""
     prefilter = TenantAggregatePrefilter(Settings(**settings), aggregates(*metadata))
@@ -108,17 +105,14 @@ def test_a_project_must_have_aggregates(caplog):
     assert 'Tenant project has no available aggregates' in caplog.text
 
 
-@pytest.mark.parametrize(
-    ('request_', 'metadata', 'forbidden'),
-    [
-        ({}, [{'trait:HW_A': 'required'}, {'trait:HW_B': 'forbidden'}, {}], {'agg1'}),
-        ({'extra_specs': {'trait:HW_A': 'required'}}, [{'trait:HW_A': 'required'}], set()),
-        ({'extra_specs': {'trait:HW_A': 'forbidden'}}, [{'trait:HW_A': 'required'}], {'agg1'}),
-        ({'root_required': frozenset({'HW_A'})}, [{'trait:HW_A': 'required'}], {'agg1'}),
-        ({'extra_specs': {'trait:HW_A': 'required'}},
-         [{'trait:HW_A': 'required', 'trait:HW_B': 'required'}], {'agg1'}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('request_', 'metadata', 'forbidden'), [
+    ({}, [{'trait:HW_A': 'required'}, {'trait:HW_B': 'forbidden'}, {}], {'agg1'}),
+    ({'extra_specs': {'trait:HW_A': 'required'}}, [{'trait:HW_A': 'required'}], set()),
+    ({'extra_specs': {'trait:HW_A': 'forbidden'}}, [{'trait:HW_A': 'required'}], {'agg1'}),
+    ({'root_required': frozenset({'HW_A'})}, [{'trait:HW_A': 'required'}], {'agg1'}),
+    ({'extra_specs': {'trait:HW_A': 'required'}},
+     [{'trait:HW_A': 'required', 'trait:HW_B': 'required'}], {'agg1'}),
+])  # fmt: skip
 def test_isolated_aggregates(request_, metadata, forbidden):
     """An aggregate that requires a trait takes only requests that require it too; what a request
     forbids itself stays forbidden."""

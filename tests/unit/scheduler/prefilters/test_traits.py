@@ -64,21 +64,18 @@ def test_traits_of_a_request(prefilter, specs, image, traits):
     assert prefilter(Settings(), sources())(a_request()) == a_request()
 
 
-@pytest.mark.parametrize(
-    ('prefilter', 'specs', 'image', 'why'),
-    [
-        (PackedVirtqueuePrefilter, {'hw:virtio_packed_ring': 'true'}, {'hw_virtio_packed_ring': False},
-         'The flavor sets hw:virtio_packed_ring to True, the image to False.'),
-        (EphemeralEncryptionPrefilter, {'hw:ephemeral_encryption': 'no'}, {'hw_ephemeral_encryption': True},
-         'The flavor sets hw:ephemeral_encryption to False, the image to True.'),
-        (EphemeralEncryptionPrefilter, {'hw:ephemeral_encryption': '1', 'hw:ephemeral_encryption_format': 'zip'}, {},
-         'hw:ephemeral_encryption_format is zip, not one of plain, luks, luksv2.'),
-        (VirtioSoundPrefilter, {'hw:sound_model': 'virtio'}, {'hw_sound_model': 'usb'},
-         'The flavor sets hw:sound_model to virtio, the image to usb.'),
-        (TpmSecretSecurityPrefilter, {**TPM, 'hw:tpm_secret_security': 'none'}, {},
-         "Scheduling failed: TPM secret security 'none' is not supported."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('prefilter', 'specs', 'image', 'why'), [
+    (PackedVirtqueuePrefilter, {'hw:virtio_packed_ring': 'true'}, {'hw_virtio_packed_ring': False},
+     'The flavor sets hw:virtio_packed_ring to True, the image to False.'),
+    (EphemeralEncryptionPrefilter, {'hw:ephemeral_encryption': 'no'}, {'hw_ephemeral_encryption': True},
+     'The flavor sets hw:ephemeral_encryption to False, the image to True.'),
+    (EphemeralEncryptionPrefilter, {'hw:ephemeral_encryption': '1', 'hw:ephemeral_encryption_format': 'zip'}, {},
+     'hw:ephemeral_encryption_format is zip, not one of plain, luks, luksv2.'),
+    (VirtioSoundPrefilter, {'hw:sound_model': 'virtio'}, {'hw_sound_model': 'usb'},
+     'The flavor sets hw:sound_model to virtio, the image to usb.'),
+    (TpmSecretSecurityPrefilter, {**TPM, 'hw:tpm_secret_security': 'none'}, {},
+     "Scheduling failed: TPM secret security 'none' is not supported."),
+])  # fmt: skip
 def test_what_cannot_be(prefilter, specs, image, why):
     """A flavor and an image that contradict each other, or nonsense, are refused."""
     with pytest.raises(NoValidHost) as caught:

@@ -41,33 +41,30 @@ OLD = '. It is obeyed here, while recent releases of nova pass it over'
 OTHERS = "ok other options: {} options that a scheduler does not read are other services'"
 
 
-@pytest.mark.parametrize(
-    ('text', 'found'),
-    [
-        ('[filter_scheduler]\nmax_io_ops_per_host = 3', ''),
-        ('[DEFAULT]\ndebug = true\nlog-file = x\ntransport_url = rabbit://', ''),
-        ('[database]\nconnection = x\nmax_pool_size = 5\n[api_database]\nmax_retries = 1', ''),
-        ('[oslo_messaging_rabbit]\nrabbit_ha_queues = true\nssl = true', ''),
-        ('[placement]\nauth_type = password\nauth_url = x\nusername = y\nregion_name = z', ''),
-        ('[placement]\nauth_type = admin_token\nendpoint = x\ntoken = y', ''),
-        ('[placement]\nauth_type = nonsense\npassword = y', ''),
-        ('[scheduler]\ndiscover_hosts_in_cells_interval = 300', ''),
-        ('[filter_scheduler]\nmax_io_ops_per_hots = 3', 'warning [filter_scheduler] max_io_ops_per_hots: unknown; is it max_io_ops_per_host?'),
-        ('[scheduler]\nzzz = 3', 'warning [scheduler] zzz: unknown: nobody reads it'),
-        ('[placement]\nmy word = 3', 'warning [placement] (no name): unknown: nobody reads it'),
-        ('[filter_schedulr]\nenabled_filters = x', f'warning [filter_schedulr]: unknown group; is it [filter_scheduler]?\n{OTHERS.format(1)}'),
-        ('[DEFAULT]\nscheduler_default_filters = x',
-            'warning [DEFAULT] scheduler_default_filters: deprecated: the name is '
-            f'[filter_scheduler] enabled_filters{OLD}'),
-        ('[DEFAULT]\nscheduler_max_attempts = 1\n[scheduler]\nmax_attempts = 2',
-            'note [DEFAULT] scheduler_max_attempts: deprecated: the name is '
-            '[scheduler] max_attempts, which is set too and counts'),
-        ('[placement]\nauth_plugin = none', 'note [placement] auth_plugin: deprecated: the name is [placement] auth_type'),
-        ('[placement]\nos_region_name = x', 'note [placement] os_region_name: ignored: set region_name'),
-        ('[workarounds]\ndisable_fallback_pcpu_qery = x', 'warning [workarounds] disable_fallback_pcpu_qery: unknown; is it disable_fallback_pcpu_query?'),
-        ('[DEFAULT]\nmy_ip = x\n[libvirt]\nvirt_type = y\n[workarounds]\ndisable_rootwrap = z', OTHERS.format(3)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('text', 'found'), [
+    ('[filter_scheduler]\nmax_io_ops_per_host = 3', ''),
+    ('[DEFAULT]\ndebug = true\nlog-file = x\ntransport_url = rabbit://', ''),
+    ('[database]\nconnection = x\nmax_pool_size = 5\n[api_database]\nmax_retries = 1', ''),
+    ('[oslo_messaging_rabbit]\nrabbit_ha_queues = true\nssl = true', ''),
+    ('[placement]\nauth_type = password\nauth_url = x\nusername = y\nregion_name = z', ''),
+    ('[placement]\nauth_type = admin_token\nendpoint = x\ntoken = y', ''),
+    ('[placement]\nauth_type = nonsense\npassword = y', ''),
+    ('[scheduler]\ndiscover_hosts_in_cells_interval = 300', ''),
+    ('[filter_scheduler]\nmax_io_ops_per_hots = 3', 'warning [filter_scheduler] max_io_ops_per_hots: unknown; is it max_io_ops_per_host?'),
+    ('[scheduler]\nzzz = 3', 'warning [scheduler] zzz: unknown: nobody reads it'),
+    ('[placement]\nmy word = 3', 'warning [placement] (no name): unknown: nobody reads it'),
+    ('[filter_schedulr]\nenabled_filters = x', f'warning [filter_schedulr]: unknown group; is it [filter_scheduler]?\n{OTHERS.format(1)}'),
+    ('[DEFAULT]\nscheduler_default_filters = x',
+        'warning [DEFAULT] scheduler_default_filters: deprecated: the name is '
+        f'[filter_scheduler] enabled_filters{OLD}'),
+    ('[DEFAULT]\nscheduler_max_attempts = 1\n[scheduler]\nmax_attempts = 2',
+        'note [DEFAULT] scheduler_max_attempts: deprecated: the name is '
+        '[scheduler] max_attempts, which is set too and counts'),
+    ('[placement]\nauth_plugin = none', 'note [placement] auth_plugin: deprecated: the name is [placement] auth_type'),
+    ('[placement]\nos_region_name = x', 'note [placement] os_region_name: ignored: set region_name'),
+    ('[workarounds]\ndisable_fallback_pcpu_qery = x', 'warning [workarounds] disable_fallback_pcpu_qery: unknown; is it disable_fallback_pcpu_query?'),
+    ('[DEFAULT]\nmy_ip = x\n[libvirt]\nvirt_type = y\n[workarounds]\ndisable_rootwrap = z', OTHERS.format(3)),
+])  # fmt: skip
 def test_names(load, text, found):
     """The scheduler's own groups are known to the last name; of others', names are counted."""
     _, written = load(text)
@@ -145,17 +142,14 @@ def test_folders_come_after_files(tmp_path):
 CALM = '[novasched]\nin_flight_timeout = 0\n'
 
 
-@pytest.mark.parametrize(
-    ('text', 'found'),
-    [
-        (CALM, ''),
-        ('', 'note [novasched] in_flight_timeout'),
-        (f'{CALM}[scheduler]\ndriver = chance_scheduler', 'note [scheduler] driver'),
-        (f'{CALM}[scheduler]\nworkers = 4', 'note [scheduler] workers'),
-        (f'{CALM}[scheduler]\nquery_placement_for_availability_zone = false', 'note [scheduler] query_placement_for_availability_zone, warning [filter_scheduler] enabled_filters'),
-        (f'{CALM}[filter_scheduler]\nenabled_filters = RamFilter,ComputeFilter', 'note filter RamFilter'),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('text', 'found'), [
+    (CALM, ''),
+    ('', 'note [novasched] in_flight_timeout'),
+    (f'{CALM}[scheduler]\ndriver = chance_scheduler', 'note [scheduler] driver'),
+    (f'{CALM}[scheduler]\nworkers = 4', 'note [scheduler] workers'),
+    (f'{CALM}[scheduler]\nquery_placement_for_availability_zone = false', 'note [scheduler] query_placement_for_availability_zone, warning [filter_scheduler] enabled_filters'),
+    (f'{CALM}[filter_scheduler]\nenabled_filters = RamFilter,ComputeFilter', 'note filter RamFilter'),
+])  # fmt: skip
 def test_differences(read, text, found):
     """One finding for each option that means something else here."""
     findings = options.check_differences(read(text))

@@ -46,20 +46,17 @@ def test_nothing_is_claimed_and_nothing_remembered():
     assert shadow.driver.pending_claims.count() == 0
 
 
-@pytest.mark.parametrize(
-    ('recorded', 'request_', 'difference'),
-    [
-        (('a',), a_request(), None),
-        (('b', 'a'), a_request(count=2, group=a_group('anti-affinity')), None),
-        (('b',), a_request(), ('b', 'a', 'ours weighs differently: RAMWeigher +0.25 (4096 against 3072)')),
-        (('busy',), a_request(), ('busy', 'a', BUSY_WITH_IO)),
-        (('full',), a_request(), ('full', 'a', 'Placement offers no candidate there, or no cell has the host any more')),
-        (('b',), a_request(ignore_hosts=('b',)), ('b', 'a', 'the request itself rules the host out')),
-        (('twin',), a_request(ignore_hosts=('a',)), ('twin', 'b', 'both weigh the same, so that their order is up to chance')),
-        ((), a_request(), ('(none)', 'a', 'the request was refused then')),
-        (('busy',), a_request(ignore_hosts=('a', 'b', 'twin')), ('busy', '(none)', BUSY_WITH_IO)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('recorded', 'request_', 'difference'), [
+    (('a',), a_request(), None),
+    (('b', 'a'), a_request(count=2, group=a_group('anti-affinity')), None),
+    (('b',), a_request(), ('b', 'a', 'ours weighs differently: RAMWeigher +0.25 (4096 against 3072)')),
+    (('busy',), a_request(), ('busy', 'a', BUSY_WITH_IO)),
+    (('full',), a_request(), ('full', 'a', 'Placement offers no candidate there, or no cell has the host any more')),
+    (('b',), a_request(ignore_hosts=('b',)), ('b', 'a', 'the request itself rules the host out')),
+    (('twin',), a_request(ignore_hosts=('a',)), ('twin', 'b', 'both weigh the same, so that their order is up to chance')),
+    ((), a_request(), ('(none)', 'a', 'the request was refused then')),
+    (('busy',), a_request(ignore_hosts=('a', 'b', 'twin')), ('busy', '(none)', BUSY_WITH_IO)),
+])  # fmt: skip
 def test_why(recorded, request_, difference):
     """What is different, and the first reason on the way of the recorded host."""
     decision = a_shadow(*HOSTS, offered=(A, B, TWIN, BUSY)).decide(request_)

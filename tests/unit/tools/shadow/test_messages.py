@@ -88,17 +88,14 @@ def test_recorded_calls(spec, form):
     assert instance_of(payload(spec)) == call.instance_uuid
 
 
-@pytest.mark.parametrize(
-    ('fields', 'routed', 'missing_fields'),
-    [
-        ({}, False, ()),
-        ({}, True, ('requested_networks',)),
-        ({'numa_topology': EVERYTHING['numa_topology']}, False, ('network_metadata',)),
-        ({'retry': primitive('SchedulerRetries', '1.1', num_attempts=2, hosts=HOSTS)}, False, ('retry.hosts',)),
-        ({'requested_destination': primitive('Destination', '1.4', host='h')}, False, ()),
-        ({'requested_destination': primitive('Destination', '1.4', cell=CELL)}, False, ('requested_destination.allow_cross_cell_move',)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('fields', 'routed', 'missing_fields'), [
+    ({}, False, ()),
+    ({}, True, ('requested_networks',)),
+    ({'numa_topology': EVERYTHING['numa_topology']}, False, ('network_metadata',)),
+    ({'retry': primitive('SchedulerRetries', '1.1', num_attempts=2, hosts=HOSTS)}, False, ('retry.hosts',)),
+    ({'requested_destination': primitive('Destination', '1.4', host='h')}, False, ()),
+    ({'requested_destination': primitive('Destination', '1.4', cell=CELL)}, False, ('requested_destination.allow_cross_cell_move',)),
+])  # fmt: skip
 def test_what_is_not_told(fields, routed, missing_fields):
     """It is named: parts of the versioned form, networks' names where networks are routed, and
     for the other form much."""

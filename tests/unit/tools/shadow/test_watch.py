@@ -164,19 +164,16 @@ def test_the_compute_tells_if_placement_cannot(bus):
     assert bus.row().failure == 'away'
 
 
-@pytest.mark.parametrize(
-    ('claims', 'before', 'asked', 'unknown', 'missing'),
-    [
-        # Something else was asked for.
-        ((A, ON_VOLUME), (), {}, 'it has claimed MEMORY_MB:512 VCPU:2, but what is told asks for', ('is_bfv',)),
-        # Not all of the request is told.
-        ((B, AMOUNTS), (), {'numa_topology': primitive('InstanceNUMATopology', '1.3', cells=[])}, 'but not told: network_metadata', ('network_metadata',)),
-        # A host that our query did not offer may have been filled by the claim itself; it is a
-        # difference if there was no claim at that time.
-        ((FULL, AMOUNTS), (FULL,), {}, 'claimed already, which may have filled it', ()),
-        ((FULL, AMOUNTS), (), {}, None, ()),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(('claims', 'before', 'asked', 'unknown', 'missing'), [
+    # Something else was asked for.
+    ((A, ON_VOLUME), (), {}, 'it has claimed MEMORY_MB:512 VCPU:2, but what is told asks for', ('is_bfv',)),
+    # Not all of the request is told.
+    ((B, AMOUNTS), (), {'numa_topology': primitive('InstanceNUMATopology', '1.3', cells=[])}, 'but not told: network_metadata', ('network_metadata',)),
+    # A host that our query did not offer may have been filled by the claim itself; it is a
+    # difference if there was no claim at that time.
+    ((FULL, AMOUNTS), (FULL,), {}, 'claimed already, which may have filled it', ()),
+    ((FULL, AMOUNTS), (), {}, None, ()),
+])  # fmt: skip
 def test_differences_that_do_not_count(bus, claims, before, asked, unknown, missing):
     """Where a request or its claim is not fully known it is said why."""
     host, amounts = claims
