@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import inspect
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -9,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from novasched.conf.settings import Settings
 from novasched.placement.allocations import Claim
 from novasched.placement.api import PROBE, PlacementApi
 from novasched.placement.claims import Claims
+from novasched.placement.client import PlacementClient
 from novasched.scheduler.errors import (
     ClaimFailed,
     DatabaseUnavailable,
@@ -364,6 +368,24 @@ def test_a_bug(claims, monkeypatch):
         with pytest.raises(TypeError):
             claims.allocate([claim()])
     assert claims.allocate([claim('other')])
+
+
+def test_frames_of_one_claim(books):
+    """A PUT passes through few functions of novasched on its way to the HTTP adapter."""
+    frames, request = [], books.request
+
+    def counting(*args, **how):
+        stack = [frame for frame, _ in traceback.walk_stack(inspect.currentframe())]
+        ours = [x for x in stack if x.f_globals['__name__'].startswith('novasched.')]
+        frames.extend(frame.f_code.co_name for frame in ours)
+        return request(*args, **how)
+
+    books.request = counting
+    client = PlacementClient(Settings(), books)
+    assert client.claim(replace(a_request(), arrived=time.monotonic()), a_candidate(ONE))
+    client.close()
+    assert len(frames) <= 6, frames
+    assert frames[-1] == 'claim'
 
 
 STEPS = [[('server', ONE)], [('server', TWO)], [('old', ONE)], [('third', ONE), ('fourth', TWO)]]
