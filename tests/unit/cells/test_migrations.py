@@ -44,7 +44,7 @@ def of(cloud, own):
         'hosts': lambda reader: [host.service.up for host in hosts_of(reader).values()],
         'instances': lambda reader: [*hosts_of(reader, instances=True)],
         'version': lambda reader: reader.minimum_version(FROM_NOW),
-        'cells': lambda reader: [cell.name for cell in reader.cells.read().enabled()],
+        'cells': lambda reader: [x.name for x in reader.cells.read().values() if not x.disabled],
         'flavor': lambda reader: find_flavor(reader.cells.api, 'small').name,
         'joining': lambda reader: heartbeat.register(),
         'heartbeat': lambda reader: heartbeat.report_state(),
