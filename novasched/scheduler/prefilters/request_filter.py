@@ -12,14 +12,7 @@ from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.host import AVAILABILITY_ZONE
 from novasched.scheduler.model.request import Request, RequestedNetwork
 from novasched.scheduler.prefilters import LOG, Network, Port, Prefilter, Sources
-from novasched.scheduler.requirements.features import (
-    DEVICES,
-    ENCRYPTION_FORMAT,
-    SOUND_MODEL,
-    TPM_VERSION,
-    device_traits,
-    flag,
-)
+from novasched.scheduler.requirements.features import DEVICES
 
 TENANT_KEY = 'filter_tenant_id'
 TRAIT_KEY = 'trait:'
@@ -128,7 +121,7 @@ class ImageMetadataPrefilter(Prefilter):
     keys = frozenset(DEVICES)
 
     def __call__(self, request: Request) -> Request:
-        return self.requiring_known(request, *device_traits(request.requirements.properties))
+        return self.requiring_known(request, *request.requirements.device_traits)
 
 
 class AcceleratorsPrefilter(Prefilter):
@@ -137,7 +130,7 @@ class AcceleratorsPrefilter(Prefilter):
     keys = frozenset({'accel:device_profile'})
 
     def __call__(self, request: Request) -> Request:
-        asked = request.flavor.extra_specs.get('accel:device_profile')
+        asked = request.requirements.device_profile
         return self.requiring(request, os_traits.COMPUTE_ACCELERATORS) if asked else request
 
 
@@ -147,7 +140,7 @@ class PackedVirtqueuePrefilter(Prefilter):
     keys = frozenset({'hw:virtio_packed_ring', 'hw_virtio_packed_ring'})
 
     def __call__(self, request: Request) -> Request:
-        asked = flag(request.flavor, request.requirements.properties, 'virtio_packed_ring')
+        asked = request.requirements.packed_virtqueue
         return self.requiring(request, os_traits.COMPUTE_NET_VIRTIO_PACKED) if asked else request
 
 
@@ -227,11 +220,8 @@ class EphemeralEncryptionPrefilter(Prefilter):
     keys = frozenset({'hw:ephemeral_encryption', 'hw_ephemeral_encryption'})
 
     def __call__(self, request: Request) -> Request:
-        asked = request.flavor, request.requirements.properties
-        if not flag(*asked, 'ephemeral_encryption'):
-            return request
-        traits = os_traits.COMPUTE_EPHEMERAL_ENCRYPTION, ENCRYPTION_FORMAT.trait(*asked)
-        return self.requiring(request, *filter(None, traits))
+        traits = request.requirements.encryption_traits
+        return self.requiring(request, *traits) if traits else request
 
 
 class VirtioSoundPrefilter(Prefilter):
@@ -240,7 +230,7 @@ class VirtioSoundPrefilter(Prefilter):
     keys = frozenset({'hw:sound_model', 'hw_sound_model'})
 
     def __call__(self, request: Request) -> Request:
-        trait = SOUND_MODEL.trait(request.flavor, request.requirements.properties)
+        trait = request.requirements.sound_trait
         return self.requiring(request, trait) if trait else request
 
 
@@ -251,9 +241,9 @@ class TpmSecretSecurityPrefilter(Prefilter):
     keys = frozenset({'hw:tpm_version', 'hw_tpm_version'})
 
     def __call__(self, request: Request) -> Request:
-        if TPM_VERSION.value(request.flavor, request.requirements.properties) is None:
+        if not request.requirements.has_tpm:
             return request
-        security = request.flavor.extra_specs.get('hw:tpm_secret_security') or 'user'
+        security = request.requirements.tpm_secret_security
         if security not in TPM_SECRET_SECURITY:
             why = f"TPM secret security '{security}' is not supported."
             LOG.warning(why)

@@ -74,6 +74,44 @@ class Requirements:
         """The traits that TPM, secure boot, memory encryption and the like need."""
         return features.required_traits(self.flavor, self.properties)
 
+    @property
+    def has_tpm(self) -> bool:
+        """True for an instance with an emulated TPM (``hw:tpm_version``)."""
+        return features.TPM_VERSION.value(self.flavor, self.properties) is not None
+
+    @property
+    def tpm_secret_security(self) -> str:
+        """``hw:tpm_secret_security``, as it stands in the flavor."""
+        return self.flavor.extra_specs.get('hw:tpm_secret_security') or 'user'
+
+    @property
+    def device_profile(self) -> str | None:
+        """The name of Cyborg's device profile (``accel:device_profile``)."""
+        return self.flavor.extra_specs.get('accel:device_profile')
+
+    @property
+    def packed_virtqueue(self) -> bool:
+        """True if packed virtio rings are asked for (``hw:virtio_packed_ring``)."""
+        return features.flag(self.flavor, self.properties, 'virtio_packed_ring')
+
+    @property
+    def encryption_traits(self) -> tuple[str, ...]:
+        """The traits of ephemeral encryption and of its format, if one is named."""
+        if not features.flag(self.flavor, self.properties, 'ephemeral_encryption'):
+            return ()
+        trait = features.ENCRYPTION_FORMAT.trait(self.flavor, self.properties)
+        return os_traits.COMPUTE_EPHEMERAL_ENCRYPTION, *((trait,) if trait else ())
+
+    @property
+    def sound_trait(self) -> str | None:
+        """The trait of a virtio sound device (``hw:sound_model``)."""
+        return features.SOUND_MODEL.trait(self.flavor, self.properties)
+
+    @property
+    def device_traits(self) -> tuple[str, ...]:
+        """A trait for each device model that the image names; os-traits may lack some."""
+        return features.device_traits(self.properties)
+
     def request_groups(
         self, outside: Sequence[RequestGroup], is_bfv: bool, pinned: bool = True
     ) -> dict[str, RequestGroup]:
