@@ -156,9 +156,9 @@ def test_a_weigher_that_prefers(explain, name, better, worse, asked, raw, floor,
         enabled_filters=(),
         metrics_weight_setting=('load=1',),
         metrics_required=False,
-        num_instances_weight_multiplier=-2.0,
-        image_props_weight_multiplier=1.0,
     )
+    kind = loading._entry_points('novasched.weighers')[name].load()
+    settings = replace(settings, **{kind.multiplier: multiplier / kind.sign})
     hosts = [
         replace(
             a_host(each, **{k: v for k, v in fields.items() if k != 'instances'}),
