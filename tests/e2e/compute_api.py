@@ -115,8 +115,9 @@ class ComputeApi:
         seen = [self.server(uuid)]
 
         def idle():
-            seen[:] = [self.server(uuid)]
-            return holds(seen[0]) and seen[0].task is None
+            held = holds(self.server(uuid))
+            seen[:] = [self.server(uuid)]  # as it is after that
+            return held and seen[0].task is None
 
         try:
             eventually(idle, f'{what} {uuid}')
