@@ -3,7 +3,6 @@
 
 import json
 import sys
-from typing import Any
 
 from tests.lab.nova_release import run
 
@@ -32,8 +31,6 @@ values = {'DEFAULT': {name: each for name, each in groups.items()
 values.update((name, dict(each)) for name, each in groups.items() if name not in values['DEFAULT'])
 print(json.dumps(values, default=str))
 """
-
-Options = dict[tuple[str, str], Any]
 
 OF_OUR_OWN = {
     ('DEFAULT', 'default_log_levels'): 'nova adds libraries that nothing here imports',

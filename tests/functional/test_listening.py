@@ -9,7 +9,6 @@ import subprocess
 import sys
 import uuid
 from contextlib import contextmanager
-from typing import Any
 
 import oslo_messaging
 import pytest
@@ -28,7 +27,6 @@ PATIENCE = 120.0
 QUEUE = f'novasched-shadow-{socket.gethostname()}'
 TOPICS = {'unversioned': 'notifications', 'versioned': 'versioned_notifications'}
 START = 'scheduler.select_destinations.start'
-Arguments = dict[str, Any]
 
 
 def config(form):

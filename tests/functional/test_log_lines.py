@@ -16,9 +16,6 @@ from tests.lab.proxy import Proxy
 from tests.lab.steady import Caller
 from tests.lab.wire import CALLS, context_of
 
-Line = tuple[str, str, str]
-"""Logger, level, text."""
-
 LINE = re.compile(r'\S+ \S+ \d+ (?P<level>[A-Z]+) (?P<logger>\S+) \[[^]]*\] (?P<text>.*)')
 STARTS = (
     'Filter ', 'Filtering removed all hosts', 'Starting with', 'Starting to schedule',

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
+from novasched.placement.cleanup import LATE_CLAIM_S
 from tests.lab.builders import a_uuid
 from tests.lab.compute_rows import now
 from tests.lab.large_cloud_hosts import FAST
@@ -21,6 +22,7 @@ SHOWS = 5.0
 """Seconds after which a compute shows again that it is up."""
 LASTS = (2.0, 8.0)  # seconds: how short and how long something lasts
 LONG_AGO = datetime.timedelta(hours=1)
+ARCHIVED_AFTER = datetime.timedelta(seconds=LATE_CLAIM_S)
 GARBAGE = ('{', '[]', '"text"', 'null', '\x00', '[{"nova_object.name": 1}]', '{"a": {"b": [{}]}}')
 NOWHERE = 'mysql+pymysql://nova:nothing-there@127.0.0.1:1/nova_cell3'
 EVENTS = {
@@ -163,11 +165,11 @@ class Weather:
         self.world.cloud.api.delete('host_mappings', host=machine.name)
 
     def archive(self):
-        """What is deleted leaves the tables."""
+        """What was deleted some time ago leaves the tables, as by ``archive_deleted_rows``."""
         for database in self.world.cloud.cells.values():
             for name in ('instances', 'compute_nodes', 'services'):
                 table = database.table(name)
-                done = table.c.deleted != 0
+                done = (table.c.deleted != 0) & (table.c.deleted_at < now() - ARCHIVED_AFTER)
                 if name == 'instances':
                     done |= (table.c.vm_state == 'error') & table.c.host.is_(None)
                 # By their ids, so that no row is locked that others write.

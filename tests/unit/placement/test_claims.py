@@ -210,6 +210,15 @@ def test_a_claim_that_comes_just_before_the_next(books, move):
     claims.cleanup.close(0)
 
 
+def test_a_move_after_a_claim_that_was_repeated(books, claims):
+    """What an instance holds by the second of two like claims stays, beside that of the move."""
+    books.faults.append('before 500')
+    lose(claims, claim())
+    assert claims.allocate([claim()])
+    assert claims.allocate([moving(provider=TWO)])
+    assert books.resources() == {'server': {**holds(ONE), **holds(TWO)}}
+
+
 @pytest.mark.parametrize('second', [ONE, TWO], ids=['the same host', 'another host'])
 def test_an_undo_that_comes_after_the_next_claim(books, second):
     """Placement does an undo, whose answer is lost, when the instance holds something else. A
