@@ -67,7 +67,7 @@ class Claims:
         if time.monotonic() > min(claim.until for claim in claims):
             raise PlacementUnavailable(f'it refuses whatever is claimed for {CLAIM_LIMIT_S:.0f} s')
         tasks = self.cleanup.take([claim.uuid for claim in claims])
-        earlier = [task.claim for task in tasks if task.successor is None]
+        earlier = [task.claim for task in tasks if not task.in_doubt]
         order = Order(
             [replace(x, earlier=tuple(y for y in earlier if y.uuid == x.uuid)) for x in claims]
         )

@@ -131,12 +131,14 @@ class CleanupTask:
     :ivar final: from when on (monotonic seconds) nothing comes of it any more.
     :ivar until: when it is given up.
     :ivar successor: a later claim for the same amounts; all is well as long as it is there.
+    :ivar in_doubt: an allocation like it was there before the next claim for the instance.
     """
 
     claim: Claim
     final: float
     until: float
     successor: Claim | None = None
+    in_doubt: bool = False
 
     def after(self, made: Claim | None) -> 'CleanupTask':
         """The rest of the task after another claim for its instance. One for the same amounts
@@ -199,7 +201,7 @@ class AllocationCleanup:
                 if doubt is not None and task.successor is None:
                     _leave(task, doubt)
                 if doubt is not None or self._clock() < task.final:
-                    rest.append(task)
+                    rest.append(replace(task, in_doubt=doubt is not None))
             with self._changed:
                 self._tasks = [task for task in self._tasks if task not in tasks]
             return rest

@@ -196,7 +196,6 @@ class Tenant:
         self._note(server, 'deleted')
         instances = machine.database.table('instances')
         self._set(machine, server, deleted=instances.c.id, deleted_at=now(), vm_state='deleted')
-        self.world.cloud.api.delete('instance_mappings', instance_uuid=server.uuid)
         self.world.count('deleted')
 
     def _set(self, machine, server, **columns):

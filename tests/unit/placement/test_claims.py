@@ -210,11 +210,15 @@ def test_a_claim_that_comes_just_before_the_next(books, move):
     claims.cleanup.close(0)
 
 
-def test_a_move_after_a_claim_that_was_repeated(books, claims):
+@pytest.mark.parametrize(('ask', 'before'), [(claim, {}), (moving, holds(OLD))])
+def test_a_move_after_a_claim_that_was_repeated(books, ask, before):
     """What an instance holds by the second of two like claims stays, beside that of the move."""
+    nova = Nova({'server': InstanceState(host=OLD)})
+    claims, books.held = claims_of(books, nova), {'server': [5, before]} if before else {}
     books.faults.append('before 500')
-    lose(claims, claim())
-    assert claims.allocate([claim()])
+    lose(claims, ask())
+    assert claims.allocate([ask()])
+    books.held['server'][1], nova.instances['server'] = holds(ONE), InstanceState(host=ONE)
     assert claims.allocate([moving(provider=TWO)])
     assert books.resources() == {'server': {**holds(ONE), **holds(TWO)}}
 

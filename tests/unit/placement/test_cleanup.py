@@ -141,10 +141,10 @@ def test_a_server_that_gets_something_else(cleanup, caplog):
     with pytest.raises(PlacementUnavailable):
         cleanup.take(['other'])
     cleanup.put_back([task])
-    assert cleanup.take(['comes']) == [task]
+    assert [each.claim for each in cleanup.take(['comes'])] == [task.claim]
     cleanup.queue('doubtful', DOUBT).wait_for(1)
     [task] = cleanup.take(['doubtful'])
-    assert task.claim.uuid == 'doubtful'
+    assert (task.claim.uuid, task.in_doubt) == ('doubtful', True)
     assert 'instance doubtful is left' in errors(caplog, logging.WARNING)[0]
 
 
