@@ -136,12 +136,11 @@ def test_a_server_that_gets_something_else(cleanup, caplog):
     cleanup.queue('other', AWAY).wait_for(1)
     assert cleanup.take(['had']) == []
     [task] = cleanup.take(['comes'])
-    assert task.claim.uuid == 'comes'
     assert cleanup.take(['comes']) == []
     with pytest.raises(PlacementUnavailable):
         cleanup.take(['other'])
     cleanup.put_back([task])
-    assert [each.claim for each in cleanup.take(['comes'])] == [task.claim]
+    assert [each.claim.uuid for each in cleanup.take(['comes'])] == ['comes']
     cleanup.queue('doubtful', DOUBT).wait_for(1)
     [task] = cleanup.take(['doubtful'])
     assert (task.claim.uuid, task.in_doubt) == ('doubtful', True)

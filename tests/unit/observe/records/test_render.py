@@ -153,9 +153,7 @@ def test_a_weigher_that_prefers(explain, name, better, worse, asked, raw, floor,
     """The host that wins wins because of it: of the best hosts the command shows what each
     weighs raw, normalised and multiplied, and nothing else tells them apart."""
     settings = Settings(
-        enabled_filters=(),
-        metrics_weight_setting=('load=1',),
-        metrics_required=False,
+        enabled_filters=(), metrics_weight_setting=('load=1',), metrics_required=False
     )
     kind = loading._entry_points('novasched.weighers')[name].load()
     settings = replace(settings, **{kind.multiplier: multiplier / kind.sign})
