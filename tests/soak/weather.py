@@ -165,7 +165,7 @@ class Weather:
         self.world.cloud.api.delete('host_mappings', host=machine.name)
 
     def archive(self):
-        """What was deleted some time ago leaves the tables, as by ``archive_deleted_rows``."""
+        """What was deleted some time ago leaves the tables, with its mapping to a cell."""
         for database in self.world.cloud.cells.values():
             for name in ('instances', 'compute_nodes', 'services'):
                 table = database.table(name)
@@ -174,8 +174,10 @@ class Weather:
                     done |= (table.c.vm_state == 'error') & table.c.host.is_(None)
                 # By their ids, so that no row is locked that others write.
                 with database.engine.begin() as connection:
-                    ids = connection.scalars(sa.select(table.c.id).where(done)).all()
-                    connection.execute(sa.delete(table).where(table.c.id.in_(ids)))
+                    rows = connection.execute(sa.select(table).where(done)).all()
+                    connection.execute(sa.delete(table).where(table.c.id.in_([x.id for x in rows])))
+                for row in rows if name == 'instances' else ():
+                    self.world.cloud.api.delete('instance_mappings', instance_uuid=row.uuid)
 
     def hang_up(self):
         for daemon in self.daemons:
