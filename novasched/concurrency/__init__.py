@@ -7,6 +7,7 @@ oslo.messaging, makes sure that the choice comes first. That is why the imports 
 between other statements.
 """
 
+import os
 import random
 import sys
 import traceback
@@ -19,6 +20,8 @@ HIDES_EVENTLET = 'eventlet' not in sys.modules
 if HIDES_EVENTLET:
     sys.modules['eventlet'] = None  # type: ignore[assignment]
 warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')
+# NumPy would start a thread for each CPU, for what nobody does here.
+os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
 
 from oslo_service import backend  # noqa: E402
 

@@ -2,7 +2,7 @@
 """The state of a request part of whose instances are placed."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +13,6 @@ from novasched.scheduler.model.candidate import Candidate, Candidates, choose
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import ClaimsOfHost, PendingClaim, PendingClaims
-from novasched.scheduler.weights import Weights
 
 LOG = logging.getLogger('nova.scheduler.manager')
 CLAIMS = logging.getLogger('nova.scheduler.utils')
@@ -31,9 +30,6 @@ class SchedulingState:
     :ivar candidates: Placement's offer, less what the filters have taken away for the instances
         so far; None where it was not asked.
     :ivar pending: the claims that were subtracted from hosts, by UUID.
-    :ivar changed: the UUIDs of hosts that other claims were subtracted from for the instance
-        before; None where there was none.
-    :ivar weights: those of the hosts for the instance before.
     """
 
     request: Request
@@ -43,8 +39,6 @@ class SchedulingState:
     pending_claims: PendingClaims
     placed: tuple[PendingClaim, ...] = ()
     pending: Mapping[str, ClaimsOfHost] = field(default_factory=dict)
-    changed: Collection[str] | None = None
-    weights: Weights | None = None
 
     @property
     def instance_uuids(self) -> Sequence[str | None]:
@@ -56,15 +50,14 @@ class SchedulingState:
         have sent there of the same instances."""
         again = frozenset(self.request.instance_uuids or ())
         before, pending = self.pending, self.pending_claims.of(self.snapshot, again, self.placed)
-        hosts, changed = self.hosts, set[str]()
-        if pending != before:
-            uuids = {**pending, **before}
-            changed = {uuid for uuid in uuids if pending.get(uuid) != before.get(uuid)}
-            known, subtract = self.snapshot.hosts, self.pending_claims.subtract
-            anew = {uuid: subtract(known[uuid], pending.get(uuid, ())) for uuid in changed}
-            hosts = [anew.get(host.uuid, host) for host in hosts]
-        judged = changed if self.placed else None
-        return replace(self, hosts=hosts, pending=pending, changed=judged)
+        if pending == before:
+            return replace(self, pending=pending)
+        uuids = {**pending, **before}
+        changed = {uuid for uuid in uuids if pending.get(uuid) != before.get(uuid)}
+        known, subtract = self.snapshot.hosts, self.pending_claims.subtract
+        anew = {uuid: subtract(known[uuid], pending.get(uuid, ())) for uuid in changed}
+        hosts = [anew.get(host.uuid, host) for host in self.hosts]
+        return replace(self, hosts=hosts, pending=pending)
 
     def candidate(self, host: Host, refused: Sequence[Candidate] = ()) -> Candidate | None:
         """Candidate to claim on a host, beside what other requests are about to claim; None where

@@ -141,16 +141,14 @@ class Cycle:
     def _rank(self, state: SchedulingState, request: Request, random: Random) -> SchedulingState:
         """The state with the hosts for the current instance, best first, less pending claims."""
         state, index = state.now(), len(state.placed)
-        ranking = self.pipeline.filter(state.hosts, request, index, state.candidates, state.changed)
+        ranking = self.pipeline.filter(state.hosts, request, index, state.candidates)
         self.trace.filtered(request, state.hosts, state.pending, ranking)
         state = replace(state, candidates=ranking.candidates)
         if not ranking.hosts:
             raise NoValidHost(ranking.refusal) if ranking.refusal else state.not_enough()
-        ranking, weights = self.pipeline.weigh(
-            ranking, request, index, random, state.weights, state.changed
-        )
+        ranking = self.pipeline.weigh(ranking, request, index, random)
         self.trace.weighed(ranking)
-        return replace(state, hosts=ranking.hosts, weights=weights)
+        return replace(state, hosts=ranking.hosts)
 
     def _choices(
         self, best: PendingClaim, request: Request, state: SchedulingState, undo: ExitStack
@@ -185,9 +183,7 @@ class Cycle:
         number = settings.max_attempts - 1 if request.return_alternates else 0
         if number and len(state.placed) > 1:
             state, index = state.now(), len(state.placed) - 1
-            ranking = self.pipeline.rank(
-                state.hosts, request, index, random, state.candidates, state.changed, state.weights
-            )
+            ranking = self.pipeline.rank(state.hosts, request, index, random, state.candidates)
             state = replace(state, hosts=ranking.hosts, candidates=ranking.candidates)
         zone, limits = settings.default_availability_zone, self.pipeline.limits
         return state.selections(state.hosts if number else (), number, zone, limits)

@@ -206,7 +206,7 @@ class DecisionTrace:
     request: Request
     seed: int
     clock: Callable[[], float]
-    began: float = field(init=False)
+    began: float
     narrowed: Request | None = None
     counts: CandidateCounts | None = None
     attempts: list[PlacementAttempt] = field(default_factory=list)
@@ -214,9 +214,6 @@ class DecisionTrace:
     steps: list[Step] = field(default_factory=list)
     steps_before: int = 0
     is_announced: bool = False
-
-    def __post_init__(self) -> None:
-        self.began = self.clock()
 
     def restart(self, request: Request) -> None:
         """Forget an attempt that an unavailable service ended, but for the time that it took,

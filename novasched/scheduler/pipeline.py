@@ -6,25 +6,30 @@ it; weighing sorts them, best first, and keeps the order of hosts of equal weigh
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
+from itertools import compress
 from random import Random
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
 
 from novasched.conf.redaction import one_line
 from novasched.conf.settings import Settings
 from novasched.scheduler.decision import FilterResult, Ranking
 from novasched.scheduler.filters import Filter, Scope
-from novasched.scheduler.filters.shared import BatchFilter, VerdictCache, judge
+from novasched.scheduler.filters.shared import BatchFilter, judge
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Enabled
 from novasched.scheduler.requested_hosts import narrow
 from novasched.scheduler.weighers import Weigher
-from novasched.scheduler.weights import Weights, no_clock, weigh
+from novasched.scheduler.weights import HostTable, Numbers, no_clock, weigh
 
 FILTERS = logging.getLogger('nova.filters')
 MANAGER = logging.getLogger('nova.scheduler.manager')
@@ -33,6 +38,52 @@ MAX_LOGGED_REASONS = 3
 
 EXPLAINED_HOSTS, EXPLAINED_INSTANCES = 10, 3
 """The best hosts of the first instances of a request are explained by the parts of their weight."""
+
+BEST = 100
+"""Hosts that are sorted by their weight; the others are where somebody asks for them."""
+
+
+class BestFirst(Sequence[Host]):
+    """Hosts by their weights, the greatest first, equal ones in the order given. Of very many few
+    are looked at: the others are sorted, and looked up, where one asks for them.
+
+    :ivar front: the places of the first ones, all of equal weight included; whoever draws puts
+        them in another order.
+    """
+
+    def __init__(self, hosts: Sequence[Host], sums: Numbers, number: int) -> None:
+        """``number`` are in front at the least."""
+        self._hosts, self._losses = hosts, -sums
+        number = min(number, len(hosts))
+        last = np.partition(self._losses, number - 1)[number - 1]
+        places = np.flatnonzero(self._losses <= last)
+        if len(places) < number:  # some weights are no numbers
+            places = np.arange(len(hosts))
+        self.front = places[np.argsort(self._losses[places], kind='stable')].tolist()
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The places of all hosts."""
+        order: list[int] = np.argsort(self._losses, kind='stable').tolist()
+        return [*self.front, *order[len(self.front) :]]
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    def __iter__(self) -> Iterator[Host]:
+        yield from map(self._hosts.__getitem__, self.front)
+        if len(self.front) < len(self._hosts):
+            yield from map(self._hosts.__getitem__, self.order[len(self.front) :])
+
+    @overload
+    def __getitem__(self, index: int) -> Host: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Host]: ...
+    def __getitem__(self, index: int | slice) -> Host | list[Host]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        order = self.front if 0 <= index < len(self.front) else self.order
+        return self._hosts[order[index]]
 
 
 class Pipeline:
@@ -56,7 +107,8 @@ class Pipeline:
         self.clock = clock
         self.explained_hosts = EXPLAINED_HOSTS
         self.explained_instances = EXPLAINED_INSTANCES
-        self._cache = VerdictCache()
+        self._tables: deque[HostTable] = deque(maxlen=1)
+        self._decision = object()
 
     def for_request(self) -> 'Pipeline':
         """The pipeline for one request: plugins that remember start afresh in it."""
@@ -84,7 +136,7 @@ class Pipeline:
                 uuids = each.plugin.needed_instances(request)
             all_of_them = all_of_them or uuids is None
             named.update(uuids or ())
-        images = any(each.plugin.reads_images for each in weighers)
+        images = True in [each.plugin.reads_images for each in weighers]
         return None if all_of_them else named, images
 
     def rank(
@@ -94,12 +146,10 @@ class Pipeline:
         index: int,
         random: Random,
         candidates: Candidates | None = None,
-        changed: Collection[str] | None = None,
-        before: Weights | None = None,
     ) -> Ranking:
         """The hosts that can take the current instance, best first, and why others cannot."""
-        ranking = self.filter(hosts, request, index, candidates, changed)
-        return self.weigh(ranking, request, index, random, before, changed)[0]
+        ranking = self.filter(hosts, request, index, candidates)
+        return self.weigh(ranking, request, index, random)
 
     def filter(
         self,
@@ -107,59 +157,53 @@ class Pipeline:
         request: Request,
         index: int,
         candidates: Candidates | None = None,
-        changed: Collection[str] | None = None,
     ) -> Ranking:
         """The hosts that can take the current instance, in the order given.
 
         :param index: how many instances of this request are placed already.
         :param candidates: Placement's offer, as the filters left it for the instance before;
             None where it was not asked.
-        :param changed: the UUIDs of hosts that are not what they were for the instance before;
-            None where none was judged.
         """
         results: list[FilterResult] = []
         if request.names_hosts:
             hosts, results = narrow(hosts, request, self.clock)
         # Where all hosts are ignored the log blames no filter.
         if not request.skips_filters and (hosts or not request.ignore_hosts):
-            hosts, candidates = self._filter(hosts, request, index, candidates, changed, results)
+            hosts, candidates = self._filter(hosts, request, index, candidates, results)
         MANAGER.debug('Filtered %s', hosts)
         return Ranking(hosts, tuple(results), candidates=candidates)
 
-    def weigh(
-        self,
-        ranking: Ranking,
-        request: Request,
-        index: int,
-        random: Random,
-        before: Weights | None = None,
-        changed: Collection[str] | None = None,
-    ) -> tuple[Ranking, Weights | None]:
-        """The same hosts, weighed and drawn, the one to try first in front; and their weights,
-        which those for the next instance follow (``before``)."""
+    def weigh(self, ranking: Ranking, request: Request, index: int, random: Random) -> Ranking:
+        """The same hosts, weighed and drawn, the one to try first in front."""
         hosts = ranking.hosts
         if not hosts:
-            return ranking, None
-        weights = weigh(self.weighers, hosts, request, self.clock, before, changed or ())
-        sums = weights.sums
-        order = sorted(range(len(hosts)), key=sums.__getitem__, reverse=True)
-        if self.settings.shuffle_best_same_weighed_hosts:
-            best = order[: sums.count(sums[order[0]])]
-            random.shuffle(best)
-            order[: len(best)] = best
-        if MANAGER.isEnabledFor(logging.DEBUG):
-            texts = [f'WeighedHost [host: {hosts[i]}, weight: {sums[i]}]' for i in order]
-            MANAGER.debug('Weighed %s', f'[{", ".join(texts)}]')
-        drawn = random.randrange(min(self.settings.host_subset_size, len(order)))
-        order.insert(0, order.pop(drawn))
+            return ranking
+        with self._table() as table:
+            weights = weigh(self.weighers, hosts, request, self.clock, table)
+            settings, number = self.settings, len(hosts) if request.count > 1 else BEST
+            best_first = BestFirst(hosts, weights.sums, max(number, settings.host_subset_size))
+            order = best_first.front
+            if settings.shuffle_best_same_weighed_hosts:
+                best = order[: np.count_nonzero(weights.sums == weights.sums[order[0]])]
+                random.shuffle(best)
+                order[: len(best)] = best
+            if MANAGER.isEnabledFor(logging.DEBUG):
+                sums = weights.sums.tolist()
+                texts = [
+                    f'WeighedHost [host: {hosts[i]}, weight: {sums[i]}]' for i in best_first.order
+                ]
+                MANAGER.debug('Weighed %s', f'[{", ".join(texts)}]')
+            drawn = random.randrange(min(settings.host_subset_size, len(order)))
+            order.insert(0, order.pop(drawn))
+            if request.count > 1:
+                table.expect(best_first, table.rows(hosts)[order])
         explained = order[: self.explained_hosts] if index < self.explained_instances else ()
-        ranking = replace(
+        return replace(
             ranking,
-            hosts=[hosts[i] for i in order],
+            hosts=best_first,
             weighers=tuple(weights.seconds),
             best=tuple([weights.explain(i, hosts[i]) for i in explained]),
         )
-        return ranking, weights
 
     def limits(self, host: Host, request: Request) -> dict[str, Any]:
         """The limits that the filters set for a chosen host; a later one overrides."""
@@ -171,44 +215,64 @@ class Pipeline:
                     limits.update(ask(host, request))
         return limits
 
+    @contextmanager
+    def _table(self) -> Iterator[HostTable]:
+        """The table that all requests share; one of its own where another holds that."""
+        try:
+            table = self._tables.pop()
+        except IndexError:
+            table = HostTable()
+        table.request = self._decision
+        yield table
+        self._tables.append(table)
+
     def _filter(
         self,
         hosts: Sequence[Host],
         request: Request,
         index: int,
         candidates: Candidates | None,
-        changed: Collection[str] | None,
         results: list[FilterResult],
     ) -> tuple[Sequence[Host], Candidates | None]:
         """The hosts that pass every filter, and the candidates that are left of them; the verdicts
         of each filter are added to the results."""
         FILTERS.debug('Starting with %d host(s)', len(hosts))
-        new = hosts if changed is None else [host for host in hosts if host.uuid in changed]
+        if index == 0:
+            self._decision = object()
         counts: list[str] = []
-        for each in self.filters:
-            if not _runs_for(each, index):
-                continue
-            began, start = self.clock(), len(hosts)
-            rejected: dict[str, tuple[Host, str]] = {}
-            if _judges(each, request):
-                judged = new if each.plugin.scope is Scope.HOST else hosts
-                with each:
-                    reasons, candidates = judge(
-                        each.plugin, judged, request, candidates, self._cache
-                    )
-                    rejected = _rejected(each.name, judged, reasons)
-            if rejected:
-                hosts = [host for host in hosts if host.uuid not in rejected]
-                new = [host for host in new if host.uuid not in rejected]
-            rejected_hosts, why = zip(*rejected.values(), strict=True) if rejected else ((), ())
-            seconds = self.clock() - began
-            results.append(FilterResult(each.name, start, rejected_hosts, why, seconds))
-            counts.append(f'{each.name}: (start: {start}, end: {len(hosts)})')
-            if not hosts:
-                FILTERS.info('Filter %s returned 0 hosts', each.name)
-                _log_reasons(results[-1])
-                break
-            FILTERS.debug('Filter %s returned %d host(s)', each.name, len(hosts))
+        with self._table() as table:
+            rows = table.rows(hosts)
+            for each in self.filters:
+                if isinstance(each.plugin, BatchFilter):
+                    with each:
+                        runs = each.plugin.runs_for(index)
+                else:
+                    runs = index == 0 or each.plugin.scope is not Scope.REQUEST
+                if not runs:
+                    continue
+                began, start = self.clock(), len(hosts)
+                rejected: Sequence[int] = ()
+                reasons: Sequence[str] = ()
+                if _judges(each, request):
+                    with each:
+                        rejected, reasons, candidates = judge_changed(
+                            each, hosts, request, candidates, table
+                        )
+                gone = tuple([hosts[i] for i in rejected])
+                if rejected:
+                    left = np.ones(start, bool)
+                    left[rejected] = False
+                    rows, hosts = rows[left], list(compress(hosts, left))
+                    table.expect(hosts, rows)
+                    _log_rejected(each.name, gone, reasons)
+                seconds = self.clock() - began
+                results.append(FilterResult(each.name, start, gone, tuple(reasons), seconds))
+                counts.append(f'{each.name}: (start: {start}, end: {len(hosts)})')
+                if not hosts:
+                    FILTERS.info('Filter %s returned 0 hosts', each.name)
+                    _log_reasons(results[-1])
+                    break
+                FILTERS.debug('Filter %s returned %d host(s)', each.name, len(hosts))
         if not hosts:
             FILTERS.info(
                 'Filtering removed all hosts for the request with instance ID '
@@ -219,12 +283,31 @@ class Pipeline:
         return hosts, candidates
 
 
-def _runs_for(each: Enabled[Filter], index: int) -> bool:
-    """Tell whether the filter judges the hosts for that instance of a request."""
-    if isinstance(each.plugin, BatchFilter):
-        with each:
-            return each.plugin.runs_for(index)
-    return index == 0 or each.plugin.scope is not Scope.REQUEST
+def judge_changed(
+    filter_: Enabled[Any],
+    hosts: Sequence[Host],
+    request: Request,
+    candidates: Candidates | None,
+    table: HostTable,
+) -> tuple[Sequence[int], Sequence[str], Candidates | None]:
+    """The places of the hosts that a filter rejects, the reasons, and the candidates that it
+    leaves. It is asked about those hosts alone of which the table does not have its verdict."""
+    plugin = filter_.plugin
+    if isinstance(plugin, BatchFilter) or plugin.scope is Scope.INSTANCE:
+        reasons, candidates = judge(plugin, hosts, request, candidates)
+        rejected = [i for i, reason in enumerate(reasons) if reason is not None]
+        return rejected, [reasons[i] or '' for i in rejected], candidates
+    key, rows = plugin.request_key(request), table.rows(hosts)
+    column, stale = table.column((type(plugin), key), rows, bool, key is not None)
+    if len(stale):
+        changed = stale.tolist()
+        asked = [table.hosts[row] for row in changed]
+        reasons, candidates = judge(plugin, asked, request, candidates)
+        column.values[stale] = [reason is not None for reason in reasons]
+        column.reasons |= {row: why for row, why in zip(changed, reasons, strict=True) if why}
+        column.fresh[stale] = True
+    at = np.flatnonzero(column.values[rows])
+    return at.tolist(), [column.reasons[row] for row in rows[at].tolist()], candidates
 
 
 def _judges(each: Enabled[Filter], request: Request) -> bool:
@@ -233,18 +316,10 @@ def _judges(each: Enabled[Filter], request: Request) -> bool:
     return not skips and each.applies(request)
 
 
-def _rejected(
-    name: str, hosts: Sequence[Host], reasons: Sequence[str | None]
-) -> dict[str, tuple[Host, str]]:
-    """The hosts that a filter rejects, by UUID, and its reasons."""
-    if reasons.count(None) == len(reasons) == len(hosts):
-        return {}
-    pairs = zip(hosts, reasons, strict=True)
-    rejected = {host.uuid: (host, why) for host, why in pairs if why is not None}
+def _log_rejected(name: str, hosts: Sequence[Host], reasons: Sequence[str]) -> None:
     if FILTERS.isEnabledFor(logging.DEBUG):
-        for host, why in rejected.values():
+        for host, why in zip(hosts, reasons, strict=True):
             FILTERS.debug('%s rejected %s: %s', name, host, one_line(why))
-    return rejected
 
 
 def _log_reasons(result: FilterResult) -> None:

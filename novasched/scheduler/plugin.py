@@ -32,7 +32,7 @@ class Scope(Enum):
 
     HOST = 'host'
     """The host as it is now. Asked for each instance of a request, but only about the hosts
-    that have changed since the instance before."""
+    that have changed since it was asked last."""
 
     INSTANCE = 'instance'
     """The current instance, and the hosts that the others of the request went to. Asked for
@@ -59,10 +59,20 @@ class Plugin:
         """Tell whether the request has anything for it to do; asked once for each instance."""
         return True
 
+    def request_key(self, request: Request) -> Hashable | None:
+        """All of the request that its answers depend on, where they are worth keeping for
+        later requests; None where they are not. Not asked with the scope INSTANCE."""
+        return None
+
     def needed_instances(self, request: Request) -> Collection[str] | None:
         """The UUIDs of the instances that it looks for in ``host.instances``, where it may find
         no others; None for all that are there."""
         return None if self.reads_instances else ()
+
+
+def host_alone(self: Plugin, request: Request) -> Hashable:
+    """The ``request_key`` of a plugin that looks at the host, and never at the request."""
+    return ()
 
 
 AnyPlugin = TypeVar('AnyPlugin', bound=Plugin)
@@ -118,8 +128,8 @@ class Enabled(Generic[AnyPlugin]):
 
 def equivalence_classes(columns: Sequence[Sequence[object]]) -> Sequence[Hashable]:
     """Something for each host, equal for those that have equal values in every column."""
-    numbered = list(map(_numbered, columns))
-    return list(zip(*numbered, strict=True)) if len(numbered) != 1 else numbered[0]
+    keys = list(map(_numbered, columns))
+    return list(zip(*keys, strict=True)) if len(keys) != 1 else keys[0]
 
 
 def _numbered(column: Sequence[object]) -> Sequence[Hashable]:

@@ -1,24 +1,166 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of hosts: a column of numbers for each weigher, normalised, scaled and added up.
+"""Hosts in rows, and in columns what filters and weighers have answered about them; and the
+weights of hosts: a column of numbers for each weigher, normalised, scaled and added up.
+
+A host is the same object as long as nothing about it changes. So an answer stands until another
+object comes for its host, and a later request asks about the hosts that have changed, no others.
 
 The sums are nova's: the same operations on the same numbers in the same order, so that
-hosts which weigh alike there weigh alike here. For a further instance of a request the columns of
-the one before are followed: but for a few hosts that have changed or gone the raw weights stay,
-and as long as the least and the greatest do, so do the normalised ones.
+hosts which weigh alike there weigh alike here.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from operator import add, attrgetter, mul
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from operator import is_not
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from novasched.scheduler.decision import Contribution, HostWeight
-from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.plugin import Enabled, Scope, equivalence_classes
+from novasched.scheduler.plugin import Enabled, Scope
 from novasched.scheduler.weighers import BatchWeigher, Weigher
 
 LOG = logging.getLogger('nova.scheduler.utils')
+
+Rows: TypeAlias = NDArray[np.intp]
+"""Numbers of rows: one for each host of a list, in its order."""
+
+Numbers: TypeAlias = NDArray[np.float64]
+"""One for each host, in their order."""
+
+
+MAX_COLUMNS = 128
+"""Columns that are kept: those that were asked for last."""
+
+SPARE_ROWS = 1000
+"""Rows of hosts that are not asked for any more, beside as many as there are hosts."""
+
+
+@dataclass(eq=False, slots=True)
+class Column:
+    """Answers, one in each row.
+
+    :ivar fresh: True where the answer is about the host as it is.
+    :ivar reasons: the texts that belong to answers, by row.
+    :ivar request: the one that they are for; None where they stand for later ones, too.
+    """
+
+    values: NDArray[Any]
+    fresh: NDArray[np.bool_]
+    reasons: dict[int, str] = field(default_factory=dict)
+    request: object = None
+
+
+@final
+class HostTable:
+    """Rows of hosts, each kept for as long as its host is asked for. Not thread-safe.
+
+    :ivar hosts: the host in each row, as it was seen last.
+    :ivar request: stands for the request in hand.
+    """
+
+    def __init__(self) -> None:
+        self.hosts: list[Host] = []
+        self.request: object = None
+        # Lists of hosts with their rows, in which the hosts are as they were seen last.
+        nothing: tuple[Sequence[Host], Rows] = (), np.empty(0, np.intp)
+        self._all, self._expected = nothing, nothing
+        self._row_of: dict[str, int] = {}
+        self._columns: dict[Hashable, Column] = {}
+        # Aggregates that hosts are in together, a host in each, and the factors of weighers there.
+        self._sets: dict[tuple[Aggregate, ...], int] = {}
+        self._one_of_each: list[Host] = []
+        self._scales: dict[type, list[float]] = {}
+
+    def rows(self, hosts: Sequence[Host]) -> Rows:
+        """The rows of hosts, which are new, or have changed, if they are other objects than
+        those that were there."""
+        listed, rows = self._expected
+        if hosts is listed:
+            return rows
+        for listed, its_rows in (self._expected, self._all):
+            if len(hosts) == len(listed):
+                others = np.flatnonzero(np.fromiter(map(is_not, hosts, listed), bool, len(hosts)))
+                if all(hosts[i].uuid == listed[i].uuid for i in others.tolist()):
+                    rows = its_rows
+                    break
+        else:
+            new = [host for host in hosts if host.uuid not in self._row_of]
+            if new and len(self.hosts) + len(new) > 2 * len(hosts) + SPARE_ROWS:
+                self.__init__()  # most of the hosts are not asked for any more
+                new = [*hosts]
+            if new:
+                first = len(self.hosts)
+                self._row_of |= {host.uuid: first + i for i, host in enumerate(new)}
+                self.hosts += new
+                for each in self._columns.values():
+                    each.values = np.append(each.values, np.zeros(len(new), each.values.dtype))
+                    each.fresh = np.append(each.fresh, np.zeros(len(new), bool))
+            rows = np.array([self._row_of[host.uuid] for host in hosts], np.intp)
+            known = map(self.hosts.__getitem__, rows.tolist())
+            others = np.flatnonzero(np.fromiter(map(is_not, hosts, known), bool, len(hosts)))
+            self._all = hosts, rows
+        if len(others):
+            for each in self._columns.values():
+                each.fresh[rows[others]] = False
+            for i in others.tolist():
+                self.hosts[rows[i]] = hosts[i]
+            self._all = self._expected = hosts, rows
+        return rows
+
+    def expect(self, hosts: Sequence[Host], rows: Rows) -> None:
+        """Expect these hosts next, of those whose rows were asked for last."""
+        self._expected = hosts, rows
+
+    def column(self, key: Hashable, rows: Rows, kind: type, lasting: bool) -> tuple[Column, Rows]:
+        """The column of that key, and those of the rows whose answers are stale or not there:
+        they are to be put in, and marked as fresh.
+
+        :param kind: of its values.
+        :param lasting: its answers stand for later requests, too.
+        """
+        column = self._columns.pop(key, None)
+        if column is None:
+            column = Column(np.zeros(len(self.hosts), kind), np.zeros(len(self.hosts), bool))
+            if len(self._columns) >= MAX_COLUMNS:
+                del self._columns[next(iter(self._columns))]
+        if not lasting and column.request is not self.request:
+            column.request = self.request
+            column.fresh[:] = False
+        self._columns[key] = column
+        return column, rows[:0] if column.fresh.all() else rows[~column.fresh[rows]]
+
+    def scales(self, weigher: Enabled[Weigher], rows: Rows) -> Numbers:
+        """The factor of a weigher on each host. Hosts in the same aggregates have the same: the
+        option's where the aggregates give a text that is no number."""
+        column, stale = self.column('aggregates', rows, int, lasting=True)
+        if len(stale):
+            sets, one_of_each = self._sets, self._one_of_each
+            if len(sets) > len(self.hosts) + SPARE_ROWS:  # most are of aggregates as they were
+                for each in (sets, one_of_each, self._scales):
+                    each.clear()
+                stale = np.arange(len(self.hosts))
+            changed = [self.hosts[row] for row in stale.tolist()]
+            numbers = {}  # most hosts share a tuple with others
+            for identity, host in {id(each.aggregates): each for each in changed}.items():
+                numbers[identity] = number = sets.setdefault(host.aggregates, len(sets))
+                if number == len(one_of_each):
+                    one_of_each.append(host)
+            column.values[stale] = [numbers[id(each.aggregates)] for each in changed]
+            column.fresh[stale] = True
+        plugin = weigher.plugin
+        scales = self._scales.setdefault(type(plugin), [])
+        for host in self._one_of_each[len(scales) :]:
+            try:
+                scales.append(plugin.scale(host))
+            except ValueError as error:  # metadata that is no number
+                LOG.warning("Could not decode '%s' weight multiplier: %s", plugin.multiplier, error)
+                scales.append(float(plugin.default_scale))
+        return np.array(scales, np.float64).take(column.values[rows])
 
 
 def no_clock() -> float:
@@ -27,79 +169,34 @@ def no_clock() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """The part of the weights of hosts that comes from one weigher, row by row."""
+class Share:
+    """The part of the weights of hosts that comes from one weigher."""
 
-    weigher: Enabled[Weigher]
-    raw: Sequence[float]
-    scales: Sequence[float]
-    bounds: tuple[float, float]
-    added: Sequence[float]
-
-    @classmethod
-    def of(
-        cls,
-        weigher: Enabled[Weigher],
-        raw: Sequence[float],
-        scales: Sequence[float],
-        bounds: tuple[float, float],
-    ) -> 'Column':
-        """Normalise raw weights between the bounds, and scale them."""
-        added = list(map(mul, normalised(raw, *bounds), scales))
-        return cls(weigher, raw, scales, bounds, added)
-
-    def follow(
-        self,
-        changed: Mapping[int, Host],
-        gone: Collection[int],
-        rows: Sequence[int],
-        request: Request,
-    ) -> 'Column':
-        """The column with the changed hosts weighed anew, and the others where the bounds move.
-
-        :param gone: the rows of hosts that are not there any more.
-        :param rows: those of all that are.
-        """
-        raw = list(self.raw)
-        for row, host in changed.items():
-            (raw[row],) = self.weigher.plugin.weigh_all([host], request)
-        touched = [self.raw[row] for row in (*changed, *gone)] + [raw[row] for row in changed]
-        low, high = bounds = self.bounds
-        if not all(low < value < high for value in touched):
-            bounds = _bounds(self.weigher.plugin, [raw[row] for row in rows])
-        if bounds != self.bounds:
-            return Column.of(self.weigher, raw, self.scales, bounds)
-        added = list(self.added)
-        for row in changed:
-            (share,) = normalised([raw[row]], low, high)
-            added[row] = share * self.scales[row]
-        return replace(self, raw=raw, added=added)
+    name: str
+    raw: Numbers
+    normalised: Numbers
+    scales: Numbers
+    added: Numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weights of hosts in their order, and the columns that they are the sums of.
+    """The weights of hosts in their order, and the shares that they are the sums of.
 
-    :ivar rows: the row of each host in the columns.
-    :ivar row_of: the same by the host's UUID, where a further instance may follow.
     :ivar seconds: the names of weighers, with the seconds that each took.
     """
 
-    sums: Sequence[float]
-    columns: Sequence[Column] = ()
-    rows: Sequence[int] = ()
-    row_of: Mapping[str, int] = field(default_factory=dict)
+    sums: Numbers
+    shares: Sequence[Share] = ()
     seconds: Sequence[tuple[str, float]] = ()
 
     def explain(self, index: int, host: Host) -> HostWeight:
         """One host with the parts of its weight."""
         parts = []
-        for column in self.columns:
-            row = self.rows[index]
-            raw, scale, added = column.raw[row], column.scales[row], column.added[row]
-            (share,) = normalised([raw], *column.bounds)
-            parts.append(Contribution(column.weigher.name, raw, share, scale, added))
-        return HostWeight(host.host, host.nodename, self.sums[index], tuple(parts))
+        for each in self.shares:
+            columns = each.raw, each.normalised, each.scales, each.added
+            parts.append(Contribution(each.name, *[float(column[index]) for column in columns]))
+        return HostWeight(host.host, host.nodename, float(self.sums[index]), tuple(parts))
 
 
 def weigh(
@@ -107,90 +204,51 @@ def weigh(
     hosts: Sequence[Host],
     request: Request,
     clock: Callable[[], float] = no_clock,
-    before: Weights | None = None,
-    changed: Collection[str] = (),
+    table: HostTable | None = None,
 ) -> Weights:
     """The weight of each host, in their order. A host alone is not weighed.
 
-    :param before: the weights of these hosts, and perhaps of others, for the instance before.
-    :param changed: the UUIDs of hosts that have changed since.
+    :param table: keeps the answers for later requests, and for other instances of this one.
     """
+    sums = np.zeros(len(hosts))
     if len(hosts) < 2:
-        return Weights([0.0] * len(hosts))
+        return Weights(sums)
+    table = table or HostTable()
+    rows = table.rows(hosts)
+    shares: list[Share] = []
     seconds: list[tuple[str, float]] = []
-    if before is not None and before.row_of:
-        row_of = before.row_of
-        rows: Sequence[int] = [row_of[host.uuid] for host in hosts]
-        gone: Collection[int] = ()
-        if len(rows) < len(row_of):
-            gone = set(row_of.values()).difference(rows)
-            row_of = {host.uuid: row for host, row in zip(hosts, rows, strict=True)}
-        anew = {row_of[host.uuid]: host for host in hosts if host.uuid in changed}
-        columns = []
-        for column in before.columns:
-            began = clock()
-            with column.weigher:
-                columns.append(column.follow(anew, gone, rows, request))
-            seconds.append((column.weigher.name, clock() - began))
-    else:
-        rows, row_of = range(len(hosts)), {}
-        columns = _new_columns(weighers, hosts, request, clock, seconds)
-        if request.count > 1 and all(x.plugin.scope is not Scope.INSTANCE for x in weighers):
-            row_of = {host.uuid: row for row, host in enumerate(hosts)}
-    sums = [0.0] * len(columns[0].raw if columns else hosts)
-    for column in columns:
-        sums = list(map(add, sums, column.added))
-    if row_of and columns:
-        sums = [sums[row] for row in rows]
-    return Weights(sums, columns, rows, row_of, seconds)
-
-
-def _new_columns(
-    weighers: Sequence[Enabled[Weigher]],
-    hosts: Sequence[Host],
-    request: Request,
-    clock: Callable[[], float],
-    seconds: list[tuple[str, float]],
-) -> list[Column]:
-    """The columns of the weighers that apply and whose scale is not 0 on every host."""
-    aggregates = equivalence_classes([list(map(attrgetter('aggregates'), hosts))])
-    columns = []
     for weigher in weighers:
         began, plugin = clock(), weigher.plugin
         if not weigher.applies(request):
             continue
-        with weigher:
-            # Hosts in the same aggregates have the same scale, but for a plugin's own rule.
-            keys = range(len(hosts)) if isinstance(plugin, BatchWeigher) else aggregates
-            by_key = {}
-            for key, host in dict(zip(keys, hosts, strict=True)).items():
-                try:
-                    by_key[key] = plugin.scale(host)
-                except ValueError as error:  # metadata that is no number
-                    LOG.warning(
-                        "Could not decode '%s' weight multiplier: %s", plugin.multiplier, error
-                    )
-                    by_key[key] = float(plugin.default_scale)
-            scales = list(map(by_key.__getitem__, keys))
-            if any(scales):
-                raw = plugin.weigh_all(hosts, request)
-                columns.append(Column.of(weigher, raw, scales, _bounds(plugin, raw)))
+        with weigher, np.errstate(all='ignore'):
+            if isinstance(plugin, BatchWeigher):
+                scales = np.array([plugin.scale(host) for host in hosts])
+            else:
+                scales = table.scales(weigher, rows)
+            if scales.any():
+                if isinstance(plugin, BatchWeigher) or plugin.scope is Scope.INSTANCE:
+                    raw = np.array(plugin.weigh_all(hosts, request), np.float64)
+                else:
+                    key = plugin.request_key(request)
+                    column, stale = table.column((type(plugin), key), rows, float, key is not None)
+                    if len(stale):
+                        changed = [table.hosts[row] for row in stale.tolist()]
+                        column.values[stale] = plugin.weigh_all(changed, request)
+                        column.fresh[stale] = True
+                    raw = column.values[rows]
+                share = normalised(raw, plugin.minval, plugin.maxval)
+                added = share * scales
+                sums += added
+                shares.append(Share(weigher.name, raw, share, scales, added))
         seconds.append((weigher.name, clock() - began))
-    return columns
+    return Weights(sums, shares, seconds)
 
 
-def _bounds(weigher: Weigher, raw: Sequence[float]) -> tuple[float, float]:
-    low, high = weigher.minval, weigher.maxval
-    return min(raw) if low is None else low, max(raw) if high is None else high
-
-
-def normalised(
-    raw: Sequence[float], minval: float | None = None, maxval: float | None = None
-) -> list[float]:
+def normalised(raw: Numbers, minval: float | None = None, maxval: float | None = None) -> Numbers:
     """Each value's place between the least and the greatest, 0 to 1; all 0 if equal."""
-    low = min(raw) if minval is None else minval
-    high = max(raw) if maxval is None else maxval
+    low = raw.min() if minval is None else minval
+    high = raw.max() if maxval is None else maxval
     if low == high:
-        return [0.0] * len(raw)
-    width = high - low
-    return [(value - low) / width for value in raw]
+        return np.zeros(len(raw))
+    return (raw - low) / (high - low)

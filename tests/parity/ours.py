@@ -62,7 +62,7 @@ def weigh(case: Case) -> Any:
         described = [host_of(each, pipeline.settings) for each in case['hosts']]
         line = pipeline.for_request()
         hosts = [_as_read(each, line, request) for each in described if each]
-        sums = weigh_hosts(line.weighers, hosts, request).sums
+        sums = weigh_hosts(line.weighers, hosts, request).sums.tolist()
     except Exception as error:
         return error_of(error, 'verdict')
     order = sorted(range(len(hosts)), key=sums.__getitem__, reverse=True)

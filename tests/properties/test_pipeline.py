@@ -2,6 +2,7 @@
 """What the pipeline shares among hosts and keeps between servers changes no answer."""
 
 import logging
+from copy import deepcopy
 from dataclasses import replace
 from importlib.metadata import entry_points
 from random import Random
@@ -236,49 +237,48 @@ def _scale(weigher, host):
 @hypothesis_settings(max_examples=300)
 @given(
     count=st.integers(1, 30),
-    request=REQUESTS,
+    requests=st.lists(REQUESTS, min_size=1, max_size=3),
     settings=SETTINGS,
     seed=st.integers(),
     busy=st.booleans(),
 )
-def test_as_if_one_host_came_after_the_other(count, request, settings, seed, busy):
-    """For each server of a request, the hosts that are left, their candidates, their order
+def test_as_if_one_host_came_after_the_other(count, requests, settings, seed, busy):
+    """For each server of several requests, the hosts that are left, their candidates, their order
     and the reasons against the others are those of asking every filter and weigher about
     each host; also where a host that was not chosen changes meanwhile."""
-    hosts = hosts_of(Random(seed), count)
+    begun = hosts_of(Random(seed), count)
     filters, weighers = loading.filters(settings), loading.weighers(settings)
     offers = {
         host.uuid: [a_mapped_candidate(host.uuid, 'gpu', each) for each in (['A'], ['B'])]
-        for host in hosts
+        for host in begun
     }
-    line = Pipeline(settings, filters, weighers).for_request()
-    begun = hosts, request
-    for _ in range(2):  # the second time as if Placement had refused what was chosen
-        (hosts, request), candidates, plain = begun, offers, dict(offers)
-        changed = weights = None
-        for index, uuid in enumerate(request.instance_uuids):
-            request = request.for_instance(uuid)
-            wanted, why = ranked(
-                hosts, request, index, Random(seed), filters, weighers, settings, plain
-            )
-            with logged('nova.filters', logging.DEBUG) as told:
-                ranking = line.filter(hosts, request, index, candidates, changed)
-                ranking, weights = line.weigh(
-                    ranking, request, index, Random(seed), weights, changed
-                )
-            found, candidates = ranking.hosts, ranking.candidates
-            assert list(map(id, found)) == list(map(id, wanted))
-            assert rejections(told) == why
-            assert candidates == plain
-            if not found:
-                break
-            claimed = best, _, _ = found[0], request, candidates[found[0].uuid][0]
-            place = fitting.claimed_fit(*claimed, line.limits(best, request), settings)
-            after = fitting.after(*claimed, place)
-            hosts, changed = [after, *found[1:]], {after.uuid}
-            if busy:
-                changed.add(hosts[-1].uuid)
-                hosts[-1] = replace(hosts[-1], free_ram_mb=9999, num_io_ops=0)
-            if group := request.instance_group:
-                group = replace(group, hosts=group.hosts | {after.host})
-            request = replace(request, instance_group=group)
+    shared = Pipeline(settings, filters, weighers)
+    for request in requests:
+        line = shared.for_request()
+        for _ in range(2):  # the second time as if Placement had refused what was chosen
+            _compare(line, begun, request, offers, Random(seed), filters, weighers, busy)
+
+
+def _compare(line, hosts, request, candidates, random, filters, weighers, busy):
+    plain, settings = dict(candidates), line.settings
+    for index, uuid in enumerate(request.instance_uuids):
+        request, same = request.for_instance(uuid), deepcopy(random)
+        wanted, why = ranked(hosts, request, index, same, filters, weighers, settings, plain)
+        with logged('nova.filters', logging.DEBUG) as told:
+            ranking = line.filter(hosts, request, index, candidates)
+            ranking = line.weigh(ranking, request, index, random)
+        found, candidates = ranking.hosts, ranking.candidates
+        assert list(map(id, found)) == list(map(id, wanted))
+        assert rejections(told) == why
+        assert candidates == plain
+        if not found:
+            break
+        claimed = best, _, _ = found[0], request, candidates[found[0].uuid][0]
+        place = fitting.claimed_fit(*claimed, line.limits(best, request), settings)
+        after = fitting.after(*claimed, place)
+        hosts = [after, *found[1:]]
+        if busy:
+            hosts[-1] = replace(hosts[-1], free_ram_mb=9999, num_io_ops=0)
+        if group := request.instance_group:
+            group = replace(group, hosts=group.hosts | {after.host})
+        request = replace(request, instance_group=group)

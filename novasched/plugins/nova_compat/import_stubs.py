@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, TypeVar
 
+import numpy as np
 from oslo_config import cfg
 
 from novasched.conf import loading
@@ -156,7 +157,10 @@ class BaseHostWeigher(BaseWeigher):
 def normalize(
     weight_list: Sequence[float], minval: float | None = None, maxval: float | None = None
 ) -> list[float]:
-    return weights.normalised(weight_list, minval, maxval) if weight_list else []
+    if not weight_list:
+        return []
+    normalised: list[float] = weights.normalised(np.array(weight_list), minval, maxval).tolist()
+    return normalised
 
 
 @lent_to('nova.scheduler.utils')

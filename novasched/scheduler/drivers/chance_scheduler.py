@@ -10,7 +10,6 @@ offers, and claims.
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 from novasched.scheduler.decision import FilterResult, Ranking
 from novasched.scheduler.drivers import Parts
@@ -40,7 +39,6 @@ class RandomPipeline(Pipeline):
         request: Request,
         index: int,
         candidates: Candidates | None = None,
-        *_: Any,
     ) -> Ranking:
         """Live hosts that the request does not rule out, or nova's reason why there is none."""
         live: list[Host] = []
@@ -54,12 +52,10 @@ class RandomPipeline(Pipeline):
         refusal = None if left else 'Could not find another compute'
         return Ranking(left, (liveness, *results), refusal=refusal, candidates=candidates)
 
-    def weigh(
-        self, ranking: Ranking, request: Request, index: int, random: Random, *_: Any
-    ) -> tuple[Ranking, None]:
+    def weigh(self, ranking: Ranking, request: Request, index: int, random: Random) -> Ranking:
         """The hosts in random order, behind the others those that another instance of the
         request was placed on; the same for all that ask with the same seed."""
         drawn = random.sample(ranking.hosts, len(ranking.hosts))
         siblings = frozenset(request.instance_uuids or ())
         drawn.sort(key=lambda host: not siblings.isdisjoint(host.instances))
-        return replace(ranking, hosts=drawn), None
+        return replace(ranking, hosts=drawn)

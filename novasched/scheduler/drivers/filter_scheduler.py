@@ -50,7 +50,7 @@ class FilterScheduler:
         arrived = time.monotonic()
         retry_until = arrived + self.settings.placement_patience
         request = replace(request, arrived=arrived, retry_until=retry_until)
-        trace = DecisionTrace(request, secrets.randbits(32), self.clock)
+        trace = DecisionTrace(request, secrets.randbits(32), self.clock, self.clock())
         LOG.debug('Seed of the draws for instances %s: %d', request.instance_uuids, trace.seed)
         decision = None
         try:
@@ -110,7 +110,7 @@ class FilterScheduler:
 
         :raises NovaschedError: what the request cannot do without fails.
         """
-        trace = DecisionTrace(request, seed, self.clock)
+        trace = DecisionTrace(request, seed, self.clock, self.clock())
         try:
             return self._cycle().decide(request, trace)
         except NoValidHost as error:

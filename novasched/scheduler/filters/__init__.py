@@ -3,9 +3,9 @@
 
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.plugin import Plugin, Scope
+from novasched.scheduler.plugin import Plugin, Scope, host_alone
 
-__all__ = ['Filter', 'Scope']
+__all__ = ['Filter', 'Scope', 'host_alone']
 
 
 class Filter(Plugin):
@@ -16,7 +16,9 @@ class Filter(Plugin):
     has ``needed_instances(request)`` name them. One that wants nova-compute to check something
     again has ``limits(host, request)``, with names of SchedulerLimits (``vcpu``, ``memory_mb``,
     ``disk_gb``, ``numa_topology``) and their values for a chosen host. One of another package
-    that several requests may ask at once has a class attribute ``thread_safe = True``.
+    that several requests may ask at once has a class attribute ``thread_safe = True``. One that
+    looks at the host alone has ``request_key = host_alone``, and one that looks at little of the
+    request a method that answers this: verdicts are kept for later requests with an equal key.
     ``filters/shared.py`` has filters that judge many hosts at once, or one allocation candidate
     of a host.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from novasched.scheduler.filters.shared import AggregatesFilter, parts
 from novasched.scheduler.model.host import Host
@@ -19,6 +19,9 @@ class AggregateImagePropertiesIsolation(AggregatesFilter):
 
     def applies(self, request: Request) -> bool:
         return any(self._properties(request))
+
+    def request_key(self, request: Request) -> Hashable | None:
+        return tuple(self._properties(request))
 
     def reject(self, host: Host, request: Request) -> str | None:
         if not host.aggregates:

@@ -5,6 +5,8 @@ Keys are ``aggregate_instance_extra_specs:NAME``, or a bare NAME; keys in other 
 are not looked at.
 """
 
+from collections.abc import Hashable
+
 from novasched.scheduler.filters.operators import meets
 from novasched.scheduler.filters.shared import AggregatesFilter, parts
 from novasched.scheduler.model.host import Host
@@ -20,6 +22,9 @@ class AggregateInstanceExtraSpecsFilter(AggregatesFilter):
 
     def applies(self, request: Request) -> bool:
         return bool(_requirements(request))
+
+    def request_key(self, request: Request) -> Hashable | None:
+        return tuple(_requirements(request))
 
     def reject(self, host: Host, request: Request) -> str | None:
         for name, requirement in _requirements(request):

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Hashable
+
 from novasched.scheduler.filters.shared import AggregatesFilter, parts
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
@@ -14,6 +16,9 @@ class AggregateMultiTenancyIsolation(AggregatesFilter):
     """
 
     phrase = 'for other projects'
+
+    def request_key(self, request: Request) -> Hashable | None:
+        return request.project_id
 
     def reject(self, host: Host, request: Request) -> str | None:
         tenants = parts(

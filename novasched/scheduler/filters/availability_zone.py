@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """AvailabilityZoneFilter: the requested zone. nova had it until Antelope (27)."""
 
+from collections.abc import Hashable
+
 from novasched.scheduler.filters.shared import AggregatesFilter, parts
 from novasched.scheduler.model.host import AVAILABILITY_ZONE, Host
 from novasched.scheduler.model.request import Request
@@ -17,6 +19,9 @@ class AvailabilityZoneFilter(AggregatesFilter):
 
     def applies(self, request: Request) -> bool:
         return bool(request.availability_zone)
+
+    def request_key(self, request: Request) -> Hashable | None:
+        return request.availability_zone
 
     def reject(self, host: Host, request: Request) -> str | None:
         zones = parts(host.metadata(AVAILABILITY_ZONE))

@@ -6,7 +6,7 @@ with Aggregate in their names until Ussuri (21), and those with Exact until Quee
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.filters.shared import smallest
@@ -42,6 +42,9 @@ class CoreFilter(_Overcommitted):
     phrase = 'lack free vCPUs'
     ratio_name = 'cpu_allocation_ratio'
 
+    def request_key(self, request: Request) -> Hashable | None:
+        return request.flavor.vcpus
+
     def reject(self, host: Host, request: Request) -> str | None:
         vcpus = request.flavor.vcpus
         if not host.vcpus_total:
@@ -67,6 +70,9 @@ class ExactCoreFilter(Filter):
     scope = Scope.HOST
     phrase = 'have other vCPUs free'
 
+    def request_key(self, request: Request) -> Hashable | None:
+        return request.flavor.vcpus
+
     def reject(self, host: Host, request: Request) -> str | None:
         free = host.vcpus_total - host.vcpus_used
         if not host.vcpus_total or free != request.flavor.vcpus:
@@ -82,6 +88,9 @@ class RamFilter(_Overcommitted):
 
     phrase = 'lack free memory'
     ratio_name = 'ram_allocation_ratio'
+
+    def request_key(self, request: Request) -> Hashable | None:
+        return request.flavor.memory_mb
 
     def reject(self, host: Host, request: Request) -> str | None:
         memory_mb, total = request.flavor.memory_mb, host.total_usable_ram_mb
@@ -102,6 +111,9 @@ class ExactRamFilter(Filter):
     scope = Scope.HOST
     phrase = 'have other memory free'
 
+    def request_key(self, request: Request) -> Hashable | None:
+        return request.flavor.memory_mb
+
     def reject(self, host: Host, request: Request) -> str | None:
         free, amount = host.free_ram_mb, request.flavor.memory_mb
         return None if free == amount else f'{free} MiB of memory free, exactly {amount} wanted'
@@ -115,6 +127,9 @@ class DiskFilter(_Overcommitted):
 
     phrase = 'lack free disk'
     ratio_name = 'disk_allocation_ratio'
+
+    def request_key(self, request: Request) -> Hashable | None:
+        return _disk_mb(request.flavor)
 
     def reject(self, host: Host, request: Request) -> str | None:
         disk_mb, total = _disk_mb(request.flavor), host.total_usable_disk_gb * 1024
@@ -134,6 +149,9 @@ class ExactDiskFilter(Filter):
 
     scope = Scope.HOST
     phrase = 'have other disk free'
+
+    def request_key(self, request: Request) -> Hashable | None:
+        return _disk_mb(request.flavor)
 
     def reject(self, host: Host, request: Request) -> str | None:
         free, amount = host.free_disk_mb, _disk_mb(request.flavor)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.filters import Filter, Scope, host_alone
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 
@@ -8,6 +8,7 @@ class ComputeFilter(Filter):
     """Reject hosts whose compute service is disabled or silent."""
 
     scope = Scope.REQUEST
+    request_key = host_alone
     phrase = 'disabled or down'
 
     def reject(self, host: Host, request: Request) -> str | None:

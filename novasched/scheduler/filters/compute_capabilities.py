@@ -7,6 +7,7 @@ filter and is passed over; keys in other scopes are not looked at.
 """
 
 import json
+from collections.abc import Hashable
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,9 @@ class ComputeCapabilitiesFilter(KeyedFilter):
     def key(self, request: Request) -> Key:
         names = {path[0] for path, _, _ in _requirements(request)}
         return [partial(_named, name=name, default=ABSENT) for name in names]
+
+    def request_key(self, request: Request) -> Hashable | None:
+        return tuple(request.flavor.extra_specs.items())
 
     def reject(self, host: Host, request: Request) -> str | None:
         for path, bare, requirement in _requirements(request):

@@ -9,7 +9,7 @@ host lists the triples that it supports. It may also ask for a hypervisor versio
 import json
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from packaging.version import Version
@@ -20,6 +20,10 @@ from novasched.scheduler.filters.shared import Key, KeyedFilter, attributes
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.image_properties import SUPPORTED_TRIPLE, canonical
 from novasched.scheduler.model.request import Request
+
+VERSION, ADDRESS_BITS = 'img_hv_requested_version', 'hw_maxphysaddr_bits'
+PROPERTIES = (*SUPPORTED_TRIPLE, VERSION, ADDRESS_BITS)
+"""The properties of an image that the filter looks at."""
 
 _COMPARISONS = {
     '<': operator.lt, '<=': operator.le, '==': operator.eq,
@@ -45,6 +49,9 @@ class ImagePropertiesFilter(KeyedFilter):
     def key(self, request: Request) -> Key:
         return attributes('supported_instances', 'hypervisor_version', 'cpu_info')
 
+    def request_key(self, request: Request) -> Hashable | None:
+        return tuple(repr(request.requirements.properties.get(name)) for name in PROPERTIES)
+
     def reject(self, host: Host, request: Request) -> str | None:
         properties = request.requirements.properties
         asked = map(properties.get, SUPPORTED_TRIPLE, self._defaults)
@@ -61,7 +68,7 @@ class ImagePropertiesFilter(KeyedFilter):
 
 
 def _version_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
-    required = properties.get('img_hv_requested_version')
+    required = properties.get(VERSION)
     number = host.hypervisor_version or 0
     if not required or number <= 0:
         return None
@@ -78,7 +85,7 @@ def _version_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
 
 
 def _address_mismatch(host: Host, properties: Mapping[str, Any]) -> str | None:
-    required = properties.get('hw_maxphysaddr_bits')
+    required = properties.get(ADDRESS_BITS)
     if not required:
         return None
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """I/O in progress, with one limit for all hosts or one of each aggregate's own."""
 
-from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.filters import Filter, Scope, host_alone
 from novasched.scheduler.filters.shared import smallest
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
@@ -11,6 +11,7 @@ class IoOpsFilter(Filter):
     """Reject hosts with too many instances in build, resize, snapshot, migration or rescue."""
 
     scope = Scope.HOST
+    request_key = host_alone
     phrase = 'busy with I/O'
 
     def reject(self, host: Host, request: Request) -> str | None:

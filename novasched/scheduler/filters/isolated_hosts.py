@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Hashable
+
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
@@ -17,6 +19,9 @@ class IsolatedHostsFilter(Filter):
 
     def applies(self, request: Request) -> bool:
         return bool(self.settings.isolated_images or self.settings.isolated_hosts)
+
+    def request_key(self, request: Request) -> Hashable | None:
+        return request.image.id if request.image else None
 
     def reject(self, host: Host, request: Request) -> str | None:
         settings = self.settings

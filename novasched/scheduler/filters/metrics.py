@@ -2,7 +2,7 @@
 from collections.abc import Mapping
 
 from novasched.conf.settings import Settings, parse_ratios
-from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.filters import Filter, Scope, host_alone
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 
@@ -11,6 +11,7 @@ class MetricsFilter(Filter):
     """Reject hosts that lack a metric of ``[metrics] weight_setting``."""
 
     scope = Scope.HOST
+    request_key = host_alone
     phrase = 'lack a metric'
 
     def __init__(self, settings: Settings) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Number of instances, with one limit for all hosts or one of each aggregate's own."""
 
-from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.filters import Filter, Scope, host_alone
 from novasched.scheduler.filters.shared import smallest
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
@@ -11,6 +11,7 @@ class NumInstancesFilter(Filter):
     """Reject hosts that have as many instances as they may."""
 
     scope = Scope.HOST
+    request_key = host_alone
     phrase = 'with too many servers'
 
     def reject(self, host: Host, request: Request) -> str | None:

@@ -5,8 +5,6 @@ any filter about many hosts.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import repeat
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
@@ -25,13 +23,7 @@ NOTHING_OFFERED = 'Placement offers nothing on it'
 NOT_ASKED: Sequence[Candidate | None] = (None,)
 """The candidates of a host where Placement is not asked."""
 
-MAX_REQUEST_KEYS, MAX_KEYS_PER_HOST = 4, 4
-"""Verdicts are kept for so many kinds of requests, and for so many times as many kinds of
-hosts as there are hosts."""
-
-Reasons = dict[Hashable, str | None]
 Number = TypeVar('Number', int, float)
-UNKNOWN = 'not judged yet'
 
 
 def attributes(*names: str) -> Key:
@@ -45,11 +37,6 @@ class KeyedFilter(Filter):
     def key(self, request: Request) -> Key:
         """Functions of a host that give all of it that the verdict depends on."""
         raise NotImplementedError
-
-    def request_key(self, request: Request) -> Hashable | None:
-        """All of the request that the verdict depends on, where verdicts are worth keeping for
-        later requests; None where they are not."""
-        return None
 
 
 class AggregatesFilter(KeyedFilter):
@@ -120,70 +107,25 @@ class BatchFilter(Filter):
         return reason
 
 
-@dataclass(slots=True)
-class VerdictCache:
-    """Verdicts of keyed filters that hold for later requests, too: all that they depend on is
-    their key. Requests at the same time may use one cache."""
-
-    _reasons: dict[Hashable, Reasons] = field(default_factory=dict)
-
-    def reasons(self, kind: type[Filter], request_key: Hashable, hosts: int) -> Reasons:
-        """The verdicts of a filter on such requests by the key of the host, to be added to."""
-        key = kind, request_key
-        reasons = self._reasons.get(key)
-        if reasons is None or len(reasons) > MAX_KEYS_PER_HOST * hosts:
-            if len(self._reasons) >= MAX_REQUEST_KEYS:
-                self._reasons.clear()
-            reasons = self._reasons[key] = {}
-        return reasons
-
-
 def judge(
-    plugin: Filter,
-    hosts: Sequence[Host],
-    request: Request,
-    candidates: Candidates | None,
-    cache: VerdictCache,
+    plugin: Filter, hosts: Sequence[Host], request: Request, candidates: Candidates | None
 ) -> Verdicts:
     """The verdicts of a filter on hosts, in their order, and the candidates that it leaves."""
     if isinstance(plugin, BatchFilter):
         return plugin.judge(hosts, request, candidates)
     if isinstance(plugin, CandidateFilter) and request.pci_requests:
         return _judge_candidates(plugin, hosts, request, candidates)
+    reasons: Sequence[str | None]
     if isinstance(plugin, KeyedFilter):
-        reasons = _shared_reasons(plugin, hosts, request, cache)
+        keys = equivalence_classes([list(map(value, hosts)) for value in plugin.key(request)])
+        one_of_each = dict(zip(keys, hosts, strict=True))
+        known = {key: plugin.reject(host, request) for key, host in one_of_each.items()}
+        reasons = list(map(known.__getitem__, keys))
     else:
         reasons = [plugin.reject(host, request) for host in hosts]
     if plugins.CHECK_SCOPES:
         plugins.check_scope(plugin.scope, hosts, reasons, request, plugin.reject)
-    if isinstance(plugin, CandidateFilter) and candidates is not None:
-        reasons = [
-            reason if candidates.get(host.uuid, NOT_ASKED) else NOTHING_OFFERED
-            for host, reason in zip(hosts, reasons, strict=True)
-        ]
     return Verdicts(reasons, candidates)
-
-
-def _shared_reasons(
-    plugin: KeyedFilter, hosts: Sequence[Host], request: Request, cache: VerdictCache
-) -> list[str | None]:
-    """The verdict on each host; hosts with the same key share it."""
-    request_key = plugin.request_key(request)
-    columns = [list(map(value, hosts)) for value in plugin.key(request)]
-    if request_key is None:
-        keys = equivalence_classes(columns)
-        one_of_each = dict(zip(keys, hosts, strict=True))
-        known = {key: plugin.reject(host, request) for key, host in one_of_each.items()}
-        return list(map(known.__getitem__, keys))
-    keys = list(zip(*columns, strict=True))
-    known = cache.reasons(type(plugin), request_key, len(hosts))
-    reasons = list(map(known.get, keys, repeat(UNKNOWN)))
-    if UNKNOWN in reasons:
-        for key, host, reason in zip(keys, hosts, reasons, strict=True):
-            if reason is UNKNOWN and key not in known:
-                known[key] = plugin.reject(host, request)
-        reasons = list(map(known.__getitem__, keys))
-    return reasons
 
 
 def _judge_candidates(
@@ -192,7 +134,7 @@ def _judge_candidates(
     """Judge each candidate of each host; alike ones of alike hosts share their verdict."""
     offered: Candidates = candidates or {}
     columns = [list(map(value, hosts)) for value in plugin.key(request)]
-    known: Reasons = {}
+    known: dict[Hashable, str | None] = {}
     reasons: list[str | None] = []
     narrowed: dict[str, Sequence[Candidate]] = {}
     for host, kind in zip(hosts, equivalence_classes(columns), strict=True):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts for one flavor, which nova had until Pike (16), and aggregates for some flavors alone."""
 
+from collections.abc import Hashable
+
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.filters.shared import AggregatesFilter, parts
 from novasched.scheduler.model.host import Host
@@ -23,6 +25,9 @@ class AggregateTypeAffinityFilter(AggregatesFilter):
     """Reject hosts whose aggregates name flavors under ``instance_type``, but not ours."""
 
     phrase = 'in aggregates for other flavors'
+
+    def request_key(self, request: Request) -> Hashable | None:
+        return request.flavor.name
 
     def reject(self, host: Host, request: Request) -> str | None:
         flavors = parts(host.metadata('instance_type')) if host.aggregates else None

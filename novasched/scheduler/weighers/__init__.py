@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from novasched.scheduler import plugin
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.plugin import Plugin, Scope
+from novasched.scheduler.plugin import Plugin, Scope, host_alone
 
-__all__ = ['Scope', 'Weigher']
+__all__ = ['Scope', 'Weigher', 'host_alone']
 
 
 class Weigher(Plugin):
@@ -17,7 +17,9 @@ class Weigher(Plugin):
 
     Few weighers need more than this. One that looks for certain instances has
     ``needed_instances(request)`` name them, one that reads their images ``reads_images = True``,
-    and one of another package that several requests may ask at once ``thread_safe = True``.
+    and one of another package that several requests may ask at once ``thread_safe = True``. One
+    that looks at the host alone has ``request_key = host_alone``: its numbers are kept, and it is
+    asked again about the hosts that have changed.
     """
 
     multiplier: str
@@ -57,9 +59,9 @@ class Weigher(Plugin):
         raw = [self.weigh(host, request) for host in hosts]
         if plugin.CHECK_SCOPES:
             plugin.check_scope(self.scope, hosts, raw, request, self.weigh)
-        if (low := self.minval) is not None:
+        if raw and (low := self.minval) is not None and min(raw) < low:
             raw = [low if value < low else value for value in raw]
-        if (high := self.maxval) is not None:
+        if raw and (high := self.maxval) is not None and max(raw) > high:
             raw = [high if value > high else value for value in raw]
         return raw
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.weighers import Scope, Weigher
+from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
 
 class BuildFailureWeigher(Weigher):
@@ -9,6 +9,7 @@ class BuildFailureWeigher(Weigher):
 
     multiplier = 'build_failure_weight_multiplier'
     scope = Scope.HOST
+    request_key = host_alone
     sign = -1.0
 
     def weigh(self, host: Host, request: Request) -> float:

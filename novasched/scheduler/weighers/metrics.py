@@ -6,7 +6,7 @@ from novasched.scheduler.errors import MetricMissing
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.model.values import amount
-from novasched.scheduler.weighers import Scope, Weigher
+from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
 FRACTIONS = frozenset(f'cpu.{kind}percent' for kind in ('', 'user.', 'kernel.', 'idle.', 'iowait.'))
 """Metrics that are kept as fractions of 1 and weighed as whole percents."""
@@ -20,6 +20,7 @@ class MetricsWeigher(Weigher):
 
     multiplier = 'metrics_weight_multiplier'
     scope = Scope.HOST
+    request_key = host_alone
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.weighers import Scope, Weigher
+from novasched.scheduler.weighers import Scope, Weigher, host_alone
 
 MAX_COUNTED_DEVICES = 100
 """Hosts with that many free devices, or more, weigh alike."""
@@ -13,6 +13,7 @@ class PCIWeigher(Weigher):
 
     multiplier = 'pci_weight_multiplier'
     scope = Scope.HOST
+    request_key = host_alone
 
     def weigh(self, host: Host, request: Request) -> float:
         free = 0

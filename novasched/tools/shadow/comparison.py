@@ -51,7 +51,7 @@ class Shadow:
         # Each decision is made for itself: none counts for the next.
         pending = PendingClaims(line.settings, self.clock, timeout=0.0)
         cycle = Cycle(driver.prefilters, placement, driver.hosts, line, pending, None)
-        trace = DecisionTrace(request, self.seed, line.clock)
+        trace = DecisionTrace(request, self.seed, line.clock, line.clock())
         try:
             return cycle.decide(request, trace)
         except NoValidHost as error:

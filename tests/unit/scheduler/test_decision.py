@@ -80,7 +80,7 @@ def test_what_was_done():
     assert [*decision.seconds] == [*STEPS]
     (attempt,) = decision.attempts
     assert (attempt.index, attempt.start, attempt.pending) == (0, 3, 0)
-    assert attempt.ranking.hosts == [A, B]
+    assert list(attempt.ranking.hosts) == [A, B]
     results = {result.name: result for result in attempt.ranking.filters}
     why = results['ComputeFilter'].reasons[0]
     assert results['ComputeFilter'] == FilterResult('ComputeFilter', 3, (OFF,), (why,), 1.0)

@@ -5,7 +5,7 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.errors import BadPlugin
-from novasched.scheduler.filters import Filter, Scope
+from novasched.scheduler.filters import Filter, Scope, host_alone
 from novasched.scheduler.model.request import Destination
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.weighers import Weigher
@@ -58,7 +58,7 @@ def rank(line, hosts, request=None, index=0, seed=1):
 
 
 REBUILD, EVACUATE = {'_nova_check_type': ['rebuild']}, {'_nova_check_type': ['evacuate']}
-A, B, C = a_host('a', ram=1024), a_host('b', ram=4096), a_host('c', ram=2048)
+A, B, C, D = (a_host(name, ram=1024 * ram) for name, ram in zip('abcd', (1, 4, 2, 3), strict=True))
 
 
 def test_a_multiplier_that_is_no_number(caplog):
@@ -99,6 +99,18 @@ class Recording(Filter):
         type(self).asked.append(host.host)
 
 
+class OfTheHost(Recording):
+    """The same, whatever the request is."""
+
+    request_key = host_alone
+
+
+class OnceAsked(OfTheHost):
+    """The same, for the first instance of a request."""
+
+    scope = Scope.REQUEST
+
+
 class Everytime(Recording):
     """The same, whoever is in hand."""
 
@@ -106,21 +118,24 @@ class Everytime(Recording):
 
 
 @pytest.mark.parametrize(
-    ('plugin', 'index', 'changed', 'asked'),
+    ('plugin', 'asked'),
     [
-        (Recording, 0, None, ['a', 'b', 'c']),
-        (Recording, 1, [], []),
-        (Recording, 1, [B.uuid], ['b']),
-        (Everytime, 1, [B.uuid], ['a', 'b', 'c']),
+        (Recording, ['abc', '', 'd', 'abd']),
+        (OfTheHost, ['abc', '', 'd', '']),
+        (OnceAsked, ['abc', '', '', 'd']),
+        (Everytime, ['abc', 'abc', 'abd', 'abd']),
     ],
 )
-def test_only_changed_hosts_are_judged_again(plugin, index, changed, asked, unchecked_scopes):
-    """Scope HOST means: for the next instance of the request, hosts that are not what they were
-    for the last one are judged, and no others."""
-    plugin.asked.clear()
-    ranking = pipeline(plugin).filter([A, B, C], a_request(), index, changed=changed)
-    assert ranking.hosts == [A, B, C]
-    assert plugin.asked == asked
+def test_only_changed_hosts_are_judged_again(plugin, asked, unchecked_scopes):
+    """Scope HOST means: for the next instance of a request, hosts that are not what they were for
+    the last one are judged, and no others; also for the next request where a key says so."""
+    line, told = pipeline(plugin), []
+    for hosts, index in [([A, B, C], 0), ([A, B, C], 1), ([A, B, D], 2), ([A, B, D], 0)]:
+        plugin.asked.clear()
+        ranking = line.filter(hosts, a_request(), index)
+        assert ranking.hosts == hosts
+        told.append(''.join(plugin.asked))
+    assert told == asked
 
 
 def test_log_of_a_refusal(caplog):

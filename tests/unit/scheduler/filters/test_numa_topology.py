@@ -5,9 +5,12 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
-from novasched.scheduler.filters.shared import VerdictCache, judge
+from novasched.scheduler.filters.shared import judge
 from novasched.scheduler.model.numa import HostCell, HostTopology, TopologyLimits
 from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.pipeline import judge_changed
+from novasched.scheduler.plugin import Enabled
+from novasched.scheduler.weights import HostTable
 from tests.lab.builders import NOT_ASKED, a_host, a_mapped_candidate, a_request
 from tests.lab.topologies import a_guest, a_pinned, a_shared
 
@@ -85,7 +88,7 @@ def test_candidates(memory, offered, left, why):
     offers = [a_mapped_candidate(host.uuid, 'id', [each]) for each in offered]
     request = a_request(numa_topology=guest(memory), pci_requests=(DEVICE,))
     plugin = NUMATopologyFilter(Settings())
-    (reason,), remaining = judge(plugin, [host], request, {host.uuid: offers}, VerdictCache())
+    (reason,), remaining = judge(plugin, [host], request, {host.uuid: offers})
     assert reason == why
     assert remaining == {host.uuid: [a_mapped_candidate(host.uuid, 'id', [x]) for x in left]}
 
@@ -125,7 +128,7 @@ class Counting(NUMATopologyFilter):
 def test_alike_hosts_share_the_verdict(hosts, judged, unchecked_scopes):
     """Hosts with equal topologies, pools and ratios are judged once, also by later requests for
     an equal guest; those for another one, or for devices, have them judged anew."""
-    plugin, cache = Counting(Settings()), VerdictCache()
+    plugin, table = Counting(Settings()), HostTable()
     for fields, total in [
         ({}, judged),
         ({}, judged),
@@ -133,5 +136,6 @@ def test_alike_hosts_share_the_verdict(hosts, judged, unchecked_scopes):
         ({'pci_requests': (replace(DEVICE, numa_policy='preferred'),)}, 3 * judged),
     ]:
         request = a_request(**{'numa_topology': guest(512), **fields})
-        judge(plugin, hosts, request, None, cache)
+        table.request = object()
+        judge_changed(Enabled(plugin), hosts, request, None, table)
         assert plugin.judged == total

@@ -6,7 +6,6 @@ from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.filters.shared import (
     AggregatesFilter,
     KeyedFilter,
-    VerdictCache,
     attributes,
     equivalence_classes,
     judge,
@@ -17,7 +16,7 @@ ONE, COPY = (('x86_64', 'kvm'),), tuple([('x86_64', 'kvm')])  # noqa: C409  (a s
 
 
 def reasons(plugin, hosts, request=None):
-    return judge(plugin, hosts, request or a_request(), None, VerdictCache()).reasons
+    return judge(plugin, hosts, request or a_request(), None).reasons
 
 
 @pytest.mark.parametrize(

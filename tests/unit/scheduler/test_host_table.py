@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+
+from novasched.scheduler import weights
+from novasched.scheduler.weights import HostTable
+from tests.lab.builders import a_host
+
+A, B, C = (a_host(name) for name in 'abc')
+OTHER_A = replace(A)
+
+
+def ask(table, hosts, key='x', lasting=True):
+    """The names of the hosts that a column has no answer on; then it has."""
+    rows = table.rows(hosts)
+    column, stale = table.column(key, rows, float, lasting)
+    column.values[stale] = 1
+    column.fresh[stale] = True
+    assert column.values[rows].tolist() == [1] * len(hosts)
+    return ''.join(table.hosts[row].host for row in stale)
+
+
+@pytest.mark.parametrize(
+    ('lists', 'asked'),
+    [
+        ([[A, B, C], [A, B, C]], ['abc', '']),
+        ([[A, B], [B, A, C], [C, A]], ['ab', 'c', '']),
+        ([[A, B], [OTHER_A, B], [OTHER_A, B], [A, B]], ['ab', 'a', '', 'a']),
+        ([[A, B, C], [B], [OTHER_A, C], [A, B, C]], ['abc', '', 'a', 'a']),
+        ([[], [A]], ['', 'a']),
+    ],
+)
+def test_an_answer_stands_until_another_object_comes_for_the_host(lists, asked):
+    table = HostTable()
+    assert [ask(table, hosts) for hosts in lists] == asked
+
+
+def test_columns_for_one_request():
+    """They are empty for the next one, also if that is about other hosts; others are not."""
+    table = HostTable()
+    for hosts, of_one, of_all in [([A, B], 'ab', 'ab'), ([B, C], 'bc', 'c'), ([A, B], 'ab', '')]:
+        table.request = object()
+        assert ask(table, hosts, 'one', lasting=False) == of_one
+        assert ask(table, hosts, 'one', lasting=False) == ''
+        assert ask(table, hosts, 'all') == of_all
+
+
+def test_the_columns_that_were_asked_for_last_are_kept(monkeypatch):
+    monkeypatch.setattr(weights, 'MAX_COLUMNS', 2)
+    table = HostTable()
+    assert [ask(table, [A], key) for key in 'xyxzxy'] == ['a', 'a', '', 'a', '', 'a']
+
+
+def test_rows_of_hosts_that_are_gone(monkeypatch):
+    """They are kept for a while, and not for ever."""
+    monkeypatch.setattr(weights, 'SPARE_ROWS', 3)
+    table = HostTable()
+    sizes = []
+    for number in range(20):
+        ask(table, [a_host(f'{number}.{i}') for i in range(2)])
+        sizes.append(len(table.hosts))
+    assert sizes[:5] == [2, 4, 6, 2, 4]
+    assert max(sizes) == 6
