@@ -115,6 +115,11 @@ class Claim:
         """True if an instance holds what it would hold if this was made, by any request."""
         return held.resources == self.wanted()
 
+    def is_part_of(self, held: Allocations) -> bool:
+        """True if an instance holds that, and more: of another scheduler that claimed for it on
+        other providers, and kept what it found."""
+        return held.resources.items() > self.wanted().items()
+
     def is_made(self, held: Allocations) -> bool:
         """True if an instance holds what comes of this, unchanged since."""
         return self.equals(held) and held.generation == self.generation
@@ -134,9 +139,13 @@ class Claim:
         }
 
     def undo_body(self, held: Allocations) -> Body:
-        """The body that restores what the instance held before, if nobody changes it meanwhile."""
+        """The body that leaves the instance what it holds but for this, and what it held before,
+        if nobody changes it meanwhile."""
+        others = {
+            x: held.resources[x] for x in held.resources if x not in self.candidate.allocations
+        }
         return {
-            'allocations': _plain(self.before or {}),
+            'allocations': _plain({**others, **(self.before or {})}),
             'consumer_generation': held.generation,
             **self.owner,
         }

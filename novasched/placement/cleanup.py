@@ -6,6 +6,10 @@ claimed the same for a repeated request. nova's API sets the instance's task bef
 asked, and the instance's host before the task is over. So if the allocation is read first, the
 instance after it, and the instance has neither a task, nor a migration, nor the claim's host, then
 the allocation belongs to no request. In doubt it is left, and the log names the instance.
+
+Placement may do a lost claim when another scheduler has just claimed for the instance, or is going
+to, on another host. That one adds its own to what it finds, as for a move. Then the lost claim is
+taken from what the instance holds, and the rest stays.
 """
 
 import logging
@@ -57,8 +61,8 @@ class AllocationDeleter:
         self.lost: dict[str, float] = {}
 
     def delete(self, claim: Claim, held: Allocations) -> None:
-        """Restore what an instance held before a claim, if it still holds what was seen. It is
-        sent once: what is sent twice may be done to another's claim the second time.
+        """Take a claim from what an instance holds, if that is still what was seen. It is sent
+        once: what is sent twice may be done to another's claim the second time.
 
         :raises PlacementUnavailable: it is not done, or perhaps not.
         """
@@ -76,9 +80,10 @@ class AllocationDeleter:
         """See :data:`Delete`. The allocations are read before the instance: see above."""
         began = time.monotonic()
         held = held_by(self._api, claim.uuid, claim.trace_id, retry_s=0)  # it is tried again
-        if not claim.equals(held):
+        is_part = claim.outcome_unknown and claim.is_part_of(held)
+        if not (is_part or claim.equals(held)):
             return None
-        if doubt := self._doubt(claim, requested):
+        if doubt := self._doubt(claim, requested, is_part):
             return doubt
         if time.monotonic() - began > LOOK_LIMIT_S:
             return f'it took more than {LOOK_LIMIT_S:.0f} s to look at it'
@@ -92,24 +97,33 @@ class AllocationDeleter:
             if until < now:
                 self.lost.pop(uuid, None)
 
-    def _doubt(self, claim: Claim, requested: bool) -> str | None:
+    def _doubt(self, claim: Claim, requested: bool, is_part: bool) -> str | None:
         if self._instances is None:
             return 'nobody can tell'
+        providers = [*claim.candidate.allocations]
         try:
-            state = self._instances.find(claim.uuid, [*claim.candidate.allocations])
+            state = self._instances.find(claim.uuid, providers)
         except DatabaseUnavailable as error:
             return str(error)
-        return why_in_doubt(state, claim.moves, requested)
+        return why_in_doubt(state, claim.moves, requested, is_part, len(providers))
 
 
-def why_in_doubt(state: InstanceState | None, moves: bool, requested: bool) -> str | None:
+def why_in_doubt(
+    state: InstanceState | None,
+    moves: bool,
+    requested: bool,
+    is_part: bool = False,
+    providers: int = 1,
+) -> str | None:
     """Why an allocation that equals a claim may be that of another request; None if it cannot.
 
     :param moves: the claim was for an instance that was in a cell already.
     :param requested: the current request is about the instance, and its task is this request's.
+    :param is_part: the instance holds more. Then the claim is known to be nobody's where the
+        instance is at rest, and none of the claim's providers, so many, is or serves its host.
     """
     if state is None:
-        return 'nova does not know it' if moves else None
+        return 'nova does not know it' if moves or is_part else None
     if state.gone:
         return None
     if state.host is not None:
@@ -117,6 +131,8 @@ def why_in_doubt(state: InstanceState | None, moves: bool, requested: bool) -> s
             return f'it is on the host {state.host}, and that of the claim is not known'
         if state.host in state.hosts:
             return f'it is on the host {state.host}, for which the claim was'
+    if is_part and (state.host is None or len(state.hosts) < providers):
+        return 'it holds more, which may be on the same host'
     if requested:
         return None
     if state.building:
@@ -143,9 +159,15 @@ class CleanupTask:
     def after(self, made: Claim | None) -> 'CleanupTask':
         """The rest of the task after another claim for its instance. One for the same amounts
         is deleted only if nova says that the instance is gone."""
-        if made is None or made.wanted() != self.claim.wanted():
+        if made is None:
             return self
-        return replace(self, successor=replace(made, moves=True))
+        if made.wanted() == self.claim.wanted():
+            successor = replace(made, moves=True, outcome_unknown=False)
+            return replace(self, successor=successor)
+        if made.candidate.allocations.keys().isdisjoint(self.claim.candidate.allocations):
+            return self
+        # What the instance holds there beside others is of that one.
+        return replace(self, claim=replace(self.claim, outcome_unknown=False))
 
 
 class AllocationCleanup:
