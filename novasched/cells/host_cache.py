@@ -32,6 +32,18 @@ class _Merged(NamedTuple):
     hosts: Mapping[str, Host] = {}
 
 
+def is_freer(host: Host, before: Host | None) -> bool:
+    """True if a host may take what it did not take before: it is new, has more left, or its
+    service has changed."""
+    return before is None or (
+        host.service != before.service
+        or host.free_ram_mb > before.free_ram_mb
+        or host.free_disk_mb > before.free_disk_mb
+        or host.vcpus_total - host.vcpus_used > before.vcpus_total - before.vcpus_used
+        or host.num_instances < before.num_instances
+    )
+
+
 class CellHostCache:
     """Keeps the hosts of a cell up to date. A host is the same object as long as nothing about
     it changes, and so is the mapping of all hosts."""
@@ -59,6 +71,7 @@ class CellHostCache:
         # Changes that are not in _hosts yet: nodes by id, services by host name.
         self._changed_nodes: set[int] = set()
         self._changed_services: set[str] = set()
+        self._freed: set[str] = set()
 
     def refresh(
         self, now: datetime, pending: Collection[str] = ()
@@ -99,6 +112,11 @@ class CellHostCache:
         self._merged = _Merged(self._hosts, aggregates, hosts)
         return hosts
 
+    def freed(self) -> Collection[str]:
+        """The hosts of which :func:`is_freer` was true in the last refreshes, told once."""
+        freed, self._freed = self._freed, set()
+        return freed
+
     def _read_instances(self, uuids: Collection[str]) -> dict[str, Any]:
         def read(connection: sa.Connection) -> dict[str, Any]:
             table = self._base.table('instances')
@@ -137,13 +155,15 @@ class CellHostCache:
             nodes = self._nodes.values.items()
             stale |= {id for id, node in nodes if node and node.host in self._changed_services}
         if stale:
-            hosts = dict(self._hosts)
+            before, hosts = self._hosts, dict(self._hosts)
             for id in stale & self._uuids.keys():
                 hosts.pop(self._uuids.pop(id), None)
             for id in stale & self._nodes.values.keys():
                 node = self._nodes.values[id]
                 if node and (service := self._services.get(node.host)):
-                    hosts[node.uuid] = replace(node, service=service)
+                    hosts[node.uuid] = host = replace(node, service=service)
+                    if before and is_freer(host, before.get(node.uuid)):
+                        self._freed.add(node.uuid)
                     self._uuids[id] = node.uuid
                 elif node:
                     LOG.warning('No compute service record found for host %s', node.host)

@@ -70,6 +70,9 @@ class HostReader:
         self._instances = HostInstances(self.cells, self.settings.cell_timeout, self._pool)
         self._caches: dict[Cell, CellHostCache] = {}
         self._last = CellsSnapshot({}, HostSnapshot({}))
+        self._freed: Mapping[str, float] = {}
+        self._aggregates: AggregatesByHost = {}
+        self._regrouped = -math.inf
         self._flights = SingleFlight(self._refresh)
         self._versions = SingleFlight(self._read_minimum_version)
 
@@ -156,7 +159,7 @@ class HostReader:
         cell_uuid = destination.cell_uuid if destination else None
         if cell_uuid:
             self.cells.get(cell_uuid)  # a new cell is looked up, and read with the others
-        snapshot = self._flights.at_least(max(request.arrived, self.cells.changed))
+        snapshot = self._flights.at_least(max(request.read_since, self.cells.changed))
         cells = self.cells.enabled()
         hosts = snapshot.host_snapshot.hosts
         if destination and cell_uuid and not destination.allow_cross_cell_move:
@@ -223,6 +226,10 @@ class HostReader:
             self.pending_claims.seen(instances, began)
             self.refreshed += changes
             hosts[cell.uuid] = caches[cell].hosts(aggregates)
+            if freed := caches[cell].freed():
+                self._freed = {**self._freed, **dict.fromkeys(freed, began)}
+        if aggregates is not self._aggregates:
+            self._aggregates, self._regrouped = aggregates, began
         self._last = self._merged(hosts, began)
         return self._last
 
@@ -245,7 +252,10 @@ class HostReader:
             last.cells[uuid] is not hosts for uuid, hosts in cells.items()
         ):
             all_hosts = {uuid: host for hosts in cells.values() for uuid, host in hosts.items()}
-        return CellsSnapshot(cells, HostSnapshot(all_hosts, began), time.monotonic())
+        if len(self._freed) > len(all_hosts):  # some are gone
+            self._freed = {x: moment for x, moment in self._freed.items() if x in all_hosts}
+        snapshot = HostSnapshot(all_hosts, began, freed=self._freed, regrouped=self._regrouped)
+        return CellsSnapshot(cells, snapshot, time.monotonic())
 
     def _nodes(self, host: str | None, name: str | None, cell: Cell | None) -> Sequence[Any]:
         """The compute nodes of that host and name, in the first cell that has any."""

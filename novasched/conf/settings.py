@@ -169,6 +169,11 @@ class Settings:
     cell_timeout: float = option('novasched', 60.0,
         'Seconds after which a cell that does not answer is left out; other databases are '
         'waited for as long.', min=0.1, max=86400.0)
+    candidates_max_age: float | None = option('novasched', None,
+        'Seconds for which an answer of Placement about all hosts serves later requests, too. A '
+        'claim verifies it, and before a request is refused Placement is asked anew. Unless this '
+        'is set, 3.2 ms for each host, which is as old as what nova-scheduler claims on; 0 asks '
+        'for each request.', min=0)
     placement_patience: float = option('novasched', 30.0,
         'For so many seconds after it was begun a request waits for Placement to work again, if '
         'that fails, before it is refused; 0 refuses at once.', min=0, max=86400.0)

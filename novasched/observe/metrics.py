@@ -73,6 +73,14 @@ FILTER_SECONDS = _counter(
 WEIGHER_SECONDS = _counter(
     'novasched_weigher_seconds_total', 'Seconds spent in a weigher.', ('weigher',)
 )
+CANDIDATES_AGE = _histogram(
+    'novasched_remembered_candidates_age_seconds',
+    'Age of the answers of Placement that served a later request, too.',
+)
+CANDIDATES_OUTDATED = _counter(
+    'novasched_remembered_candidates_outdated_total',
+    'Requests for which such an answer did not do, so that Placement was asked.',
+)
 CLAIMS_REFUSED = _counter('novasched_claims_refused_total', 'Claims that Placement refused.')
 MESSAGE_WAIT = _histogram(
     'novasched_message_wait_seconds',
@@ -182,6 +190,9 @@ class DecisionCounters:
         of(REQUEST_SECONDS).observe(decision.ended - decision.began)
         for step, seconds in decision.seconds.items():
             of(STEP_SECONDS, step).observe(seconds)
+        if decision.counts is not None and decision.counts.age is not None:
+            of(CANDIDATES_AGE).observe(decision.counts.age)
+        of(CANDIDATES_OUTDATED).inc(decision.outdated is not None)
         for attempt in decision.attempts:
             for result in attempt.ranking.filters:
                 of(HOSTS_IN, result.name).inc(result.start)

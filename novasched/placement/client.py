@@ -18,8 +18,14 @@ from novasched.placement.allocations import Claim, held_by
 from novasched.placement.api import PROBE, READ_MICROVERSION, RETRY_LIMIT_S, PlacementApi
 from novasched.placement.batching import BatchWindow
 from novasched.placement.claims import Claims
+from novasched.placement.remembered import RememberedAnswers, Taken
 from novasched.scheduler.errors import PlacementUnavailable
-from novasched.scheduler.model.candidate import Candidate, CandidateIndex, ProviderSummary
+from novasched.scheduler.model.candidate import (
+    Candidate,
+    CandidateIndex,
+    Candidates,
+    ProviderSummary,
+)
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.ports import Instances
 
@@ -67,15 +73,24 @@ class PlacementClient:
     """Implements :class:`novasched.scheduler.ports.Placement`."""
 
     def __init__(
-        self, settings: Settings, http: adapter.Adapter, instances: Instances | None = None
+        self,
+        settings: Settings,
+        http: adapter.Adapter,
+        instances: Instances | None = None,
+        taken: Taken = lambda moment: {},
     ) -> None:
-        """:param instances: see :class:`novasched.placement.cleanup.AllocationDeleter`."""
+        """:param instances: see :class:`novasched.placement.cleanup.AllocationDeleter`.
+        :param taken: see :class:`novasched.placement.remembered.RememberedAnswers`.
+        """
         self.settings = settings
         self._api = PlacementApi(http, retry_limit=min(RETRY_LIMIT_S, settings.placement_patience))
         self._claims = Claims(self._api, instances)
         self._queries: dict[str, SingleFlight[CandidatesText]] = {}
         self._lock = threading.Lock()
         self._window = BatchWindow()
+        self._remembered = RememberedAnswers(
+            settings.candidates_max_age, functools.partial(self._answer, trace_id=None), taken
+        )
 
     @property
     def circuit_open(self) -> bool:
@@ -89,6 +104,7 @@ class PlacementClient:
 
     def close(self, seconds: float = 0.0) -> None:
         """Ask no more, after so many seconds at the most for allocations that are to be deleted."""
+        self._remembered.close()
         self._claims.cleanup.close(seconds)
         self._api.breaker.stop()
 
@@ -121,9 +137,12 @@ class PlacementClient:
     def expect(self, moment: float) -> None:
         self._window.expect(moment)
 
-    def candidates(self, request: Request) -> CandidateIndex:
+    def candidates(self, request: Request) -> Candidates:
         """:raises PlacementUnavailable: no answer, or one that is no list of candidates."""
-        first, *others = query.build_all(request, self.settings)
+        first, *others = queries = query.build_all(request, self.settings)
+        if request.from_memory and (remembered := self._remembered.offer(queries)):
+            self._window.arrived(request.arrived)
+            return remembered
         answers = [self._ask(first, request)]
         for fallback in others:
             MANAGER.debug('Requesting fallback allocation candidates with VCPU instead of PCPU')
@@ -181,11 +200,19 @@ class PlacementClient:
         :raises PlacementUnavailable: Placement does not answer.
         """
         made = self._claims.allocate([Claim.of(request, candidate)])
-        return made[0] if made else None
+        if made:
+            return made[0]
+        self._remembered.refused([*candidate.allocations])
+        return None
 
     def claim_together(self, claims: Sequence[tuple[Request, Candidate]]) -> Sequence[Claim] | None:
-        """:raises PlacementUnavailable: Placement does not answer; nothing stays claimed."""
-        return self._claims.allocate([Claim.of(*claim) for claim in claims])
+        """:raises ClaimFailed: see :meth:`claim`.
+        :raises PlacementUnavailable: Placement does not answer; nothing stays claimed.
+        """
+        made = self._claims.allocate([Claim.of(*claim) for claim in claims])
+        if not made:
+            self._remembered.refused([rp for _, each in claims for rp in each.allocations])
+        return made
 
     def delete_allocations(self, claim: Claim) -> None:
         MANAGER.debug('Cleaning up allocations for %s', [claim.uuid])

@@ -22,11 +22,27 @@ Parameters = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
+class FlatQuery:
+    """A query for what one provider gives by itself, in two parts.
+
+    ``base`` is the query for all hosts of these aggregates that have any of these resources; in
+    its answer the amounts and the traits are looked for.
+    """
+
+    base: str
+    amounts: Mapping[str, int]
+    required: frozenset[str]
+    forbidden: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
-    """A query string, and warnings for the operator."""
+    """A query string, and warnings for the operator. ``flat`` is the same in two parts, where
+    that is possible."""
 
     string: str
     warnings: tuple[str, ...] = ()
+    flat: FlatQuery | None = None
 
 
 def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
@@ -56,7 +72,25 @@ def build(request: Request, settings: Settings, pinned: bool = True) -> Query:
         )
         if len(of_flavor.groups) <= 2:
             policy = 'none'
-    return Query(_encode(request, settings, groups, policy), warnings)
+    return Query(_encode(request, settings, groups, policy), warnings, _flat(request, groups))
+
+
+def _flat(request: Request, groups: Mapping[str, RequestGroup]) -> FlatQuery | None:
+    own = groups['']
+    amounts = {name: n for name, n in own.resources.items() if n}
+    if request.unlimited or request.same_subtree or own.in_tree or not amounts:
+        return None
+    if any(not group.is_empty for name, group in groups.items() if name):
+        return None
+    none = frozenset[str]()
+    any_of = dict.fromkeys(amounts, 1)
+    base = replace(own, resources=any_of, required_traits=none, forbidden_traits=none)
+    return FlatQuery(
+        urlencode(sorted(_group_parameters('', base))),
+        amounts,
+        own.required_traits | request.root_required,
+        own.forbidden_traits | request.root_forbidden,
+    )
 
 
 def build_all(request: Request, settings: Settings) -> list[Query]:

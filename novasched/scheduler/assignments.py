@@ -9,7 +9,12 @@ from functools import partial
 from typing import Any
 
 from novasched.scheduler.errors import NoValidHost
-from novasched.scheduler.model.candidate import Candidate, Candidates, choose
+from novasched.scheduler.model.candidate import (
+    Candidate,
+    Candidates,
+    RememberedCandidates,
+    choose,
+)
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import ClaimsOfHost, PendingClaim, PendingClaims
@@ -19,6 +24,33 @@ CLAIMS = logging.getLogger('nova.scheduler.utils')
 NOT_ENOUGH = 'There are not enough hosts available.'
 
 Limits = Callable[[Host, Request], Mapping[str, Any]]
+
+
+def still_offered(
+    hosts: Sequence[Host], candidates: RememberedCandidates, snapshot: HostSnapshot, alone: bool
+) -> list[Host]:
+    """Hosts of remembered candidates that are as large as what is asked for: nova
+    gives no instance more than a host has before overcommit (``max_unit`` of its inventories).
+
+    :param alone: the request may wait for Placement: no other one does.
+    :raises NoValidHost: since Placement was asked aggregates have changed, or hosts that are
+        not among them have become freer, for a request that is alone.
+    """
+    if snapshot.regrouped > candidates.sent:
+        raise NoValidHost('aggregates have changed')
+    if alone:
+        for uuid, moment in snapshot.freed.items():
+            if moment > candidates.sent and uuid not in candidates:
+                raise NoValidHost(f'{uuid} may have become free')
+    amounts = candidates.amounts
+    vcpus, memory_mb, disk_gb = (amounts.get(x, 0) for x in ('VCPU', 'MEMORY_MB', 'DISK_GB'))
+    return [
+        host
+        for host in hosts
+        if host.vcpus_total >= vcpus
+        and host.total_usable_ram_mb >= memory_mb
+        and host.total_usable_disk_gb >= disk_gb
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +125,14 @@ class SchedulingState:
         """The state for the next instance, after the current one of the request."""
         request = request.having_placed(claim.host.host, claim.candidate)
         return replace(self, request=request, placed=(*self.placed, claim))
+
+    def refused(self) -> None:
+        """Note that Placement has refused a claim.
+
+        :raises NoValidHost: it did not offer the candidates to this request.
+        """
+        if isinstance(self.candidates, RememberedCandidates):
+            raise NoValidHost('a claim was refused')
 
     def not_enough(self) -> NoValidHost:
         """The refusal where no host is left for an instance."""

@@ -13,10 +13,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from novasched.scheduler.assignments import SchedulingState
+from novasched.scheduler.assignments import SchedulingState, still_offered
 from novasched.scheduler.decision import ALTERNATES, CLAIM, Decision, DecisionTrace
 from novasched.scheduler.errors import NO_CANDIDATES, NoValidHost
-from novasched.scheduler.model.candidate import Candidates
+from novasched.scheduler.model.candidate import Candidates, RememberedCandidates
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaim, PendingClaims
@@ -47,7 +47,7 @@ class Cycle:
         :raises NoValidHost: not every instance found a host; nothing stays claimed.
         """
         self.trace, random = trace, Random(trace.seed)
-        self.hosts.prepare(request.arrived)
+        self.hosts.prepare(request.read_since)
         candidates = None
         if not request.is_rebuild:
             self.placement.expect(request.arrived)
@@ -83,6 +83,8 @@ class Cycle:
         named, images = self.pipeline.needed_instances(request)
         snapshot = self.hosts.read(candidates, request, named is None, images, named or ())
         hosts = [snapshot.hosts[x] for x in candidates or snapshot.hosts if x in snapshot.hosts]
+        if isinstance(candidates, RememberedCandidates):
+            hosts = still_offered(hosts, candidates, snapshot, request.alone)
         self.trace.read(snapshot, len(hosts), candidates)
         pending_claims = self.pending_claims.for_request(request)
         return SchedulingState(request, snapshot, hosts, candidates, pending_claims)
@@ -106,6 +108,7 @@ class Cycle:
                 claims = self.placement.claim_together(wanted)
                 if claims is None:
                     self.trace.claim_refused_together()
+                    state.refused()
                     choices.close()
                     return self._place_in_turn(begun, random, undo)
                 for claim in claims:
@@ -133,6 +136,7 @@ class Cycle:
                     break
                 state.pending_claims.drop(choice)
                 self.trace.claim_refused(choice.host)
+                state.refused()
             else:
                 LOG.debug('Unable to successfully claim against any host.')
                 raise state.not_enough()

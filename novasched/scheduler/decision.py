@@ -95,7 +95,8 @@ class Ranking:
 class CandidateCounts:
     """The size of Placement's offer. ``hosts`` are those of its providers that are hosts of ours,
     ``elsewhere`` the candidates on none of them. ``total`` hosts are known in all cells; 0 where
-    they were not counted."""
+    they were not counted. ``age`` is the seconds since Placement was asked, if it was not asked for
+    this request."""
 
     candidates: int = 0
     providers: int = 0
@@ -103,6 +104,7 @@ class CandidateCounts:
     elsewhere: int = 0
     total: int = 0
     asked: bool = True
+    age: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ class Decision:
     :ivar narrowed: the request as the prefilters left it, once Placement is asked.
     :ivar together_refused: Placement refused the claim for all instances at once.
     :ivar selections: for each instance a host with its alternates; none after an error.
+    :ivar outdated: why the candidates that were remembered did not do; then Placement was asked.
     :ivar refusal: the reason given to the caller where there is no valid host.
     :ivar failure: what an operator must mend; of foreign errors, which may hold secrets, the
         name alone.
@@ -163,6 +166,7 @@ class Decision:
     counts: CandidateCounts | None = None
     attempts: tuple[PlacementAttempt, ...] = ()
     together_refused: bool = False
+    outdated: str | None = None
     selections: list[list[Selection]] = field(default_factory=list)
     refusal: str | None = None
     failure: str | None = None
@@ -214,10 +218,11 @@ class DecisionTrace:
     steps: list[Step] = field(default_factory=list)
     steps_before: int = 0
     is_announced: bool = False
+    outdated: str | None = None
 
     def restart(self, request: Request) -> None:
-        """Forget an attempt that an unavailable service ended, but for the time that it took,
-        which lasts until now."""
+        """Forget an attempt that an unavailable service ended, or what was remembered, but for the
+        time that it took, which lasts until now."""
         self._end_step()
         self.request, self.narrowed, self.counts = request, None, None
         self.attempts, self.together_refused = [], False
@@ -244,7 +249,7 @@ class DecisionTrace:
         count: int | None = getattr(candidates, 'count', None)
         if count is None:
             count = len(set(map(id, chain.from_iterable(candidates.values()))))
-        self.counts = CandidateCounts(count, len(candidates))
+        self.counts = CandidateCounts(count, len(candidates), age=getattr(candidates, 'age', None))
         self.step(PLACEMENT)
 
     def read(self, snapshot: HostSnapshot, hosts: int, candidates: Candidates | None) -> None:
@@ -322,5 +327,6 @@ class DecisionTrace:
             counts=self.counts,
             attempts=tuple(self.attempts),
             together_refused=self.together_refused,
+            outdated=self.outdated,
             **result,
         )

@@ -37,7 +37,7 @@ SETTLED = 120.0
 @dataclass(eq=False, slots=True)
 class PendingClaim:
     """An instance on its way to a host, with what it takes there; ``place`` is that on the cells
-    of the host, if it is fitted on any.
+    of the host, if it is fitted on any, and ``amounts`` those of its candidate.
 
     ``since`` is when it was chosen, ``claimed`` when Placement had it and the request was
     answered, ``shown`` when hosts were read that show it (monotonic seconds).
@@ -49,6 +49,7 @@ class PendingClaim:
     place: Fit | None
     limits: Mapping[str, Any]
     since: float
+    amounts: Mapping[str, Mapping[str, int]]
     claimed: float = math.inf
     shown: float = math.inf
 
@@ -147,7 +148,8 @@ class PendingClaims:
         place = None
         if request.numa_topology is not None:
             place = fitting.claimed_fit(host, request, candidate, limits, self.settings)
-        claim = PendingClaim(host, lasting, candidate, place, limits, self._clock())
+        amounts = candidate.resources() if candidate else {}
+        claim = PendingClaim(host, lasting, candidate, place, limits, self._clock(), amounts)
         with self._lock:
             self._claims[host.uuid] = (*self._claims.get(host.uuid, ()), claim)
         return claim
@@ -175,8 +177,8 @@ class PendingClaims:
         a question from then on may leave them out: provider to resource class to amount."""
         taken: dict[str, Counter[str]] = {}
         for claim in self._all():
-            if claim.claimed > moment and claim.candidate is not None:
-                for provider, amounts in claim.candidate.resources().items():
+            if claim.claimed > moment:
+                for provider, amounts in claim.amounts.items():
                     taken.setdefault(provider, Counter()).update(amounts)
         return taken
 

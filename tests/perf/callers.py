@@ -3,6 +3,7 @@
 instances, a flood of HTTP requests, Placement's log, and its bare client, which the schedulers are
 compared with."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import oslo_messaging
 
 from tests.lab.daemon import Daemon, new_uuids
-from tests.lab.large_cloud_requests import KINDS, REFUSALS
+from tests.lab.large_cloud_requests import KINDS, REFUSALS, STREAMED
 from tests.lab.placement_api import PlacementApi
 from tests.lab.processes import Failed
 from tests.lab.steady import Caller
@@ -130,6 +131,30 @@ class Scheduler:
         self.bare.give_back(servers)
         return Burst(times, len({host for [host], _ in answers}), len(queries), claims)
 
+    def stream(self, clients, seconds):
+        """So many clients for so long, each with one request after the other, of four flavors."""
+        self.log.drain()
+        servers, end = [], time.perf_counter() + seconds
+
+        def ask(first):
+            times = []
+            flavors = itertools.islice(itertools.cycle(STREAMED), first, None)
+            while (start := time.perf_counter()) < end:
+                [server] = new_uuids()
+                [host] = self._ask(next(flavors).arguments([server]))
+                times.append(time.perf_counter() - start)
+                servers.append((server, host))
+            return times
+
+        start = time.perf_counter()
+        with ThreadPoolExecutor(clients) as pool:
+            times = [each for its in pool.map(ask, range(clients)) for each in its]
+        lasted = time.perf_counter() - start
+        queries, claims = self.log.drain()
+        self.bare.give_back([server for server, _ in servers])
+        hosts = len({host for _, host in servers})
+        return Burst(times, hosts, len(queries), claims, lasted)
+
     def _answered(self, arguments):
         """The hosts of new servers, and when they came."""
         return self._ask(arguments), time.perf_counter()
@@ -159,17 +184,18 @@ class Scheduler:
 @dataclass(frozen=True)
 class Burst:
     """How requests at once went: seconds for each, different hosts, queries to Placement, and the
-    statuses of the claims."""
+    statuses of the claims. A stream lasted so many seconds."""
 
     times: Sequence[float]
     hosts: int
     queries: int
     claims: Sequence[int]
+    lasted: float | None = None
 
     @property
     def pace(self):
         """Requests a second, until the last is answered."""
-        return len(self.times) / max(self.times)
+        return len(self.times) / (self.lasted or max(self.times))
 
 
 @contextmanager

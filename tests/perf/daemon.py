@@ -36,10 +36,13 @@ SIZES = (1_000, 5_000)
 AT_ONCE = (8, 32)
 SMALLEST, LARGEST = SIZES
 SINGLE = tuple(name for name, kind in KINDS.items() if kind.count == 1)
-MEASURES = ('one', 'ten', 'burst', 'queries', 'memory', 'refused', 'groups', 'reload', 'metrics')
+MEASURES = (
+    'one', 'again', 'stream', 'ten', 'burst', 'queries', 'memory', 'refused', 'groups', 'reload',
+    'metrics',
+)  # fmt: skip
 """Names of the methods of :class:`Bench`, in the order in which they measure."""
 PARTS = ('start', 'silent', *MEASURES)
-ALONE = {'refused', 'groups', 'reload', 'metrics'}
+ALONE = {'again', 'stream', 'refused', 'groups', 'reload', 'metrics'}
 """What is measured of novasched alone."""
 ONCE = ('ten', 'burst', 'reload', 'metrics')
 """What is measured in the smallest cloud alone: nova would take minutes for more."""
@@ -53,7 +56,12 @@ BURSTS, OUR_BURSTS = 16, 13
 HANGUPS, HANGUP_PERIOD = 30, 1.0  # seconds
 FLOODED_REQUESTS = 30  # in each of ROUNDS
 
-TO_PLACEMENT = 1.3
+AGAIN_ROUNDS = 30
+CLIENTS, STREAM_S = 16, 60.0
+
+TO_PLACEMENT = 1.1
+AGAIN_TO_PLACEMENT = 0.1
+STREAM_TO_PLACEMENT = 0.2
 FASTER = {SMALLEST: 8, LARGEST: 12}
 TEN_FASTER = 20
 BURST_FASTER = 50
@@ -62,7 +70,7 @@ REFUSED_TO_PLAIN = 1.5
 TO_BEFORE = 1.05
 TO_MEDIAN = 2
 REFUSED = 0.01  # of the claims
-FIFTH = 0.2
+FIFTH, QUARTER = 0.2, 0.25
 
 
 class Bench:
@@ -74,12 +82,14 @@ class Bench:
         self.tell = tell
         self.bare = Bare(cloud.placement_url)
         self.constant: dict[str, float] = {}
+        self.plain: list[str] = []
 
     def measure(self, computes, plan):
         """The rows for a cloud of these hosts."""
         hosts, is_first = len(computes), not self.cloud.computes
         self.tell(f'{hosts:,} hosts: filling the databases')
         self.cloud.grow(computes, plan.instances)
+        self.plain = []
         with ExitStack() as stack:
             starts = STARTS if 'start' in plan.only else 1
             ours, start = self._started([], config(plan.fallback), starts, stack)
@@ -124,6 +134,44 @@ class Bench:
         return scheduler, median(taken)
 
     def _one(self, hosts, ours, nova, plan):
+        """One request alone, for which nothing is remembered."""
+        options = {**config(plan.fallback), 'novasched': {'candidates_max_age': 0}}
+        with ExitStack() as stack:
+            asking, _ = self._started([], options, 1, stack)
+            yield from self._kinds(hosts, asking, nova, plan)
+
+    def _again(self, hosts, ours, nova, plan):
+        """One client with one flavor."""
+        self.tell('a flavor asked for again and again')
+        bare = self._alone(ours)
+        times = [ours.place('plain') for _ in range(AGAIN_ROUNDS)]
+        bound = Bound(median(times) / bare, '≤', AGAIN_TO_PLACEMENT, 'x Placement')
+        row = Row.of_times(hosts, 'plain again', times, ())
+        yield replace(row, placement=bare * 1e3).bounded(bound)
+
+    def _stream(self, hosts, ours, nova, plan):
+        """Clients with several flavors, each with one request after the other."""
+        title = f'stream of {CLIENTS} clients'
+        self.tell(title)
+        bare = self._alone(ours)
+        stream = ours.stream(CLIENTS, STREAM_S)
+        row = replace(Row.of_times(hosts, title, stream.times, ()), placement=bare * 1e3)
+        yield row.bounded(
+            Bound(median(stream.times) / bare, '≤', STREAM_TO_PLACEMENT, 'x Placement')
+        )
+        yield Row(hosts, title, 'requests/s', stream.pace)
+        refused = _refused_share([stream])
+        yield Row(hosts, title, 'claims refused', refused).bounded(Bound(refused, '≤', REFUSED))
+        share = stream.queries * bare / stream.lasted
+        yield Row(hosts, title, "of a worker's time", share).bounded(Bound(share, '≤', QUARTER))
+
+    def _alone(self, ours):
+        """Seconds of Placement alone for a plain request, as it is asked before anything is
+        remembered."""
+        self.plain = self.plain or [x for x in ours.queries('plain') if 'limit=' in x]
+        return median(self.bare.measure(self.plain) for _ in range(ROUNDS))
+
+    def _kinds(self, hosts, ours, nova, plan):
         for kind in plan.kinds:
             self.tell(f'a request: {kind}')
             queries = ours.queries(kind)

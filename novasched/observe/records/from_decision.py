@@ -72,6 +72,7 @@ def record_of(decision: Decision, id: str, at: float, key: bytes | None = None) 
             None if decision.failure is None else one_line(decision.failure),
         ),
         decision.together_refused,
+        decision.outdated,
     )
 
 

@@ -132,6 +132,7 @@ class Record:
     steps: Mapping[str, float] = field(default_factory=dict)
     result: Result = field(default_factory=Result)
     together_refused: bool = False
+    outdated: str | None = None
     inquiry: Diagnosis | None = None
 
 

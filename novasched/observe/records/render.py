@@ -148,7 +148,10 @@ def facts(record: Record) -> Iterator[tuple[str, str]]:
         known = f' of {offer.total:,}' if offer.total else ''
         away = f'; {offer.elsewhere:,} candidates on hosts that no cell shows'
         text = f'{offer.candidates:,} candidates on {offer.hosts:,}{known} hosts'
-        yield 'Placement', text + (away if offer.elsewhere else '')
+        age = '' if offer.age is None else f', as it was asked {offer.age:.1f} s before'
+        yield 'Placement', text + (away if offer.elsewhere else '') + age
+    if record.outdated is not None:
+        yield 'asked anew', f'what was offered before did not do: {record.outdated}'
     if record.inquiry is not None and record.inquiry.asked:
         tried, every = record.inquiry.asked, record.inquiry.constraints
         yield 'asked again', f'without each of {tried} of {every} constraints'

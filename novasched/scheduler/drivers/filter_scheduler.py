@@ -10,7 +10,11 @@ from dataclasses import replace
 from novasched.scheduler.cycle import Cycle
 from novasched.scheduler.decision import Decision, DecisionTrace
 from novasched.scheduler.drivers import Parts
-from novasched.scheduler.errors import NoValidHost, PlacementUnavailable, Unavailable
+from novasched.scheduler.errors import (
+    NoValidHost,
+    PlacementUnavailable,
+    Unavailable,
+)
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
@@ -20,6 +24,10 @@ FIRST_PAUSE_S, PAUSE_S = 0.1, 1.0
 """Seconds before a request is decided anew, at first and in the end."""
 LOOK_S = 1.0
 """Seconds between looks of those who wait whether the process is going to end."""
+
+SLACK_PER_HOST_S, MAX_SLACK_S = 0.00005, 0.25
+"""Seconds before its arrival that databases may have been read for others, where a request is one
+of several: the more hosts, the more their reading costs."""
 
 LOG = logging.getLogger('nova.scheduler.manager')
 
@@ -38,6 +46,8 @@ class FilterScheduler:
         self.clock = parts.clock
         self.settings = parts.settings
         self._end = math.inf
+        self._deciding: set[int] = set()  # requests
+        self._total = 0  # hosts
         self.pipeline = self.make_pipeline(parts)
 
     def make_pipeline(self, parts: Parts) -> Pipeline:
@@ -48,11 +58,17 @@ class FilterScheduler:
         """Log the seed of every draw, so that a decision can be repeated. A request waits for a
         while for Placement or a database that it cannot do without."""
         arrived = time.monotonic()
-        retry_until = arrived + self.settings.placement_patience
-        request = replace(request, arrived=arrived, retry_until=retry_until)
+        request = replace(
+            request,
+            arrived=arrived,
+            read_since=arrived,
+            retry_until=arrived + self.settings.placement_patience,
+            from_memory=self.settings.candidates_max_age != 0,
+        )
         trace = DecisionTrace(request, secrets.randbits(32), self.clock, self.clock())
         LOG.debug('Seed of the draws for instances %s: %d', request.instance_uuids, trace.seed)
         decision = None
+        self._deciding.add(id(trace))
         try:
             decision = self._decide_patiently(request, trace)
         except Exception as error:
@@ -62,6 +78,7 @@ class FilterScheduler:
                 raise NoValidHost(reason) from error
             raise
         finally:
+            self._deciding.discard(id(trace))
             if self.recorder is not None and decision is not None:
                 self.recorder(decision)
         return decision.selections
@@ -75,10 +92,28 @@ class FilterScheduler:
 
         :raises Unavailable: the request has waited for as long as it may.
         """
-        arrived, pause = request.arrived, FIRST_PAUSE_S
+        arrived, pause, waits = request.arrived, FIRST_PAUSE_S, False
         while True:
             try:
-                return self._cycle().decide(request, trace)
+                if request.from_memory:
+                    alone = self._deciding == {id(trace)}
+                    slack = 0.0 if alone else min(MAX_SLACK_S, SLACK_PER_HOST_S * self._total)
+                    request = replace(request, alone=alone, read_since=request.arrived - slack)
+                decision = self._cycle().decide(request, trace)
+                self._total = decision.counts.total if decision.counts else 0
+                return decision
+            except NoValidHost as error:
+                # What is remembered, or was read a little before, is never a reason to refuse.
+                is_remembered = trace.counts is not None and trace.counts.age is not None
+                was_read_before = bool(trace.attempts) and request.read_since < request.arrived
+                if not is_remembered and not was_read_before:
+                    raise
+                if is_remembered:
+                    trace.outdated = error.reason or 'no host is left'
+                now = time.monotonic()
+                request = replace(request, arrived=now, read_since=now, from_memory=False)
+                trace.restart(request)
+                continue
             except Unavailable as error:
                 of_placement = isinstance(error, PlacementUnavailable)
                 settings = self.settings
@@ -89,16 +124,18 @@ class FilterScheduler:
                     raise
                 why, is_over = str(error), error.is_over
             # Past the handler: in there, oslo.log adds the error in hand to what is logged.
-            if request.arrived == arrived:
+            if not waits:
                 LOG.warning(
                     'Instances %s wait, for %.0f s at the most: %s',
                     request.instance_uuids, self._left(until), why,
                 )  # fmt: skip
+            waits = True
             if is_over(0.0):  # nothing tells when to ask again, as an open circuit does
                 time.sleep(min(pause, max(0.0, self._left(until))))
             while self._left(until) > 0 and not is_over(min(LOOK_S, self._left(until))):
                 pass  # the end may be nearer by now
-            request, pause = replace(request, arrived=time.monotonic()), min(2 * pause, PAUSE_S)
+            now, pause = time.monotonic(), min(2 * pause, PAUSE_S)
+            request = replace(request, arrived=now, read_since=now)
             trace.restart(request)
 
     def _left(self, until: float) -> float:

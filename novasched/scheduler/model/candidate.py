@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocation candidates: the ways in which Placement can serve a request."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from novasched.scheduler.errors import PlacementUnavailable
 
@@ -118,6 +122,66 @@ class CandidateIndex(dict[str, list[Candidate]]):
             resources = {}
         left = {name: inventory.capacity - inventory.used for name, inventory in resources.items()}
         return self._left.setdefault(provider, left)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Hosts that serve the same amounts, each by itself, as an earlier answer has them.
+
+    :ivar fits: True for those that do, by row.
+    """
+
+    amounts: Mapping[str, int]
+    uuids: Sequence[str]
+    row_of: Mapping[str, int]
+    fits: NDArray[np.bool_]
+
+
+class RememberedCandidates(Mapping[str, Sequence[Candidate]]):
+    """Candidates from earlier answers of Placement, made where one is looked at.
+
+    :ivar sent: when the oldest of the answers was asked for (monotonic seconds).
+    :ivar age: the seconds since then when these were offered.
+    """
+
+    def __init__(self, offers: Sequence[Offer], sent: float, age: float) -> None:
+        self.sent, self.age = sent, age
+        self._offers = offers
+        self._texts = [
+            msgspec.Raw(msgspec.json.encode({'resources': dict(each.amounts)})) for each in offers
+        ]
+        self.count = sum(int(np.count_nonzero(each.fits)) for each in offers)
+
+    @property
+    def amounts(self) -> Mapping[str, int]:
+        """The amounts that a host gives, whichever of its candidates is taken."""
+        first, *others = (each.amounts for each in self._offers)
+        return {x: n for x, n in first.items() if all(each.get(x) == n for each in others)}
+
+    def __getitem__(self, provider: str) -> Sequence[Candidate]:
+        found = [
+            Candidate({provider: text}, msgspec.Raw(msgspec.json.encode({'': [provider]})))
+            for offer, text in zip(self._offers, self._texts, strict=True)
+            if provider in offer.row_of and offer.fits[offer.row_of[provider]]
+        ]
+        if not found:
+            raise KeyError(provider)
+        return found
+
+    def __contains__(self, provider: object) -> bool:
+        return any(
+            (row := offer.row_of.get(provider)) is not None and bool(offer.fits[row])  # type: ignore[call-overload]
+            for offer in self._offers
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        first, *others = (
+            [o.uuids[i] for i in np.flatnonzero(o.fits).tolist()] for o in self._offers
+        )
+        return iter(dict.fromkeys(chain(first, *others)) if others else first)
+
+    def __len__(self) -> int:
+        return self.count if len(self._offers) == 1 else sum(1 for _ in self)
 
 
 def choose(

@@ -150,11 +150,15 @@ class Host:
 @dataclass(frozen=True, slots=True)
 class HostSnapshot:
     """Hosts by compute node UUID, and the moment when reading began (monotonic seconds).
-    ``total`` counts those too that are left out; 0 where it is not known."""
+    ``total`` counts those too that are left out; 0 where it is not known. ``freed`` is when hosts
+    were seen to have more left than before, or to have come, or their services to have changed,
+    and ``regrouped`` when aggregates were seen to have changed."""
 
     hosts: Mapping[str, Host]
     read_at: float = -math.inf
     total: int = 0
+    freed: Mapping[str, float] = field(default_factory=dict)
+    regrouped: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)

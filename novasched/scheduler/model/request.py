@@ -83,8 +83,10 @@ class Request:
     request are placed in turn, ``instance_uuid`` names the current one. ``physnets`` of None:
     the caller says nothing of networks, as it does where there are none. ``arrived`` is when the
     call came (monotonic seconds): nothing older is used for it. ``retry_until`` is when its caller
-    is told that Placement is away, if it is. ``requirements`` are those of the flavor and the
-    image.
+    is told that Placement is away, if it is. ``from_memory``: what Placement answered a little
+    earlier may serve it, too; ``alone``: no other request is being decided. What others have read
+    from the databases at the moment ``read_since`` (monotonic seconds), or later, serves it, too.
+    ``requirements`` are those of the flavor and the image.
     """
 
     flavor: Flavor
@@ -120,6 +122,9 @@ class Request:
     unlimited: bool = False
     arrived: float = math.inf
     retry_until: float = math.inf
+    from_memory: bool = False
+    alone: bool = False
+    read_since: float = math.inf
     origin: Origin | None = field(default=None, repr=False, compare=False)
     requirements: Requirements = field(default=NO_REQUIREMENTS, repr=False, compare=False)
 

@@ -106,7 +106,7 @@ class Prefilter:
         """The aggregates (UUIDs) of which a metadata key and its value pass the test."""
         return {
             aggregate.uuid
-            for aggregate in self.sources.aggregates.all(request.arrived)
+            for aggregate in self.sources.aggregates.all(request.read_since)
             if aggregate.uuid and any(starmap(test, aggregate.metadata.items()))
         }
 

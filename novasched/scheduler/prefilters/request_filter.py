@@ -262,7 +262,7 @@ class OwnerNovaPrefilter(Prefilter):
     def __call__(self, request: Request) -> Request:
         if os_traits.OWNER_NOVA in request.root_required:
             return request
-        version = self.sources.minimum_version(request.arrived)
+        version = self.sources.minimum_version(request.read_since)
         if version < OWNER_NOVA_VERSION:
             if version != self._logged:  # it holds for every request of an older cloud
                 self._logged = version

@@ -44,7 +44,8 @@ class Shadow:
 
         :raises NovaschedError: it cannot be decided: Placement or the API database is away.
         """
-        request = replace(request, arrived=self.clock())
+        now = self.clock()
+        request = replace(request, arrived=now, read_since=now)
         driver, line = self.driver, self.driver.pipeline.for_request()
         line.explained_hosts = line.explained_instances = sys.maxsize
         placement = MemoryPlacement(source=driver.placement)

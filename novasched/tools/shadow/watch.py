@@ -184,7 +184,8 @@ class LiveComparison:
 
         :raises NovaschedError: Placement or the API database does not answer.
         """
-        request = replace(request, arrived=self.shadow.clock())
+        now = self.shadow.clock()
+        request = replace(request, arrived=now, read_since=now)
         held = self.allocations(server)
         if not held:
             return ObservedClaim()

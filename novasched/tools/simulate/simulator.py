@@ -34,7 +34,7 @@ class SimulatedHosts(HostCache):
 
     def __init__(self, source: Hosts, settings: Settings, moment: float) -> None:
         """:param moment: nothing older is used (monotonic seconds)."""
-        super().__init__(source, settings, replace(ANY_HOST, arrived=moment))
+        super().__init__(source, settings, replace(ANY_HOST, arrived=moment, read_since=moment))
         self._placed: list[tuple[Request, Selection]] = []
 
     def refresh(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
@@ -235,7 +235,8 @@ class Simulator:
 
         :raises NovaschedError: it cannot be decided: Placement or a database is away.
         """
-        request = replace(self._known(request), arrived=self._moment)
+        moment = self._moment
+        request = replace(self._known(request), arrived=moment, read_since=moment)
         decision = self._driver.decide(request, seed=self._random.getrandbits(32))
         if decision.refusal is not None:
             return self._refused(decision)

@@ -181,7 +181,8 @@ def _ranked(match: re.Match[str]) -> Ranked:
 def running(
     cloud: NovaCloud, client: NovaClient, config: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[Scheduler, Scheduler]]:
-    """nova-scheduler and novasched on the same cloud with the same configuration, ready for calls."""
+    """nova-scheduler and novasched on the same cloud with the same configuration, ready for calls;
+    both ask Placement for each."""
     reference = cloud.nova.script('nova-scheduler')
     with ExitStack() as stack:
         # A process is told to end when the thread that started it ends.
@@ -193,6 +194,7 @@ def running(
                 **config,
                 'DEFAULT': {**config['DEFAULT'], **LOGGING},
                 'placement': {'endpoint': between.url},
+                'novasched': {**config.get('novasched', {}), 'candidates_max_age': 0},
             }
             daemon = Daemon(cloud, overrides, command)
             stack.callback(daemon.close)

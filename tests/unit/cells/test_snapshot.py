@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 from oslo_db import exception as db_exc
 
 from novasched.cells.host_cache import CellHostCache
@@ -78,6 +79,48 @@ def test_service_is_up(cloud, changes, up):
     cloud.add_host('h1', service=False)
     cloud.add_service('h1', cloud.engines['cell1'], **changes)
     assert hosts_of(cloud.reader())['h1'].service.up is up
+
+
+@pytest.mark.parametrize(
+    ('table', 'changes', 'is_freer'),
+    [
+        ('compute_nodes', {'vcpus_used': 1}, False),
+        ('compute_nodes', {'vcpus_used': -1}, True),
+        ('compute_nodes', {'vcpus': 9}, True),
+        ('compute_nodes', {'vcpus': 9, 'vcpus_used': 1}, False),
+        ('compute_nodes', {'free_ram_mb': 8191}, False),
+        ('compute_nodes', {'free_ram_mb': 8193}, True),
+        ('compute_nodes', {'free_disk_gb': 101}, True),
+        ('services', {'disabled': True}, True),
+        (None, {}, True),
+    ],
+)
+def test_hosts_that_become_freer(two_cells, table, changes, is_freer):
+    """The snapshot says when that was seen: also of hosts that are new, or whose service changed;
+    not of the hosts that were read first."""
+    reader = two_cells.reader()
+    assert reader.snapshot().host_snapshot.freed == {}
+    if table:
+        engine = two_cells.engines['cell1']
+        with engine.begin() as connection:
+            which = sa.update(tables.main.tables[table])
+            connection.execute(which.where(which.table.c.host == 'h1').values(**changes))
+    else:
+        two_cells.add_host('h3')
+    snapshot = reader.snapshot().host_snapshot
+    freed = {a_uuid('h1' if table else 'h3'): snapshot.read_at} if is_freer else {}
+    assert snapshot.freed == freed
+    assert reader.snapshot().host_snapshot.freed == freed
+
+
+def test_aggregates_that_change(two_cells):
+    """The snapshot says when that was seen."""
+    reader = two_cells.reader()
+    first = reader.snapshot().host_snapshot
+    assert reader.snapshot().host_snapshot.regrouped == first.regrouped
+    two_cells.add_aggregate(1, ['h1'])
+    changed = reader.snapshot().host_snapshot
+    assert changed.regrouped == changed.read_at > first.read_at
 
 
 def test_aggregates(two_cells):

@@ -140,3 +140,43 @@ def test_of_a_real_query():
     assert 'limit=1000' not in for_one_candidate(string)
     values = [each.value for each in relaxed(string)]
     assert values == ['CUSTOM_A', 'DISK_GB:1', 'MEMORY_MB:512', 'VCPU:1']
+
+
+ZONE = Destination(aggregates=(frozenset({'b', 'a'}),), forbidden_aggregates=frozenset({'c'}))
+TRAITS = {'trait:HW_CPU_X86_AVX2': 'required', 'trait:CUSTOM_SLOW': 'forbidden'}
+ROOT = {'root_required': frozenset({'CUSTOM_R'}), 'root_forbidden': frozenset({'CUSTOM_F'})}
+
+
+@pytest.mark.parametrize(
+    ('fields', 'extra_specs', 'base', 'amounts', 'required', 'forbidden'),
+    [
+        ({}, {}, {'resources': 'DISK_GB:1,MEMORY_MB:1,VCPU:1'}, {'VCPU': 1, 'MEMORY_MB': 512, 'DISK_GB': 1}, '', ''),
+        ({'is_bfv': True}, {}, {'resources': 'MEMORY_MB:1,VCPU:1'}, {'VCPU': 1, 'MEMORY_MB': 512}, '', ''),
+        ({'is_bfv': True, 'requested_destination': ZONE}, {}, {'resources': 'MEMORY_MB:1,VCPU:1', 'member_of': '!in:c in:a,b'}, {'VCPU': 1, 'MEMORY_MB': 512}, '', ''),
+        ({'is_bfv': True, **ROOT}, TRAITS, {'resources': 'MEMORY_MB:1,VCPU:1'}, {'VCPU': 1, 'MEMORY_MB': 512}, 'CUSTOM_R HW_CPU_X86_AVX2', 'CUSTOM_F CUSTOM_SLOW'),
+        ({'is_bfv': True}, {'resources:CUSTOM_IRON': '3', 'resources:VCPU': '0', 'resources:MEMORY_MB': '0'}, {'resources': 'CUSTOM_IRON:1'}, {'CUSTOM_IRON': 3}, '', ''),
+    ],
+)  # fmt: skip
+def test_queries_in_two_parts(fields, extra_specs, base, amounts, required, forbidden):
+    """What an answer about all hosts does not show is asked for; the rest is looked for in it."""
+    flat = build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).flat
+    assert {name: ' '.join(values) for name, values in parse_qs(flat.base).items()} == base
+    assert flat.amounts == amounts
+    assert ' '.join(sorted(flat.required)) == required
+    assert ' '.join(sorted(flat.forbidden)) == forbidden
+
+
+@pytest.mark.parametrize(
+    ('fields', 'extra_specs'),
+    [
+        ({}, {'resources1:VGPU': '1'}),
+        ({'requested_resources': (RequestGroup(PORT, {'CUSTOM_X': 1}),)}, {}),
+        ({'in_tree': 'uuid'}, {}),
+        ({'unlimited': True}, {}),
+        ({'same_subtree': (frozenset({'_b', '_a'}),)}, {}),
+        ({'is_bfv': True}, {'resources:VCPU': '0', 'resources:MEMORY_MB': '0'}),
+    ],
+)
+def test_queries_that_are_asked_whole(fields, extra_specs):
+    """Groups, named hosts, and those that ask for nothing."""
+    assert build(a_request(flavor=a_flavor(extra_specs), **fields), Settings()).flat is None

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers of Placement about all hosts, remembered for the requests that come soon after.
+
+Most requests ask for resources that each host gives by itself (:class:`query.FlatQuery`). One base
+query then does for all of them: how much each host has left of these resources, and its traits.
+Amounts and traits are compared in memory. An answer is only ever used to accept: where it offers
+nothing, or a claim is refused, Placement is asked the real query.
+
+Answers are asked for behind the requests, one at a time, and only while requests come.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from novasched.placement.query import FlatQuery, Query
+from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.candidate import Inventory, Offer, RememberedCandidates
+
+LOG = logging.getLogger(__name__)
+
+MAX_AGE_PER_HOST_S = 0.0032
+"""Seconds for which an answer is used, for each host in it, unless an option says how long: what
+nova-scheduler claims on is 16 s old among 5,000 hosts."""
+PAUSES = 3
+"""After an answer none is asked for as many times as long as it took: a quarter of the time of one
+of Placement's workers at the most. One is asked for again when it is half as old as it may be."""
+MAX_ANSWERS = 8
+SOON_S = 10.0
+"""Seconds in which a second request has to come, for an answer to be worth the first time."""
+UNFIT_S = 60.0
+"""Seconds after an answer that cannot be used in which it is not asked for again."""
+CUSTOM = 'CUSTOM_'
+"""Traits of that prefix may be unknown to Placement, which then refuses a query."""
+
+Taken = Callable[[float], Mapping[str, Mapping[str, int]]]
+"""Amounts of claims that Placement may not have had at a moment (monotonic seconds): provider to
+resource class to amount."""
+
+
+class _Allocations(msgspec.Struct):
+    allocations: dict[str, msgspec.Raw]
+
+
+class _Summary(msgspec.Struct):
+    resources: dict[str, Inventory]
+    traits: msgspec.Raw
+    root_provider_uuid: str
+
+
+class _Answer(msgspec.Struct):
+    allocation_requests: list[_Allocations]
+    provider_summaries: dict[str, _Summary]
+
+
+class RememberedAnswer:
+    """An answer in columns: capacity that hosts had left when Placement was asked, and traits.
+
+    :ivar sent: when it was asked (monotonic seconds).
+    """
+
+    def __init__(self, text: bytes, sent: float) -> None:
+        """:raises ValueError: it is no list of candidates, or not each is a host's own."""
+        answer = msgspec.json.decode(text, type=_Answer)
+        summaries = answer.provider_summaries
+        uuids = [uuid for each in answer.allocation_requests for uuid in each.allocations]
+        self.row_of = {uuid: row for row, uuid in enumerate(uuids)}
+        if not len(self.row_of) == len(uuids) == len(answer.allocation_requests):
+            raise ValueError('hosts share providers, or offer several')
+        if any(summaries[uuid].root_provider_uuid != uuid for uuid in uuids):
+            raise ValueError('hosts offer what nested providers have')
+        self.sent, self.uuids = sent, uuids
+        hosts = [summaries[uuid] for uuid in uuids]
+        self.left = {
+            name: np.array([x.resources[name].capacity - x.resources[name].used for x in hosts])
+            for name in (hosts[0].resources if hosts else ())
+            if all(name in each.resources for each in hosts)
+        }
+        # Many hosts have the same traits, in a few orders.
+        numbers: dict[bytes, int] = {}
+        self._traits_of = np.array(
+            [numbers.setdefault(bytes(each.traits), len(numbers)) for each in hosts], np.intp
+        )
+        self._traits = [frozenset(msgspec.json.decode(text, type=list[str])) for text in numbers]
+        self._known = frozenset[str]().union(*self._traits)
+        self._refused = np.zeros(len(uuids), bool)
+
+    def refuse(self, providers: Sequence[str]) -> None:
+        """Offer no more what Placement has refused."""
+        self._refused[[self.row_of[uuid] for uuid in providers if uuid in self.row_of]] = True
+
+    def offer(self, asked: FlatQuery, taken: Mapping[str, Mapping[str, int]]) -> Offer | None:
+        """The hosts that serve a query, less what was taken since; None if that cannot be told."""
+        unknown = asked.forbidden - self._known
+        if any(name.startswith(CUSTOM) for name in unknown) or asked.amounts.keys() - self.left:
+            return None
+        has_traits = [
+            asked.required <= traits and traits.isdisjoint(asked.forbidden)
+            for traits in self._traits
+        ]
+        fits = np.array(has_traits, bool)[self._traits_of] & ~self._refused
+        rows = [(self.row_of[uuid], uuid) for uuid in taken if uuid in self.row_of]
+        for name, amount in asked.amounts.items():
+            fits &= self.left[name] >= amount
+            for row, uuid in rows:
+                if self.left[name][row] - taken[uuid].get(name, 0) < amount:
+                    fits[row] = False
+        return Offer(asked.amounts, self.uuids, self.row_of, fits)
+
+
+@dataclass(eq=False, slots=True)
+class _Base:
+    """A base query, with what is known of it. ``needed`` is when a request last needed it."""
+
+    string: str
+    needed: float = -SOON_S
+    is_needed_often: bool = False
+    answer: RememberedAnswer | None = None
+    unfit_until: float = 0.0
+
+    def max_age(self, option: float | None) -> float:
+        """Seconds for which its answer is used."""
+        if option is not None:
+            return option
+        return MAX_AGE_PER_HOST_S * len(self.answer.uuids) if self.answer else SOON_S
+
+
+class RememberedAnswers:
+    """The answers to the base queries that requests need.
+
+    :param max_age: seconds for which an answer is used; 0 for no answers at all, None for what
+        nova-scheduler takes among as many hosts.
+    :param get: asks Placement a query. Raises PlacementUnavailable.
+    """
+
+    def __init__(
+        self,
+        max_age: float | None,
+        get: Callable[[Query], bytes],
+        taken: Taken = lambda moment: {},
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._max_age, self._get, self._taken, self._clock = max_age, get, taken, clock
+        self._bases: dict[str, _Base] = {}
+        self._pool = futures.ThreadPoolExecutor(1, 'candidates')
+        self._lock = threading.Lock()
+        self._asking: futures.Future[None] | None = None
+        self._pause_until = 0.0
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def offer(self, queries: Sequence[Query]) -> RememberedCandidates | None:
+        """Candidates for queries by remembered answers; None where Placement is to be asked."""
+        flat = [each.flat for each in queries if each.flat is not None]
+        if self._max_age == 0 or len(flat) < len(queries):
+            return None
+        now = self._clock()
+        with self._lock:
+            bases = [self._base(each.base, now) for each in flat]
+            if (oldest := self._to_be_asked(now)) is not None:
+                self._asking = self._pool.submit(self._ask, oldest)
+            answers = [each.answer for each in bases]
+        offers, sent = [], now
+        for base, answer, asked in zip(bases, answers, flat, strict=True):
+            if answer is None or now - answer.sent > base.max_age(self._max_age):
+                return None
+            offer = answer.offer(asked, self._taken(answer.sent))
+            if offer is None:
+                return None
+            offers.append(offer)
+            sent = min(sent, answer.sent)
+        return RememberedCandidates(offers, sent, now - sent) or None
+
+    def refused(self, providers: Sequence[str]) -> None:
+        """Offer no more what was refused, until Placement is asked again."""
+        with self._lock:
+            for base in self._bases.values():
+                if base.answer is not None:
+                    base.answer.refuse(providers)
+
+    def _base(self, string: str, now: float) -> _Base:
+        """The base query, now that a request needs it; the lock is held."""
+        base = self._bases.pop(string, None) or _Base(string)
+        base.is_needed_often = now - base.needed < base.max_age(self._max_age)
+        base.needed = now
+        self._bases[string] = base
+        if len(self._bases) > MAX_ANSWERS:
+            del self._bases[next(iter(self._bases))]
+        return base
+
+    def _to_be_asked(self, now: float) -> _Base | None:
+        """The one of the base queries that are needed whose answer is the oldest, if one may be
+        asked now; the lock is held."""
+        if now < self._pause_until or not (self._asking is None or self._asking.done()):
+            return None
+        needed = [
+            base
+            for base in self._bases.values()
+            if base.is_needed_often
+            and now - base.needed < base.max_age(self._max_age)
+            and now >= base.unfit_until
+            and now - _sent(base) >= base.max_age(self._max_age) / 2
+        ]
+        return min(needed, key=_sent, default=None)
+
+    def _ask(self, base: _Base) -> None:
+        began, answer, is_fit = self._clock(), None, True
+        try:
+            answer = RememberedAnswer(self._get(Query(base.string)), began)
+        except PlacementUnavailable as error:
+            LOG.debug('No answer about all hosts: %s', error)
+        except (ValueError, KeyError) as error:
+            LOG.debug('Hosts are asked for by each request: %s', error)
+            is_fit = False
+        now = self._clock()
+        with self._lock:
+            base.answer = answer
+            if not is_fit or now - began > base.max_age(self._max_age):
+                base.answer, base.unfit_until = None, now + UNFIT_S
+            self._pause_until = now + PAUSES * (now - began)
+
+
+def _sent(base: _Base) -> float:
+    return base.answer.sent if base.answer else -math.inf

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.placement import query
+from novasched.placement.remembered import PAUSES, SOON_S, UNFIT_S, RememberedAnswers
+from novasched.scheduler.errors import PlacementUnavailable
+from tests.lab.builders import a_flavor, a_request
+from tests.lab.ports import Clock
+
+TRAITS = {'a': ['HW_CPU_X86_AVX'], 'b': ['HW_CPU_X86_AVX', 'CUSTOM_GOLD'], 'c': []}
+LEFT = {'a': (16, 4096), 'b': (8, 2048), 'c': (4, 8192)}
+"""VCPU and MEMORY_MB that hosts have left."""
+MAX_AGE_S, TAKES_S = 10.0, 1.0
+
+
+def answer(names='abc', provider=lambda name: name, root=lambda name: name):
+    """Placement's text about hosts of these names."""
+    return json.dumps({
+        'allocation_requests': [
+            {'allocations': {provider(name): {'resources': {'VCPU': 1, 'MEMORY_MB': 1}}}, 'mappings': {}}
+            for name in names
+        ],
+        'provider_summaries': {
+            provider(name): {
+                'resources': {
+                    'VCPU': {'capacity': 100, 'used': 100 - LEFT[name][0]},
+                    'MEMORY_MB': {'capacity': 10_000, 'used': 10_000 - LEFT[name][1]},
+                    'CUSTOM_FPGA': {'capacity': 1, 'used': 0},
+                },
+                'traits': TRAITS[name],
+                'root_provider_uuid': root(name),
+            }
+            for name in names
+        },
+    }).encode()  # fmt: skip
+
+
+class Site:
+    """Remembered answers, and a Placement that gives ``text``, or fails with it."""
+
+    def __init__(self, text=None, max_age=MAX_AGE_S):
+        self.text = answer() if text is None else text
+        self.clock, self.asked, self.taken = Clock(), [], {}
+        self.answers = RememberedAnswers(max_age, self._get, lambda _: self.taken, self.clock)
+
+    def _get(self, built):
+        self.asked.append(built.string)
+        self.clock.now += TAKES_S
+        if isinstance(self.text, Exception):
+            raise self.text
+        return self.text
+
+    def offer(self, request=None):
+        """The names of the hosts that are offered, once what is asked behind is answered; None
+        where Placement is to be asked."""
+        queries = query.build_all(request or asking(), Settings())
+        offer = self.answers.offer(queries)
+        if self.answers._asking is not None:
+            self.answers._asking.result(10)
+        return offer and ''.join(offer)
+
+
+def asking(vcpus=1, memory_mb=1024, disk_gb=0, **extra_specs):
+    flavor = a_flavor(extra_specs, vcpus=vcpus, memory_mb=memory_mb, root_gb=disk_gb)
+    return a_request(flavor=flavor, is_bfv=not disk_gb)
+
+
+@pytest.fixture
+def site():
+    site = Site()
+    assert [site.offer() for _ in range(3)] == [None, None, 'abc']
+    return site
+
+
+@pytest.mark.parametrize(
+    ('request_', 'offered'),
+    [
+        (asking(), 'abc'),
+        (asking(vcpus=5), 'ab'),
+        (asking(memory_mb=4096), 'ac'),
+        (asking(memory_mb=4097), 'c'),
+        (asking(vcpus=8, memory_mb=2048), 'ab'),
+        (asking(vcpus=9, memory_mb=4097), None),
+        (asking(**{'trait:HW_CPU_X86_AVX': 'required'}), 'ab'),
+        (asking(**{'trait:HW_CPU_X86_AVX': 'forbidden'}), 'c'),
+        (asking(**{'trait:HW_CPU_X86_AVX512F': 'forbidden'}), 'abc'),
+        (asking(**{'trait:CUSTOM_GOLD': 'forbidden'}), 'ac'),
+        (asking(**{'trait:CUSTOM_NOBODYS': 'forbidden'}), None),
+        (asking(**{'trait:CUSTOM_NOBODYS': 'required'}), None),
+    ],
+)
+def test_what_an_answer_offers(site, request_, offered):
+    """The hosts that have enough of everything, and the traits; None where nobody has, or Placement
+    may not know a trait. No query is asked for that."""
+    asked = len(site.asked)
+    assert site.offer(request_) == offered
+    assert len(site.asked) == asked
+
+
+def test_less_what_was_taken_and_what_was_refused(site):
+    site.taken = {'a': {'VCPU': 15}, 'b': {'VCPU': 7, 'MEMORY_MB': 1025}, 'stranger': {'VCPU': 1}}
+    assert site.offer() == 'ac'
+    site.answers.refused(['a', 'stranger'])
+    assert site.offer() == 'c'
+
+
+def test_candidates(site):
+    """They are what Placement would have written."""
+    [built] = query.build_all(asking(), Settings())
+    offer = site.answers.offer([built])
+    assert [len(offer), offer.count, offer.age, 'a' in offer, 'x' in offer] == [
+        3, 3, site.clock.now - offer.sent, True, False,
+    ]  # fmt: skip
+    [candidate] = offer['b']
+    assert json.loads(candidate.body()) == {
+        'allocations': {'b': {'resources': {'MEMORY_MB': 1024, 'VCPU': 1}}},
+        'mappings': {'': ['b']},
+    }
+    with pytest.raises(KeyError):
+        offer['x']
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        answer('ab', provider=lambda name: 'shared'),
+        answer('ab', root=lambda name: 'root'),
+        b'<html>',
+        b'{}',
+        answer('').replace(b'{}', b'[]'),
+    ],
+    ids=['shared', 'nested', 'no JSON', 'no answer', 'wrong type'],
+)
+def test_an_answer_that_cannot_be_used(text):
+    """It is not asked for again for a while, however many requests come."""
+    site = Site(text)
+    assert [site.offer() for _ in range(9)] == [None] * 9
+    assert len(site.asked) == 1
+    site.clock.now += UNFIT_S
+    assert [site.offer() for _ in range(3)] == [None] * 3
+    assert len(site.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ('pauses', 'offered', 'asked'),
+    [
+        pytest.param([0, SOON_S], [0, 0], 0, id='none comes soon'),
+        pytest.param(
+            [0, 1, 0, 3, 2, 1],
+            [0, 0, 1, 1, 1, 1],
+            2,
+            id='again when it is half as old as it may be',
+        ),
+        pytest.param([0, 1, MAX_AGE_S], [0, 0, 0], 1, id='too old, and not needed often'),
+        pytest.param([0, 1, MAX_AGE_S - 1.5, 1], [0, 0, 1, 1], 2, id='asked again before'),
+    ],
+)
+def test_when_answers_are_asked_for(pauses, offered, asked):
+    """The second request makes one be asked behind it, which takes a second; the next use it until
+    it is too old, and make it be asked again."""
+    site = Site()
+    found = []
+    for pause in pauses:
+        site.clock.now += pause
+        found.append(site.offer() is not None)
+    assert found == [bool(each) for each in offered]
+    assert len(site.asked) == asked
+
+
+def test_placement_that_does_not_answer():
+    """Requests ask for themselves, and it is asked again after a pause."""
+    site = Site(PlacementUnavailable('away'))
+    assert [site.offer() for _ in range(5)] == [None] * 5
+    assert len(site.asked) == 1
+    site.text = answer()
+    site.clock.now += PAUSES * TAKES_S
+    assert [site.offer() for _ in range(2)] == [None, 'abc']
+
+
+def test_several_questions_are_asked_in_turn():
+    """Each kind of resources has its own; of those needed the oldest is asked."""
+    site = Site()
+    kinds = [asking(), asking(disk_gb=1), asking()]
+    for _ in range(6):
+        for each in kinds:
+            site.offer(each)
+        site.clock.now += MAX_AGE_S / 2
+    flat = [query.build(each, Settings()).flat.base for each in kinds]
+    assert site.asked[2:] == [flat[1], flat[0]] * 2
+
+
+@pytest.mark.parametrize('option', [0, None, 0.5])
+def test_the_option(option):
+    """0 remembers nothing; an answer that takes longer than it may be old is of no use."""
+    site = Site(max_age=option)
+    assert [site.offer() for _ in range(4)] == [None] * 4
+    assert len(site.asked) == (option != 0)

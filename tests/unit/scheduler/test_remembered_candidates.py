@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions by what Placement offered a little earlier: it places, and never refuses."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from novasched.scheduler.assignments import NOT_ENOUGH
+from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.filters import Filter
+from novasched.scheduler.memory import MemoryHosts
+from novasched.scheduler.model.candidate import Offer, RememberedCandidates
+from novasched.scheduler.weighers.ram import RAMWeigher
+from tests.lab.builders import a_host, a_request, a_uuid
+from tests.lab.ports import CountingPlacement, Notebook, a_driver
+
+A, B, C = (
+    a_host(name, ram=1024 * ram, vcpus=4) for name, ram in zip('abc', (3, 2, 1), strict=True)
+)
+SENT = 100.0
+
+
+class Forgetful(CountingPlacement):
+    """Offers to a request at first what it remembers: a VCPU, or ``vcpus``, on these hosts."""
+
+    def __init__(self, slots, remembered, vcpus=1):
+        super().__init__(slots)
+        self.remembered, self.vcpus, self.asked = remembered, vcpus, 0
+
+    def candidates(self, request):
+        if request.from_memory:
+            uuids = [host.uuid for host in self.remembered]
+            rows = {uuid: row for row, uuid in enumerate(uuids)}
+            offer = Offer({'VCPU': self.vcpus}, uuids, rows, np.ones(len(uuids), bool))
+            return RememberedCandidates([offer], SENT, 2.5)
+        self.asked += 1
+        return super().candidates(request)
+
+
+class Hosts(MemoryHosts):
+    """Hosts of which some were seen to become freer, and aggregates to change."""
+
+    freed, regrouped = {}, -math.inf
+
+    def read(self, *args):
+        return replace(super().read(*args), freed=self.freed, regrouped=self.regrouped)
+
+
+class NotA(Filter):
+    """Rejects host a."""
+
+    def reject(self, host, request):
+        return 'is a' if host.host == 'a' else None
+
+
+def decide(remembered, slots, *, filters=(), vcpus=1, count=1, alone=True, **changes):
+    """The hosts that were chosen, how often Placement was asked, and the decision."""
+    placement = Forgetful({a_uuid(name): slots[name] for name in slots}, remembered, vcpus)
+    hosts = Hosts([A, B, C])
+    for name, value in changes.items():
+        setattr(hosts, name, value)
+    driver = a_driver(hosts, *filters, placement=placement, weighers=[RAMWeigher])
+    driver.recorder = notebook = Notebook()
+    if not alone:
+        driver._deciding.add(0)
+    chosen = driver.select_destinations(a_request(count=count))
+    [decision] = notebook.decisions
+    claimed = sorted(placement.hosts.values())
+    assert claimed == sorted(row[0].compute_node_uuid for row in chosen)
+    return ''.join(decision.hosts), placement.asked, decision
+
+
+ROOM = {'a': 9, 'b': 9, 'c': 9}
+FREED = {A.uuid: SENT + 1}
+
+
+@pytest.mark.parametrize(
+    ('remembered', 'slots', 'more', 'chosen', 'outdated'),
+    [
+        pytest.param([B, C], ROOM, {}, 'b', None, id='it serves'),
+        pytest.param([B, C], ROOM, {'count': 3}, 'bbb', None, id='it serves several'),
+        pytest.param([B, C], {'c': 9}, {}, 'c', 'a claim was refused', id='the best is full'),
+        pytest.param([B, C], {'b': 1, 'c': 9}, {'count': 2}, 'bc', 'a claim was refused', id='full for the second'),
+        pytest.param([B, C], ROOM, {'freed': FREED}, 'a', f'{A.uuid} may have become free', id='a host became free'),
+        pytest.param([B, C], ROOM, {'freed': {A.uuid: SENT}}, 'b', None, id='it was free before'),
+        pytest.param([B, C], ROOM, {'freed': {C.uuid: SENT + 1}}, 'b', None, id='one that is offered'),
+        pytest.param([B, C], ROOM, {'freed': FREED, 'alone': False}, 'b', None, id='others wait'),
+        pytest.param([B], ROOM, {'regrouped': SENT + 1, 'alone': False}, 'a', 'aggregates have changed', id='aggregates'),
+        pytest.param([A], ROOM, {'filters': [NotA]}, 'b', NOT_ENOUGH, id='filters leave none'),
+        pytest.param([A], ROOM, {'vcpus': 5}, 'a', NOT_ENOUGH, id='hosts are smaller than that'),
+    ],
+)  # fmt: skip
+def test_what_was_remembered(remembered, slots, more, chosen, outdated):
+    """It is used where a claim succeeds; else Placement is asked, and nothing stays claimed."""
+    hosts, asked, decision = decide(remembered, slots, **more)
+    assert (hosts, decision.outdated, asked) == (chosen, outdated, int(outdated is not None))
+    assert decision.counts.age == (2.5 if outdated is None else None)
+    assert len(decision.attempts) == len(chosen)
+
+
+def test_no_host_at_all():
+    """The refusal is that of the real query."""
+    placement = Forgetful({}, [A, B])
+    driver = a_driver(Hosts([A, B]), placement=placement)
+    driver.recorder = notebook = Notebook()
+    with pytest.raises(NoValidHost):
+        driver.select_destinations(a_request())
+    [decision] = notebook.decisions
+    assert (placement.asked, decision.counts.age, decision.refusal) == (1, None, '')
+    assert decision.outdated == 'a claim was refused'
+
+
+def test_tools_ask():
+    """A decision that is not claimed for a caller is made by what Placement says now."""
+    placement = Forgetful({A.uuid: 9}, [B])
+    driver = a_driver(Hosts([A, B]), placement=placement)
+    assert driver.decide(a_request(), 1).hosts == ('a',)
+    assert placement.asked == 1
+
+
+def test_several_at_the_same_time_read_together():
+    """What was read for others a little before serves a request that is not alone, the longer before
+    the more hosts there are; but not to refuse it, for which hosts are read anew."""
+    hosts, moments = Hosts([A, B]), []
+    read = hosts.read
+    hosts.read = lambda uuids, request, *more: (
+        moments.append(request.arrived - request.read_since) or read(uuids, request, *more)
+    )
+    driver = a_driver(hosts, NotA, placement=CountingPlacement({A.uuid: 9, B.uuid: 1}))
+    driver.select_destinations(a_request())
+    driver._deciding.add(0)
+    driver._total = 1000
+    with pytest.raises(NoValidHost):
+        driver.select_destinations(a_request(instance_uuid=a_uuid('other')))
+    driver._total = 1_000_000
+    with pytest.raises(NoValidHost):
+        driver.select_destinations(a_request(instance_uuid=a_uuid('third')))
+    assert moments == pytest.approx([0, 0.05, 0, 0.25, 0])
