@@ -78,9 +78,11 @@ class PlacementClient:
         http: adapter.Adapter,
         instances: Instances | None = None,
         taken: Taken = lambda moment: {},
+        processes: int = 1,
     ) -> None:
         """:param instances: see :class:`novasched.placement.cleanup.AllocationDeleter`.
-        :param taken: see :class:`novasched.placement.remembered.RememberedAnswers`.
+
+        See :class:`novasched.placement.remembered.RememberedAnswers` for the others.
         """
         self.settings = settings
         self._api = PlacementApi(http, retry_limit=min(RETRY_LIMIT_S, settings.placement_patience))
@@ -89,7 +91,10 @@ class PlacementClient:
         self._lock = threading.Lock()
         self._window = BatchWindow()
         self._remembered = RememberedAnswers(
-            settings.candidates_max_age, functools.partial(self._answer, trace_id=None), taken
+            settings.candidates_max_age,
+            functools.partial(self._answer, trace_id=None),
+            taken,
+            processes,
         )
 
     @property

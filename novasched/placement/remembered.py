@@ -29,9 +29,9 @@ LOG = logging.getLogger(__name__)
 MAX_AGE_PER_HOST_S = 0.0032
 """Seconds for which an answer is used, for each host in it, unless an option says how long: what
 nova-scheduler claims on is 16 s old among 5,000 hosts."""
-PAUSES = 3
-"""After an answer none is asked for as many times as long as it took: a quarter of the time of one
-of Placement's workers at the most. One is asked for again when it is half as old as it may be."""
+SHARE = 0.25
+"""Of the time of one of Placement's workers, for all that is asked behind requests. An answer is
+asked for again when it is half as old as it may be."""
 MAX_ANSWERS = 8
 SOON_S = 10.0
 """Seconds in which a second request has to come, for an answer to be worth the first time."""
@@ -138,6 +138,7 @@ class RememberedAnswers:
     :param max_age: seconds for which an answer is used; 0 for no answers at all, None for what
         nova-scheduler takes among as many hosts.
     :param get: asks Placement a query. Raises PlacementUnavailable.
+    :param processes: that do the same, and share the time that this may take of Placement's.
     """
 
     def __init__(
@@ -145,8 +146,10 @@ class RememberedAnswers:
         max_age: float | None,
         get: Callable[[Query], bytes],
         taken: Taken = lambda moment: {},
+        processes: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._pauses = processes / SHARE - 1
         self._max_age, self._get, self._taken, self._clock = max_age, get, taken, clock
         self._bases: dict[str, _Base] = {}
         self._pool = futures.ThreadPoolExecutor(1, 'candidates')
@@ -226,7 +229,7 @@ class RememberedAnswers:
             base.answer = answer
             if not is_fit or now - began > base.max_age(self._max_age):
                 base.answer, base.unfit_until = None, now + UNFIT_S
-            self._pause_until = now + PAUSES * (now - began)
+            self._pause_until = now + self._pauses * (now - began)
 
 
 def _sent(base: _Base) -> float:

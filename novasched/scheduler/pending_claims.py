@@ -33,6 +33,9 @@ that hangs, and hangs the others no longer."""
 SETTLED = 120.0
 """Seconds after which no request works any more on hosts that were read before."""
 
+FORGETTING_S = 1.0
+"""Seconds between looks for claims that are over, where none is known to be over earlier."""
+
 
 @dataclass(eq=False, slots=True)
 class PendingClaim:
@@ -94,6 +97,10 @@ class PendingClaims:
         self.timeout = settings.in_flight_timeout if timeout is None else timeout
         self._clock = clock
         self._claims: dict[str, ClaimsOfHost] = {}
+        # Of the same: those of each instance, and the hosts that show some.
+        self._of_instance: dict[str | None, ClaimsOfHost] = {}
+        self._showing: set[str] = set()
+        self._forget_at = 0.0
         self._lock = threading.Lock()
         self._decision = threading.Lock()
         self._known: dict[str, tuple[Host, ClaimsOfHost, Host]] = {}
@@ -126,18 +133,21 @@ class PendingClaims:
         :param again: instances that are being placed now. None of their claims counts but
             those that are the request's ``own``.
         """
-        pending: dict[str, ClaimsOfHost] = {}
         with self._lock:
             self._forget_old()
-            for uuid, claims in self._claims.items():
+            pending = {x: each for x, each in self._claims.items() if x in snapshot.hosts}
+            repeated = {x.host.uuid for uuid in again for x in self._of_instance.get(uuid, ())}
+            for uuid in (self._showing | repeated) & pending.keys():
                 left = tuple(
                     x
-                    for x in claims
+                    for x in pending[uuid]
                     if x.shown > snapshot.read_at
                     and (x.request.instance_uuid not in again or x in own)
                 )
-                if left and uuid in snapshot.hosts:
+                if left:
                     pending[uuid] = left
+                else:
+                    del pending[uuid]
         return pending
 
     def add(
@@ -150,14 +160,17 @@ class PendingClaims:
             place = fitting.claimed_fit(host, request, candidate, limits, self.settings)
         amounts = candidate.resources() if candidate else {}
         claim = PendingClaim(host, lasting, candidate, place, limits, self._clock(), amounts)
+        uuid = request.instance_uuid
         with self._lock:
             self._claims[host.uuid] = (*self._claims.get(host.uuid, ()), claim)
+            self._of_instance[uuid] = (*self._of_instance.get(uuid, ()), claim)
+            self._forget_at = min(self._forget_at, claim.since + self.timeout)
         return claim
 
     def drop(self, claim: PendingClaim) -> None:
         """Forget a claim that was not made after all."""
         with self._lock:
-            self._keep(lambda each: each is not claim)
+            self._remove(claim)
 
     def settle(self, claims: Sequence[PendingClaim]) -> None:
         """A request is answered with these: other claims of their instances are over.
@@ -170,7 +183,9 @@ class PendingClaims:
         with self._lock:
             for claim in claims:
                 claim.claimed = now
-            self._keep(lambda each: each.request.instance_uuid not in uuids or each in claims)
+            for each in [x for uuid in uuids for x in self._of_instance.get(uuid, ())]:
+                if each not in claims:
+                    self._remove(each)
 
     def unclaimed(self, moment: float) -> Mapping[str, Mapping[str, int]]:
         """Amounts of claims that Placement did not have yet at a moment, so that its answer to
@@ -199,6 +214,8 @@ class PendingClaims:
             row = rows.get(claim.request.instance_uuid or '')
             if row is not None and not is_pending(row, claim.host.key):
                 claim.shown = min(claim.shown, moment)
+                with self._lock:
+                    self._showing.add(claim.host.uuid)
 
     def _all(self) -> list[PendingClaim]:
         with self._lock:
@@ -211,20 +228,34 @@ class PendingClaims:
             return sum(map(len, self._claims.values()))
 
     def _forget_old(self) -> None:
-        if self._claims:
-            now = self._clock()
-            self._keep(lambda x: x.since + self.timeout > now and x.shown + SETTLED > now)
-
-    def _keep(self, wanted: Callable[[PendingClaim], bool]) -> None:
-        """Keep those claims alone; the lock is held."""
-        for uuid, claims in [*self._claims.items()]:
-            if all(map(wanted, claims)):
-                continue
-            if left := tuple(filter(wanted, claims)):
-                self._claims[uuid] = left
+        """Forget claims that are over; the lock is held."""
+        now = self._clock()
+        if now < self._forget_at:
+            return
+        ends = [math.inf]
+        for each in [claim for claims in self._claims.values() for claim in claims]:
+            end = min(each.since + self.timeout, each.shown + SETTLED)
+            if end > now:
+                ends.append(end)
             else:
-                del self._claims[uuid]
-                self._known.pop(uuid, None)
+                self._remove(each)
+        self._forget_at = min(*ends, now + FORGETTING_S)
+
+    def _remove(self, claim: PendingClaim) -> None:
+        """Forget a claim, if it is there; the lock is held."""
+        of_host, uuid = self._claims, claim.host.uuid
+        left = tuple(each for each in of_host.get(uuid, ()) if each is not claim)
+        if left:
+            of_host[uuid] = left
+        elif of_host.pop(uuid, None):
+            self._known.pop(uuid, None)
+            self._showing.discard(uuid)
+        instance = claim.request.instance_uuid
+        same = tuple(each for each in self._of_instance.get(instance, ()) if each is not claim)
+        if same:
+            self._of_instance[instance] = same
+        else:
+            self._of_instance.pop(instance, None)
 
     def subtract(self, host: Host, claims: ClaimsOfHost) -> Host:
         """The host with those instances on it; what was found out for the first of them is

@@ -126,7 +126,13 @@ def compose(
     hosts = HostReader(settings, cells, aggregates, pending_claims, group, utcnow)
 
     http = http_adapter(conf, 'placement', service)
-    placement = PlacementClient(settings, http, InstanceStates(cells), pending_claims.unclaimed)
+    placement = PlacementClient(
+        settings,
+        http,
+        InstanceStates(cells),
+        pending_claims.unclaimed,
+        max(1, service.workers),
+    )
     network = _neutron(conf, settings, service, placement)
     sources = Sources(aggregates, hosts.minimum_version, network)
     prefilters = enabled_prefilters(settings, sources)

@@ -5,7 +5,7 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.placement import query
-from novasched.placement.remembered import PAUSES, SOON_S, UNFIT_S, RememberedAnswers
+from novasched.placement.remembered import SHARE, SOON_S, UNFIT_S, RememberedAnswers
 from novasched.scheduler.errors import PlacementUnavailable
 from tests.lab.builders import a_flavor, a_request
 from tests.lab.ports import Clock
@@ -41,10 +41,12 @@ def answer(names='abc', provider=lambda name: name, root=lambda name: name):
 class Site:
     """Remembered answers, and a Placement that gives ``text``, or fails with it."""
 
-    def __init__(self, text=None, max_age=MAX_AGE_S):
+    def __init__(self, text=None, max_age=MAX_AGE_S, processes=1):
         self.text = answer() if text is None else text
         self.clock, self.asked, self.taken = Clock(), [], {}
-        self.answers = RememberedAnswers(max_age, self._get, lambda _: self.taken, self.clock)
+        self.answers = RememberedAnswers(
+            max_age, self._get, lambda _: self.taken, processes, self.clock
+        )
 
     def _get(self, built):
         self.asked.append(built.string)
@@ -170,13 +172,28 @@ def test_when_answers_are_asked_for(pauses, offered, asked):
     assert len(site.asked) == asked
 
 
+@pytest.mark.parametrize(('processes', 'pause'), [(1, 3), (4, 15)])
+def test_a_share_of_placements_time(processes, pause):
+    """All processes together take a quarter of a worker's."""
+    site = Site(PlacementUnavailable('away'), processes=processes)
+    for _ in range(2):
+        site.offer()
+    counts = []
+    for seconds in (pause - 0.5, 0.5):
+        site.clock.now += seconds
+        for _ in range(2):
+            site.offer()
+        counts.append(len(site.asked))
+    assert counts == [1, 2]
+
+
 def test_placement_that_does_not_answer():
     """Requests ask for themselves, and it is asked again after a pause."""
     site = Site(PlacementUnavailable('away'))
     assert [site.offer() for _ in range(5)] == [None] * 5
     assert len(site.asked) == 1
     site.text = answer()
-    site.clock.now += PAUSES * TAKES_S
+    site.clock.now += TAKES_S / SHARE - TAKES_S
     assert [site.offer() for _ in range(2)] == [None, 'abc']
 
 
