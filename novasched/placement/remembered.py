@@ -216,14 +216,17 @@ class RememberedAnswers:
         return min(needed, key=_sent, default=None)
 
     def _ask(self, base: _Base) -> None:
-        began, answer, is_fit = self._clock(), None, True
+        began, answer, is_fit = self._clock(), None, False
         try:
             answer = RememberedAnswer(self._get(Query(base.string)), began)
+            is_fit = True
         except PlacementUnavailable as error:
             LOG.debug('No answer about all hosts: %s', error)
-        except (ValueError, KeyError) as error:
+            is_fit = True  # the next one may be
+        except (ValueError, KeyError, RecursionError) as error:
             LOG.debug('Hosts are asked for by each request: %s', error)
-            is_fit = False
+        except Exception:  # nobody waits for this thread, and it is not to ask again at once
+            LOG.exception('Cannot remember an answer about all hosts')
         now = self._clock()
         with self._lock:
             base.answer = answer

@@ -127,23 +127,14 @@ def compose(
 
     http = http_adapter(conf, 'placement', service)
     placement = PlacementClient(
-        settings,
-        http,
-        InstanceStates(cells),
-        pending_claims.unclaimed,
-        max(1, service.workers),
+        settings, http, InstanceStates(cells), pending_claims.unclaimed, max(1, service.workers)
     )
     network = _neutron(conf, settings, service, placement)
     sources = Sources(aggregates, hosts.minimum_version, network)
     prefilters = enabled_prefilters(settings, sources)
     notifier = make_notifier(conf, service)
 
-    path = service.decisions_file
-    store = RecordWriter(path, settings.decisions_stored) if path else None
-    diagnosis_http = http_adapter(conf, 'placement', service)
-    why_nothing = functools.partial(diagnose, settings, diagnosis_http, aggregates)
-    observers = (traces,) if traces else ()
-    records = DecisionRecorder(settings, store, why_nothing, counters, observers=observers)
+    records = _recorder(conf, settings, service, aggregates, counters, traces)
     explain = render.explained if settings.fault_detail == COUNTS else None
     parts = Parts(
         settings, prefilters, placement, hosts, filters, weighers, pending_claims, notifier,
@@ -161,6 +152,23 @@ def compose(
         records=records,
         tracing=traces,
     )
+
+
+def _recorder(
+    conf: cfg.ConfigOpts,
+    settings: Settings,
+    service: ServiceSettings,
+    aggregates: AggregateReader,
+    counters: DecisionCounters | None,
+    traces: DecisionExporter | None,
+) -> DecisionRecorder:
+    """Make what keeps decisions, and finds out why Placement offered nothing."""
+    path = service.decisions_file
+    store = RecordWriter(path, settings.decisions_stored) if path else None
+    diagnosis_http = http_adapter(conf, 'placement', service)
+    why_nothing = functools.partial(diagnose, settings, diagnosis_http, aggregates)
+    observers = (traces,) if traces else ()
+    return DecisionRecorder(settings, store, why_nothing, counters, observers=observers)
 
 
 def preflight(conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings) -> None:

@@ -197,6 +197,14 @@ def test_placement_that_does_not_answer():
     assert [site.offer() for _ in range(2)] == [None, 'abc']
 
 
+def test_a_bug(caplog):
+    """The log tells of it, and the query is not asked again for a while."""
+    site = Site(ZeroDivisionError('a bug'))
+    assert [site.offer() for _ in range(9)] == [None] * 9
+    assert len(site.asked) == 1
+    assert 'ZeroDivisionError: a bug' in caplog.text
+
+
 def test_several_questions_are_asked_in_turn():
     """Each kind of resources has its own; of those needed the oldest is asked."""
     site = Site()

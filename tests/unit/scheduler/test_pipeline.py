@@ -138,6 +138,17 @@ def test_only_changed_hosts_are_judged_again(plugin, asked, unchecked_scopes):
     assert told == asked
 
 
+def test_a_reason_without_words():
+    """It is a rejection like any other."""
+
+    class Terse(Recording):
+        def reject(self, host, request):
+            return ''
+
+    ranking = pipeline(Terse).filter([A, B], a_request(), 0)
+    assert (ranking.hosts, ranking.filters[0].reasons) == ([], ('', ''))
+
+
 def test_log_of_a_refusal(caplog):
     """Operators find nova's lines, with the counts of every filter that ran."""
     caplog.set_level('DEBUG', logger='nova.filters')
