@@ -234,6 +234,11 @@ class ServiceSettings:
     versioned_notifications_topics: tuple[str, ...] = option('notifications',
         ('versioned_notifications',), 'Topics of the notifications in the versioned format.')
 
+    share_pending_claims: bool = option('novasched', True,
+        'Tell other schedulers of the cloud, over RabbitMQ, which hosts were chosen for servers '
+        'that no host shows yet, and listen to theirs, so that they do not collide on NUMA cells, '
+        'devices and hosts of a server group. Worker processes of one host are several, too.')
+
     http_retries: int = option('neutron', 3,
         'How often a connection to Neutron is tried again.', min=0)
 

@@ -108,6 +108,21 @@ ROWS_REFRESHED = _counter(
 PENDING_CLAIMS = _gauge(
     'novasched_pending_claims', 'Instances that got a host which does not report them yet.'
 )
+PEERS = _gauge(
+    'novasched_peers', 'Other schedulers with which pending claims are shared.', mode=MAX
+)
+PEER_MESSAGES_MISSED = _counter(
+    'novasched_peer_messages_missed_total',
+    'Messages of other schedulers that did not come, after which one asked for all their claims.',
+)
+PEERS_LATE = _counter(
+    'novasched_peers_late_total',
+    'Claims that did not wait any longer to hear what others had chosen before.',
+)
+CLAIMS_GIVEN_BACK = _counter(
+    'novasched_claims_given_back_total',
+    'Claims that did not fit beside what another scheduler had chosen before.',
+)
 BREAKER_OPEN = _gauge(
     'novasched_breaker_open',
     '1 while a worker asks nothing of a target that did not answer: placement, database, '
@@ -255,6 +270,7 @@ class WorkerMetrics:
         records: DecisionRecorder,
         server: RpcServer,
     ) -> loopingcall.FixedIntervalLoopingCall:
+        peers = hosts.pending_claims.peers
         messages, version = self.messages, importlib.metadata.version('novasched')
         sources: dict[Metric, Callable[[], float | Samples]] = {
             WORKERS: lambda: 1,
@@ -267,6 +283,10 @@ class WorkerMetrics:
             SNAPSHOT_HOSTS: lambda: len(hosts.host_snapshot.hosts),
             ROWS_REFRESHED: lambda: hosts.refreshed,
             PENDING_CLAIMS: hosts.pending_claims.count,
+            PEERS: lambda: peers.part[1] - 1 if peers else 0,
+            PEER_MESSAGES_MISSED: lambda: peers.missed if peers else 0,
+            PEERS_LATE: lambda: peers.late if peers else 0,
+            CLAIMS_GIVEN_BACK: lambda: hosts.pending_claims.given_back,
             BREAKER_OPEN: lambda: _open_breakers(hosts, placement, own),
             CLEANUPS: lambda: placement.pending_deletions,
             RECORDS_DROPPED: lambda: records.dropped,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from novasched.scheduler.errors import NoValidHost
@@ -17,13 +18,32 @@ from novasched.scheduler.model.candidate import (
 )
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import ClaimsOfHost, PendingClaim, PendingClaims
+from novasched.scheduler.pending_claims import ClaimsOfHost, Peers, PendingClaim, PendingClaims
+from novasched.scheduler.pipeline import Pipeline
 
 LOG = logging.getLogger('nova.scheduler.manager')
 CLAIMS = logging.getLogger('nova.scheduler.utils')
 NOT_ENOUGH = 'There are not enough hosts available.'
 
 Limits = Callable[[Host, Request], Mapping[str, Any]]
+
+
+def hosts_of(
+    candidates: Candidates | None, snapshot: HostSnapshot, request: Request, peers: Peers | None
+) -> list[Host]:
+    """The candidates' hosts in Placement's order, which is that in which equally good ones are
+    tried; so each of several schedulers begins with others. All hosts where it was not asked.
+
+    :raises NoValidHost: remembered candidates do not do (:func:`still_offered`).
+    """
+    hosts = [snapshot.hosts[x] for x in candidates or snapshot.hosts if x in snapshot.hosts]
+    if isinstance(candidates, RememberedCandidates):
+        hosts = still_offered(hosts, candidates, snapshot, request.alone)
+    if peers is None:
+        return hosts
+    place, number = peers.part
+    first = len(hosts) * place // number
+    return hosts[first:] + hosts[:first]
 
 
 def still_offered(
@@ -90,6 +110,40 @@ class SchedulingState:
         anew = {uuid: subtract(known[uuid], pending.get(uuid, ())) for uuid in changed}
         hosts = [anew.get(host.uuid, host) for host in self.hosts]
         return replace(self, hosts=hosts, pending=pending)
+
+    def joined(self, request: Request) -> Request:
+        """The current instance's request, whose group has those too that are on their way: no
+        database tells of them yet, nor, perhaps, does the caller."""
+        if (group := request.instance_group) is None:
+            return request
+        same = [x for claims in self.pending.values() for x in claims if x.is_with(group)]
+        members = group.members.union(x.request.instance_uuid or '' for x in same)
+        hosts = group.hosts.union(x.host.host for x in same)
+        return replace(request, instance_group=replace(group, members=members, hosts=hosts))
+
+    def stays(self, choice: PendingClaim, pipeline: Pipeline) -> bool:
+        """True if a choice, now that it is claimed, fits beside those that other schedulers have
+        made at the same time."""
+        claims = self.pending_claims
+        if claims.peers is None:
+            return True
+        claims.peers.catch_up(choice)
+        known = set(chain.from_iterable(self.pending.values()))
+        again = frozenset(self.request.instance_uuids or ())
+        now = chain.from_iterable(claims.of(self.snapshot, again, self.placed).values())
+        rivals = [x for x in now if x not in known and x.stays_before(choice)]
+        if not rivals:
+            return True
+        pending = dict(self.pending)
+        for rival in rivals:
+            pending[rival.host.uuid] = (*pending.get(rival.host.uuid, ()), rival)
+        uuid, request = choice.host.uuid, self.request.for_instance(choice.request.instance_uuid)
+        request = replace(self, pending=pending).joined(request)
+        with claims.deciding():
+            host = claims.subtract(self.snapshot.hosts[uuid], pending.get(uuid, ()))
+            ranking = pipeline.filter([host], request, len(self.placed), self.candidates)
+        claims.given_back += not ranking.hosts
+        return bool(ranking.hosts)
 
     def candidate(self, host: Host, refused: Sequence[Candidate] = ()) -> Candidate | None:
         """Candidate to claim on a host, beside what other requests are about to claim; None where

@@ -13,10 +13,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from novasched.scheduler.assignments import SchedulingState, still_offered
+from novasched.scheduler.assignments import SchedulingState, hosts_of
 from novasched.scheduler.decision import ALTERNATES, CLAIM, Decision, DecisionTrace
 from novasched.scheduler.errors import NO_CANDIDATES, NoValidHost
-from novasched.scheduler.model.candidate import Candidates, RememberedCandidates
+from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaim, PendingClaims
@@ -46,9 +46,8 @@ class Cycle:
             the decision for an error, too (:meth:`DecisionTrace.failed`).
         :raises NoValidHost: not every instance found a host; nothing stays claimed.
         """
-        self.trace, random = trace, Random(trace.seed)
+        self.trace, random, candidates = trace, Random(trace.seed), None
         self.hosts.prepare(request.read_since)
-        candidates = None
         if not request.is_rebuild:
             self.placement.expect(request.arrived)
             keys = {*request.flavor.extra_specs, *request.requirements.properties}
@@ -79,22 +78,20 @@ class Cycle:
         return trace.decision(selections=selections)
 
     def _read(self, request: Request, candidates: Candidates | None) -> SchedulingState:
-        """The candidates' hosts in Placement's order; a rebuild considers every host."""
+        """The candidates' hosts; a rebuild considers every host."""
         named, images = self.pipeline.needed_instances(request)
         snapshot = self.hosts.read(candidates, request, named is None, images, named or ())
-        hosts = [snapshot.hosts[x] for x in candidates or snapshot.hosts if x in snapshot.hosts]
-        if isinstance(candidates, RememberedCandidates):
-            hosts = still_offered(hosts, candidates, snapshot, request.alone)
-        self.trace.read(snapshot, len(hosts), candidates)
         pending_claims = self.pending_claims.for_request(request)
+        hosts = hosts_of(candidates, snapshot, request, pending_claims.peers)
+        self.trace.read(snapshot, len(hosts), candidates)
         return SchedulingState(request, snapshot, hosts, candidates, pending_claims)
 
     def _place_together(
         self, begun: SchedulingState, random: Random, undo: ExitStack
     ) -> SchedulingState:
         """Every instance on the best host that those before it leave, in one claim; in turn
-        where Placement refuses any of them."""
-        state, limits = begun, self.pipeline.limits
+        where any of them cannot be had."""
+        state, limits, looks = begun, self.pipeline.limits, []
         with ExitStack() as choices:
             with state.pending_claims.deciding():
                 for uuid in state.instance_uuids:
@@ -102,17 +99,19 @@ class Cycle:
                     state = self._rank(state, request, random)
                     best = state.hosts[0]
                     choice = state.assign(request, best, state.candidate(best), limits, choices)
+                    looks.append((state, choice))
                     state = state.with_one_more(request, choice)
             if state.request.claims:
                 wanted = [(x.request, x.candidate) for x in state.placed if x.candidate]
                 claims = self.placement.claim_together(wanted)
-                if claims is None:
-                    self.trace.claim_refused_together()
-                    state.refused()
+                for claim in claims or ():
+                    choices.callback(self.placement.delete_allocations, claim)
+                if claims is None or not all(x.stays(y, self.pipeline) for x, y in looks):
+                    self.trace.placed_apart(refused=claims is None)
                     choices.close()
+                    if claims is None:
+                        state.refused()
                     return self._place_in_turn(begun, random, undo)
-                for claim in claims:
-                    undo.callback(self.placement.delete_allocations, claim)
             undo.push(choices.pop_all())
         self.trace.step(CLAIM)
         return state
@@ -121,20 +120,26 @@ class Cycle:
         self, state: SchedulingState, random: Random, undo: ExitStack
     ) -> SchedulingState:
         """Each instance claimed on the best host that lets us, before the next is ranked."""
-        for uuid in state.instance_uuids:
-            request = state.request.for_instance(uuid)
+        for uuid in state.instance_uuids[len(state.placed) :]:
+            before, request = state, state.request.for_instance(uuid)
             with state.pending_claims.deciding():
                 state = self._rank(state, request, random)
                 host, limits = state.hosts[0], self.pipeline.limits
                 best = state.assign(request, host, state.candidate(host), limits, undo)
             for choice in self._choices(best, request, state, undo):
                 claim = choice.candidate and self.placement.claim(request, choice.candidate)
-                if claim:
-                    undo.callback(self.placement.delete_allocations, claim)
-                    state = state.with_one_more(request, choice)
-                    self.trace.step(CLAIM)
-                    break
+                with ExitStack() as made:
+                    if claim:
+                        made.callback(self.placement.delete_allocations, claim)
+                        if state.stays(choice, self.pipeline):
+                            undo.push(made.pop_all())
+                            state = state.with_one_more(request, choice)
+                            self.trace.step(CLAIM)
+                            break
                 state.pending_claims.drop(choice)
+                if claim:
+                    self.trace.became_unfit(choice.host)
+                    return self._place_in_turn(before, random, undo)
                 self.trace.claim_refused(choice.host)
                 state.refused()
             else:
@@ -145,6 +150,7 @@ class Cycle:
     def _rank(self, state: SchedulingState, request: Request, random: Random) -> SchedulingState:
         """The state with the hosts for the current instance, best first, less pending claims."""
         state, index = state.now(), len(state.placed)
+        request = state.joined(request) if request.instance_group else request
         ranking = self.pipeline.filter(state.hosts, request, index, state.candidates)
         self.trace.filtered(request, state.hosts, state.pending, ranking)
         state = replace(state, candidates=ranking.candidates)
@@ -168,7 +174,8 @@ class Cycle:
                 with state.pending_claims.deciding():
                     now = replace(state, hosts=[host]).now()
                     if now.pending.get(host.uuid) != state.pending.get(host.uuid):
-                        ranking = self.pipeline.filter(now.hosts, request, index, now.candidates)
+                        anew = now.joined(request)
+                        ranking = self.pipeline.filter(now.hosts, anew, index, now.candidates)
                         now = replace(now, hosts=ranking.hosts, candidates=ranking.candidates)
                     candidate = now.candidate(now.hosts[0], refused) if now.hosts else None
                     if candidate is None:

@@ -277,7 +277,10 @@ class DecisionTrace:
         uuid = request.instance_uuid if request.instance_uuids else None
         count = sum([host.uuid in pending for host in hosts]) if pending else 0
         ranking = replace(ranking, candidates=None)
-        attempt = PlacementAttempt(uuid, len(self.attempts), len(hosts), count, ranking)
+        anew = uuid is not None and uuid in [each.instance_uuid for each in self.attempts[-1:]]
+        unfit = self.attempts.pop().unfit if anew else ()
+        index = len(self.attempts)
+        attempt = PlacementAttempt(uuid, index, len(hosts), count, ranking, unfit=unfit)
         self.attempts.append(attempt)
         self.step(FILTERS, attempt)
 
@@ -298,11 +301,12 @@ class DecisionTrace:
         attempt = self.attempts[-1]
         self.attempts[-1] = replace(attempt, unfit=(*attempt.unfit, host.host))
 
-    def claim_refused_together(self) -> None:
-        """Note that each instance is placed by itself now."""
+    def placed_apart(self, refused: bool) -> None:
+        """Note that each instance is placed by itself now: Placement refused to claim for all of
+        them at once, or another scheduler was faster for one of them."""
         self.attempts.clear()
-        self.together_refused = True
-        self.step(CLAIM, refused=ALL_TOGETHER)
+        self.together_refused = refused
+        self.step(CLAIM, refused=ALL_TOGETHER if refused else None)
 
     def failed(self, error: Exception) -> Decision:
         """The decision that ended with this error."""

@@ -8,23 +8,28 @@ NUMA hosts and PCI devices instead of colliding there.
 
 An instance goes to one place at a time: once a request has placed it, claims that earlier
 requests made for it are over.
+
+Other schedulers announce theirs, and hear of ours. Two that choose at the same moment do not know
+of each other yet, so each looks again once its claim is made: of claims that do not fit beside each
+other the one that was announced first stays.
 """
 
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from enum import Enum
+from typing import Any, Protocol
 
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.numa import Fit
-from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.request import InstanceGroup, Request
 
 DECISION_LOCK_TIMEOUT_S = 5.0
 """Seconds for which a decision waits for another one. One that takes longer is a plugin's
@@ -33,8 +38,22 @@ that hangs, and hangs the others no longer."""
 SETTLED = 120.0
 """Seconds after which no request works any more on hosts that were read before."""
 
+ABOUT_S = 1.0
+"""Seconds within which what is chosen is claimed or released, mostly."""
+RELEASED_KEPT = 1000
+"""Released claims that are remembered."""
+
 FORGETTING_S = 1.0
 """Seconds between looks for claims that are over, where none is known to be over earlier."""
+
+
+class State(str, Enum):
+    """A claim as others are told of it. It is over for them as it is for us, by what the databases
+    show, unless it is released."""
+
+    CHOSEN = 'chosen'
+    CLAIMED = 'claimed'
+    RELEASED = 'released'
 
 
 @dataclass(eq=False, slots=True)
@@ -43,7 +62,10 @@ class PendingClaim:
     of the host, if it is fitted on any, and ``amounts`` those of its candidate.
 
     ``since`` is when it was chosen, ``claimed`` when Placement had it and the request was
-    answered, ``shown`` when hosts were read that show it (monotonic seconds).
+    answered, ``shown`` when hosts were read that show it (monotonic seconds). Of claims that
+    several schedulers have announced, ``order`` says which came first, infinite as long as nobody
+    has heard of it; ``number`` is what the one calls it whose it is, and ``is_ours`` tells that it
+    is this process.
     """
 
     host: Host
@@ -55,9 +77,42 @@ class PendingClaim:
     amounts: Mapping[str, Mapping[str, int]]
     claimed: float = math.inf
     shown: float = math.inf
+    order: float = math.inf
+    number: int = 0
+    is_ours: bool = True
+
+    def is_with(self, group: InstanceGroup | None) -> bool:
+        """True if the instance is of that server group."""
+        own = self.request.instance_group
+        return bool(group and own and group.uuid and group.uuid == own.uuid)
+
+    def stays_before(self, ours: 'PendingClaim') -> bool:
+        """True if it is another scheduler's, on the same host or of the same group as one of ours,
+        and that is given back if it does not fit beside it: since it was announced first, or is
+        answered already."""
+        is_first = self.claimed < math.inf or self.order < ours.order
+        is_near = self.host.uuid == ours.host.uuid or self.is_with(ours.request.instance_group)
+        return not self.is_ours and is_first and is_near
 
 
 ClaimsOfHost = tuple[PendingClaim, ...]
+
+
+class Peers(Protocol):
+    """The other schedulers of the cloud (``rpc/peers.py``); nothing here raises."""
+
+    part: tuple[int, int]
+    """The place of this process among all that are alive, from 0 on, and their number."""
+    missed: int
+    """How often messages of others were missed."""
+    late: int
+    """Decisions that could not wait for what others had announced before."""
+
+    def tell(self, claim: PendingClaim, state: State) -> None:
+        """Announce what has become of a claim; returns at once."""
+
+    def catch_up(self, claim: PendingClaim) -> None:
+        """Wait a little until all is heard that was announced before a claim."""
 
 
 def is_pending(row: Any, key: tuple[str, str]) -> bool:
@@ -83,7 +138,14 @@ def is_pending(row: Any, key: tuple[str, str]) -> bool:
 
 
 class PendingClaims:
-    """The pending claims, by the compute node that they are on."""
+    """The pending claims, by the compute node that they are on.
+
+    :ivar peers: the other schedulers; None where nothing is shared with them.
+    :ivar given_back: how many claims did not fit beside those of others.
+    """
+
+    peers: Peers | None = None
+    given_back = 0
 
     def __init__(
         self,
@@ -102,6 +164,9 @@ class PendingClaims:
         self._showing: set[str] = set()
         self._forget_at = 0.0
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        # Instances whose claims were released last, and when.
+        self._released: deque[tuple[str | None, float]] = deque(maxlen=RELEASED_KEPT)
         self._decision = threading.Lock()
         self._known: dict[str, tuple[Host, ClaimsOfHost, Host]] = {}
 
@@ -160,17 +225,49 @@ class PendingClaims:
             place = fitting.claimed_fit(host, request, candidate, limits, self.settings)
         amounts = candidate.resources() if candidate else {}
         claim = PendingClaim(host, lasting, candidate, place, limits, self._clock(), amounts)
-        uuid = request.instance_uuid
+        self.put(claim)
+        if self.peers is not None:
+            self.peers.tell(claim, State.CHOSEN)
+        return claim
+
+    def put(self, claim: PendingClaim) -> None:
+        """Note a claim as it is: ours, or another scheduler's."""
+        host, uuid = claim.host.uuid, claim.request.instance_uuid
         with self._lock:
-            self._claims[host.uuid] = (*self._claims.get(host.uuid, ()), claim)
+            self._claims[host] = (*self._claims.get(host, ()), claim)
             self._of_instance[uuid] = (*self._of_instance.get(uuid, ()), claim)
             self._forget_at = min(self._forget_at, claim.since + self.timeout)
-        return claim
 
     def drop(self, claim: PendingClaim) -> None:
         """Forget a claim that was not made after all."""
-        with self._lock:
-            self._remove(claim)
+        with self._changed:
+            was_there = self._remove(claim)
+            self._released.append((claim.request.instance_uuid, self._clock()))
+            self._changed.notify_all()
+        if was_there and claim.is_ours and self.peers is not None:
+            self.peers.tell(claim, State.RELEASED)
+
+    def came_free(self, request: Request) -> bool:
+        """Wait a little for what others have chosen to be claimed: True if any of it was released
+        instead since a request arrived. Where several schedulers choose the same, more is taken for
+        a moment than is claimed in the end."""
+        if self.peers is None or self.peers.part[1] == 1:
+            return False
+        own, now = request.instance_uuids or (), self._clock()
+        chosen = [x for x in self.all() if x.claimed == math.inf and x.since > now - ABOUT_S]
+
+        def is_over() -> bool:
+            done = [
+                x.claimed < math.inf or x not in self._claims.get(x.host.uuid, ()) for x in chosen
+            ]
+            return all(done) or came_free()
+
+        def came_free() -> bool:
+            return any(at >= request.arrived and x not in own for x, at in self._released)
+
+        with self._changed:
+            self._changed.wait_for(is_over, ABOUT_S)
+            return came_free()
 
     def settle(self, claims: Sequence[PendingClaim]) -> None:
         """A request is answered with these: other claims of their instances are over.
@@ -180,18 +277,22 @@ class PendingClaims:
         """
         now = self._clock()
         uuids = {each.request.instance_uuid for each in claims} - {None}
-        with self._lock:
+        with self._changed:
             for claim in claims:
                 claim.claimed = now
             for each in [x for uuid in uuids for x in self._of_instance.get(uuid, ())]:
                 if each not in claims:
                     self._remove(each)
+            self._changed.notify_all()
+        if self.peers is not None:
+            for claim in [each for each in claims if each.is_ours]:
+                self.peers.tell(claim, State.CLAIMED)
 
     def unclaimed(self, moment: float) -> Mapping[str, Mapping[str, int]]:
         """Amounts of claims that Placement did not have yet at a moment, so that its answer to
         a question from then on may leave them out: provider to resource class to amount."""
         taken: dict[str, Counter[str]] = {}
-        for claim in self._all():
+        for claim in self.all():
             if claim.claimed > moment:
                 for provider, amounts in claim.amounts.items():
                     taken.setdefault(provider, Counter()).update(amounts)
@@ -201,7 +302,7 @@ class PendingClaims:
         """The instances that hosts of a cell do not show yet, by UUID."""
         return [
             each.request.instance_uuid
-            for each in self._all()
+            for each in self.all()
             if each.shown == math.inf
             and each.request.instance_uuid
             and each.host.cell_uuid == cell_uuid
@@ -210,22 +311,23 @@ class PendingClaims:
     def seen(self, rows: Mapping[str, Any], moment: float) -> None:
         """See which instances hosts show that were read at that moment, or that will not come:
         ``rows`` are those of ``instances`` by UUID, read before the hosts."""
-        for claim in self._all() if rows else ():
+        for claim in self.all() if rows else ():
             row = rows.get(claim.request.instance_uuid or '')
             if row is not None and not is_pending(row, claim.host.key):
                 claim.shown = min(claim.shown, moment)
                 with self._lock:
                     self._showing.add(claim.host.uuid)
 
-    def _all(self) -> list[PendingClaim]:
+    def all(self) -> list[PendingClaim]:
+        """Return those of all hosts, also if they are over."""
         with self._lock:
             return [each for claims in self._claims.values() for each in claims]
 
     def count(self) -> int:
-        """The number of instances on their way, for the operator."""
+        """The number of instances that this process has sent on their way, for the operator."""
         with self._lock:
             self._forget_old()
-            return sum(map(len, self._claims.values()))
+        return sum(claim.is_ours for claim in self.all())
 
     def _forget_old(self) -> None:
         """Forget claims that are over; the lock is held."""
@@ -241,9 +343,10 @@ class PendingClaims:
                 self._remove(each)
         self._forget_at = min(*ends, now + FORGETTING_S)
 
-    def _remove(self, claim: PendingClaim) -> None:
-        """Forget a claim, if it is there; the lock is held."""
+    def _remove(self, claim: PendingClaim) -> bool:
+        """Forget a claim, and tell if it was there; the lock is held."""
         of_host, uuid = self._claims, claim.host.uuid
+        was_there = claim in of_host.get(uuid, ())
         left = tuple(each for each in of_host.get(uuid, ()) if each is not claim)
         if left:
             of_host[uuid] = left
@@ -256,6 +359,7 @@ class PendingClaims:
             self._of_instance[instance] = same
         else:
             self._of_instance.pop(instance, None)
+        return was_there
 
     def subtract(self, host: Host, claims: ClaimsOfHost) -> Host:
         """The host with those instances on it; what was found out for the first of them is

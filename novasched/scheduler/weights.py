@@ -85,7 +85,8 @@ class HostTable:
         for listed, its_rows in (self._expected, self._all):
             if len(hosts) == len(listed):
                 others = np.flatnonzero(np.fromiter(map(is_not, hosts, listed), bool, len(hosts)))
-                if all(hosts[i].uuid == listed[i].uuid for i in others.tolist()):
+                alike = [hosts[i].uuid == listed[i].uuid for i in others.tolist()]
+                if all(alike):
                     rows = its_rows
                     break
         else:

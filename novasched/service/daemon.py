@@ -23,6 +23,7 @@ from novasched.conf.settings import ServiceSettings, Settings
 from novasched.observe.records import render
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.web.wiring import MetricsFiles, metrics_files, page_factory
+from novasched.rpc.claims_exchange import make_exchange
 from novasched.rpc.server import TOPIC, make_server, make_transport
 from novasched.service import runtime
 from novasched.service.build import Application, compose, preflight
@@ -80,6 +81,12 @@ class SchedulerService:
             self.application.driver,
             counts=metrics.messages if metrics else None,
         )
+        self._exchange = None
+        if self.service.share_pending_claims and self.settings.in_flight_timeout:
+            claims = self.application.hosts.pending_claims
+            self._exchange = make_exchange(self.conf, claims, self.service.host)
+        if self._exchange:
+            self._exchange.start()
         self._server.start()
         if metrics:
             its = self.application
@@ -101,6 +108,8 @@ class SchedulerService:
         futures.wait([waiting.submit(task.wait) for task in self._tasks], timeout=TASKS_TIMEOUT_S)
         waiting.shutdown(wait=False)
         self._transport.cleanup()
+        if self._exchange:
+            self._exchange.close()
         self.application.close(max(0.0, until - time.monotonic()))
 
     def reload(self) -> None:

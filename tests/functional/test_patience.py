@@ -70,6 +70,7 @@ def scheduler(hosts, between, tunnels):
             'placement_patience': PATIENCE,
             'database_patience': PATIENCE,
             'cell_timeout': TIMEOUT,
+            'candidates_max_age': 0,
         },
     }
     with Daemon(hosts, config) as daemon:

@@ -4,15 +4,19 @@ prefilters look up."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
 
 from novasched.conf.settings import Settings
 from novasched.observe.records import from_decision, render
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import RecordWriter
 from novasched.plugins import loading
+from novasched.rpc.peers import Peers
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
@@ -21,6 +25,7 @@ from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.prefilters import Port, Prefilter, Sources
 from tests.lab.builders import a_request
+from tests.lab.processes import wait_until
 
 
 class CountingPlacement(MemoryPlacement):
@@ -69,6 +74,52 @@ def ask(driver, **fields):
     """The host of each instance of a request, with its alternates behind it."""
     rows = driver.select_destinations(a_request(**fields))
     return [[selection.service_host for selection in row] for row in rows]
+
+
+class Bus:
+    """A broker between schedulers: each has a queue, and all get the same order."""
+
+    def __init__(self):
+        self.queues = []
+        self.lock = Lock()
+
+    def send(self, text):
+        with self.lock:
+            for each in self.queues:
+                each.put(text)
+
+    @contextmanager
+    def between(self, *all_claims):
+        """The peers of each, once all have heard of all."""
+        peers = [Peers(each, f'controller{i}', 30.0) for i, each in enumerate(all_claims)]
+        self.queues, over = [SimpleQueue() for _ in peers], Event()
+
+        def speak(each):
+            with each.speaking():
+                while not over.is_set():
+                    for text in each.announcements():
+                        self.send(text)
+
+        def listen(each, queue):
+            with each.listening():
+                while text := queue.get():
+                    each.hear(text)
+
+        work = [partial(speak, each) for each in peers]
+        work += [partial(listen, *pair) for pair in zip(peers, self.queues, strict=True)]
+        threads = [Thread(target=each) for each in work]
+        for thread in threads:
+            thread.start()
+        try:
+            wait_until(lambda: all(x.part[1] == len(peers) for x in peers), 30, 'all peers')
+            yield peers
+        finally:
+            over.set()
+            for each in peers:
+                each.wake()
+            self.send(b'')
+            for thread in threads:
+                thread.join()
 
 
 class Clock:

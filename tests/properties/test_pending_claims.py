@@ -8,11 +8,12 @@ from threading import Lock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.numa.fit import consume_cells, fit
 from tests.lab.builders import a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, a_driver
+from tests.lab.ports import Bus, CountingPlacement, a_driver
 from tests.lab.topologies import a_cell, a_guest, a_pinned
 
 CPUS, CELLS, PINNED, THREADS = 4, 2, 2, 8
@@ -42,18 +43,21 @@ class SharedPlacement(CountingPlacement):
 class Cloud:
     """Hosts for ROOM servers each; Placement would let ``spare`` more onto every one."""
 
-    def __init__(self, hosts, spare):
+    def __init__(self, hosts, spare, schedulers=1):
         self.hosts = [a_host(f'h{i}', ram=8192, numa=lambda: TOPOLOGY) for i in range(hosts)]
         self.placement = SharedPlacement({host.uuid: ROOM + spare for host in self.hosts})
-        self.driver = a_driver(
-            self.hosts, NUMATopologyFilter, placement=self.placement, in_flight_timeout=60.0
-        )
+        how = {'placement': self.placement, 'in_flight_timeout': 60.0}
+        self.drivers = [a_driver(self.hosts, NUMATopologyFilter, **how) for _ in range(schedulers)]
 
     def ask(self, number, count):
         """A request for some servers: whether they were placed."""
         uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
         request = replace(a_request(count=count, instance_uuids=uuids), numa_topology=GUEST)
-        return self.driver.decide(request, number).refusal is None
+        try:
+            self.drivers[number % len(self.drivers)].select_destinations(request)
+        except NoValidHost:
+            return False
+        return True
 
     def ask_at_once(self, counts):
         with ThreadPoolExecutor(THREADS) as pool:
@@ -68,19 +72,32 @@ class Cloud:
             topologies[uuid] = consume_cells(topologies[uuid], place, GUEST)
 
 
-@given(
-    counts=st.lists(st.integers(1, 3), min_size=1, max_size=12),
-    spare=st.integers(0, 4),
-    hosts=st.integers(1, 9),
-)
-@settings(max_examples=80)
-def test_what_fits_is_placed_and_nothing_collides(counts, spare, hosts):
-    """Servers asked for at once are all placed where there is room for all of them, and never
-    more on a host than can pin CPUs there, though Placement would allow it. Who is refused
-    leaves nothing behind."""
-    cloud = Cloud(hosts, spare)
+def see_what_comes(cloud, counts):
+    """All are placed if there is room for all, none collides, and who is refused leaves nothing."""
     placed = cloud.ask_at_once(counts)
-    assert all(placed) or sum(counts) > hosts * ROOM
+    assert all(placed) or sum(counts) > len(cloud.hosts) * ROOM
     cloud.fit_one_after_another()
     total = sum(count for count, ok in zip(counts, placed, strict=True) if ok)
-    assert len(cloud.placement.allocations) == cloud.driver.pending_claims.count() == total
+    assert len(cloud.placement.allocations) == total
+    assert sum(driver.pending_claims.count() for driver in cloud.drivers) == total
+
+
+COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=12)
+
+
+@given(counts=COUNTS, spare=st.integers(0, 4), hosts=st.integers(1, 9))
+@settings(max_examples=80)
+def test_what_fits_is_placed_and_nothing_collides(counts, spare, hosts):
+    """Servers asked for at once never get more of a host than can pin CPUs there, though Placement
+    would allow it."""
+    see_what_comes(Cloud(hosts, spare), counts)
+
+
+@given(counts=COUNTS, hosts=st.integers(1, 6))
+@settings(max_examples=40)
+def test_several_schedulers_decide_as_one(counts, hosts):
+    """The same holds for requests of which each of three schedulers gets a third. Placement lets
+    as many onto each host as there are."""
+    cloud = Cloud(hosts, 40, schedulers=3)
+    with Bus().between(*(driver.pending_claims for driver in cloud.drivers)):
+        see_what_comes(cloud, counts)

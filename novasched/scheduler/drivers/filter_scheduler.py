@@ -22,6 +22,8 @@ from novasched.scheduler.pipeline import Pipeline
 
 FIRST_PAUSE_S, PAUSE_S = 0.1, 1.0
 """Seconds before a request is decided anew, at first and in the end."""
+MAX_TRIES = 4
+"""How often a request is decided where others release what they have chosen meanwhile."""
 LOOK_S = 1.0
 """Seconds between looks of those who wait whether the process is going to end."""
 
@@ -92,7 +94,7 @@ class FilterScheduler:
 
         :raises Unavailable: the request has waited for as long as it may.
         """
-        arrived, pause, waits = request.arrived, FIRST_PAUSE_S, False
+        arrived, pause, waits, tries = request.arrived, FIRST_PAUSE_S, False, MAX_TRIES
         while True:
             try:
                 if request.from_memory:
@@ -107,7 +109,9 @@ class FilterScheduler:
                 is_remembered = trace.counts is not None and trace.counts.age is not None
                 was_read_before = bool(trace.attempts) and request.read_since < request.arrived
                 if not is_remembered and not was_read_before:
-                    raise
+                    tries -= 1
+                    if tries == 0 or not self.pending_claims.came_free(request):
+                        raise
                 if is_remembered:
                     trace.outdated = error.reason or 'no host is left'
                 now = time.monotonic()

@@ -3,7 +3,6 @@
 and willing to talk to us."""
 
 import functools
-import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -24,6 +23,7 @@ from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.redaction import Secrets, hide
 from novasched.placement.api import MICROVERSION
 from novasched.placement.client import PlacementClient
+from novasched.rpc.claims_exchange import RABBIT_PORT, connection
 from novasched.rpc.server import TOPIC, make_transport
 from novasched.scheduler.errors import (
     DatabaseUnavailable,
@@ -187,7 +187,6 @@ def _schema(database: Database) -> str:
 
 
 TRANSPORT_OPTION = '[DEFAULT] transport_url'
-RABBIT_PORT = 5672
 
 
 def check_broker(nova_conf: NovaConf) -> Findings:
@@ -219,17 +218,7 @@ def check_broker(nova_conf: NovaConf) -> Findings:
 
 
 def _ask_broker(conf: cfg.ConfigOpts, host: Any, virtual_host: str | None, name: str) -> Findings:
-    group = conf.oslo_messaging_rabbit
-    link = Connection(
-        transport='pyamqp',
-        hostname=host.hostname or 'localhost',
-        port=host.port or RABBIT_PORT,
-        userid=host.username or '',
-        password=host.password or '',
-        virtual_host=virtual_host or '/',
-        login_method=group.rabbit_login_method,
-        ssl=_tls(group),
-    )
+    link = connection(conf, host, virtual_host)
     with link:
         try:
             link.connect()
@@ -249,22 +238,6 @@ def _queue(link: Connection) -> str:
     except link.channel_errors:
         return f'no queue {TOPIC} yet'
     return f'{found.consumer_count} consumers of the queue {TOPIC}'
-
-
-def _tls(group: cfg.ConfigOpts.GroupAttr) -> dict[str, Any] | bool:
-    """oslo.messaging's options of TLS, as kombu takes them."""
-    if not group.ssl:
-        return False
-    files = {
-        'keyfile': group.ssl_key_file,
-        'certfile': group.ssl_cert_file,
-        'ca_certs': group.ssl_ca_file,
-    }
-    wanted: dict[str, Any] = {name: path for name, path in files.items() if path}
-    if group.ssl_ca_file:
-        # Of no name kombu makes that of the host.
-        wanted |= {'cert_reqs': ssl.CERT_REQUIRED, 'server_hostname': None}
-    return wanted or True
 
 
 def check_placement(nova_conf: NovaConf) -> Findings:

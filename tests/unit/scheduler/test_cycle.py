@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import itertools
+import time
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from novasched.scheduler.filters.affinity import (
     ServerGroupAffinityFilter,
     ServerGroupAntiAffinityFilter,
 )
+from novasched.scheduler.pending_claims import PendingClaim
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
 from tests.lab.ports import Audience, a_driver, ask
@@ -169,3 +171,60 @@ def test_who_listens_is_told(slots, count, told):
     with suppress(NoValidHost):
         driver.select_destinations(replace(a_request(count=count), instance_uuid=MEMBERS[0]))
     assert audience.heard == [(phase, MEMBERS[number], hosts) for phase, number, hosts in told]
+
+
+class Faster:
+    """Another scheduler, which has sent a server of the group to a host just before us."""
+
+    part, missed, late = (0, 2), 0, 0
+
+    def __init__(self, driver, host, server='rival'):
+        self.claims, self.rival, self.server = driver.pending_claims, host, a_uuid(server)
+        self.claims.peers = self
+
+    def tell(self, claim, state):
+        """It does not listen."""
+
+    def catch_up(self, claim):
+        if self.rival:
+            request = a_request(instance_uuid=self.server, group=a_group('', ()))
+            what = self.rival, request, None, None, {}, time.monotonic(), {}
+            self.claims.put(PendingClaim(*what, order=0, is_ours=False))
+            self.rival = None
+
+
+@pytest.mark.parametrize(
+    ('rival', 'count', 'group', 'answer', 'given_back'),
+    [
+        (A, 1, a_group('anti-affinity'), [['b']], 1),
+        (B, 1, a_group('anti-affinity'), [['a']], 0),
+        (C, 1, a_group('affinity'), [['c']], 1),
+        (A, 1, None, [['a']], 0),
+        (B, 2, APART, [['a'], ['c']], 1),
+        (C, 2, APART, [['a'], ['b']], 0),
+    ],
+)
+def test_another_scheduler_was_faster(rival, count, group, answer, given_back):
+    """What does not fit beside its claims is given back, and chosen anew as things are now."""
+    driver = cloud(A, B, C, in_flight_timeout=60.0)
+    Faster(driver, rival)
+    assert ask(driver, count=count, group=group) == answer
+    assert [[host] for host in claimed(driver).values()] == answer
+    assert driver.pending_claims.count() == count
+    assert driver.pending_claims.given_back == given_back
+
+
+@pytest.mark.parametrize('rival', [{'host': a_host('unknown')}, {'host': A, 'server': 'server0'}])
+def test_what_is_nobody_elses_is_not_given_back(rival):
+    """A request that came twice has one place, and on a host of no known cell there is none."""
+    driver = cloud(A, B, C, in_flight_timeout=60.0)
+    Faster(driver, **rival)
+    assert ask(driver, group=a_group('affinity')) == [['a']]
+
+
+def test_a_decision_says_that_another_was_faster():
+    driver = cloud(A, B, C, in_flight_timeout=60.0)
+    Faster(driver, A)
+    decision = driver.decide(a_request(group=a_group('anti-affinity')), seed=1)
+    [attempt] = decision.attempts
+    assert (attempt.unfit, decision.hosts) == (('a',), ('b',))

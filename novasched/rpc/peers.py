@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schedulers of a cloud, and the pending claims that they tell each other of.
+
+Each process announces what it has chosen, claimed and released. Once a second each says how much
+it has announced. Who has missed something, or has just come, asks for all pending claims of that
+process. Here is what is said, and what is done with what is heard; ``claims_exchange.py`` carries
+it.
+"""
+
+import itertools
+import logging
+import math
+import os
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from novasched.rpc.announcements import Message, Row, claim_of, decode, encode, row_of
+from novasched.scheduler.pending_claims import PendingClaim, PendingClaims, State
+
+LOG = logging.getLogger(__name__)
+
+BEAT_S = 1.0
+"""Seconds between messages that say how much was announced."""
+GONE_S = 5.0
+"""Seconds after which a process from which nothing comes counts as gone."""
+CATCH_UP_S = 0.5
+"""Seconds that a decision waits at most to hear what others announced before; mostly it has, since
+the claim took longer."""
+EVERYBODY = '*'
+
+
+@dataclass(slots=True)
+class Other:
+    """Another scheduler: the number of its last message, and when that came (monotonic
+    seconds)."""
+
+    number: int
+    at: float
+
+
+class Peers:
+    """The other schedulers. Implements :class:`novasched.scheduler.pending_claims.Peers`.
+
+    :ivar name: that of this process, which no other has or had.
+    :ivar part: the place of this process among all that are alive, by their names, and their
+        number.
+    :ivar missed: how often messages of others were missed.
+    :ivar late: decisions that could not wait for what others had announced before.
+    :ivar echoed_at: when this process heard itself (monotonic seconds).
+    """
+
+    def __init__(self, claims: PendingClaims, host: str, patience: float = CATCH_UP_S) -> None:
+        """``patience`` are the seconds that a decision waits to hear what others announced."""
+        self.name = f'{host}:{os.getpid()}:{secrets.token_hex(4)}'
+        self.part = 0, 1
+        self.missed = self.late = 0
+        self.echoed_at = -math.inf
+        self._claims, self._patience = claims, patience
+        # Changes of claims, and names of processes to be asked.
+        self._to_tell: queue.SimpleQueue[tuple[PendingClaim, State] | str] = queue.SimpleQueue()
+        self._messages = 0
+        self._numbers, self._order = itertools.count(1), itertools.count(1)
+        self._unheard: dict[int, PendingClaim] = {}
+        self._is_asked = self._speaks = False
+        self._next_beat = self._next_look = 0.0
+        self._others: dict[str, Other] = {}
+        self._theirs: dict[tuple[str, int], PendingClaim] = {}
+        self._heard = threading.Condition()
+        claims.peers = self
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        """While announcements reach the broker, the first of all pending claims."""
+        self._speaks = self._is_asked = True
+        try:
+            yield
+        finally:
+            self._speaks = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """While what others announce is heard; they are asked for what was before."""
+        self._is_asked = True  # others may hear now what this process has not heard itself
+        self._to_tell.put(EVERYBODY)
+        try:
+            yield
+        finally:
+            self._others.clear()
+            self._see_who_is_there()
+
+    def tell(self, claim: PendingClaim, state: State) -> None:
+        """See :class:`novasched.scheduler.pending_claims.Peers`."""
+        if self._speaks:  # else all is told once it does
+            self._to_tell.put((claim, state))
+
+    def catch_up(self, claim: PendingClaim) -> None:
+        """See :class:`novasched.scheduler.pending_claims.Peers`. The broker sends each process its
+        own announcements, too, behind those that came before."""
+        if self._others and self._speaks:
+            with self._heard:
+                told = self._heard.wait_for(lambda: claim.order < math.inf, self._patience)
+                self.late += not told
+
+    def wake(self) -> None:
+        """Have :meth:`announcements` return."""
+        self._to_tell.put('')
+
+    def announcements(self) -> list[bytes]:
+        """The next messages, as soon as there is something to tell, and at each beat."""
+        rows, asked = [], set()
+        with suppress(queue.Empty):
+            told = self._to_tell.get(timeout=max(0.0, self._next_beat - time.monotonic()))
+            while True:
+                if isinstance(told, str):
+                    asked.add(told)
+                elif told[1] is State.CHOSEN:
+                    rows.append(self._row(told[0]))
+                elif told[0].number:
+                    rows.append(Row(told[0].number, told[1]))
+                told = self._to_tell.get_nowait()
+        self._next_beat = time.monotonic() + BEAT_S
+        self._messages += bool(rows)
+        texts = [self._message(rows, ask=[*filter(None, asked)])]
+        if self._is_asked:
+            self._is_asked = False
+            ours = [claim for claim in self._claims.all() if claim.is_ours]
+            texts.append(self._message([*map(self._row, ours)], whole=True))
+        return texts
+
+    def _message(self, rows: list[Row], **fields: Any) -> bytes:
+        return encode(Message(self.name, self._messages, rows, **fields))
+
+    def _row(self, claim: PendingClaim) -> Row:
+        """All of a claim, which is announced now if it was not before."""
+        claim.number = claim.number or next(self._numbers)
+        if claim.order == math.inf:
+            self._unheard[claim.number] = claim
+        return row_of(claim, time.monotonic())
+
+    def hear(self, text: bytes) -> None:
+        """Do with a message what it says."""
+        try:
+            message = decode(text)
+        except msgspec.MsgspecError as error:
+            LOG.debug('An announcement of pending claims cannot be read: %s', error)
+            return
+        now, sender = time.monotonic(), message.sender
+        if sender == self.name:
+            self._look(now)
+            self.echoed_at = now
+            with self._heard:
+                for row in message.rows:
+                    if claim := self._unheard.pop(row.number, None):
+                        claim.order = next(self._order)
+                self._heard.notify_all()
+            return
+        if not {self.name, EVERYBODY}.isdisjoint(message.ask):
+            self._is_asked = True
+            self.wake()
+        self._count(message, now)
+        for row in message.rows:
+            self._apply(row, sender, now)
+        if message.whole:
+            left = {(sender, row.number) for row in message.rows}
+            for gone in [x for x in self._theirs if x[0] == sender and x not in left]:
+                self._claims.drop(self._theirs.pop(gone))
+
+    def _count(self, message: Message, now: float) -> None:
+        """Note that a process is there, and see whether messages of it were missed."""
+        other = self._others.get(message.sender)
+        if other is None:
+            self._others[message.sender] = Other(message.number, now)
+            self._see_who_is_there()
+        if not message.whole:
+            if other is None:
+                self._to_tell.put(message.sender)
+            elif message.number != other.number + bool(message.rows):
+                self.missed += 1
+                self._to_tell.put(message.sender)
+        self._others[message.sender] = Other(message.number, now)
+
+    def _apply(self, row: Row, sender: str, now: float) -> None:
+        """Do with a claim of another process what that has done with it."""
+        claim = self._theirs.get((sender, row.number))
+        if row.state == State.RELEASED:
+            if claim is not None:
+                self._claims.drop(claim)
+            return
+        if claim is None and row.instance:
+            claim = self._theirs[sender, row.number] = claim_of(row, next(self._order), now)
+            self._claims.put(claim)
+        if claim is not None and row.state == State.CLAIMED and claim.claimed == math.inf:
+            self._claims.settle([claim])
+
+    def _look(self, now: float) -> None:
+        """Forget processes that are silent, and claims that are over, at each beat."""
+        if now < self._next_look:
+            return
+        self._next_look = now + BEAT_S
+        pending = {*self._claims.all()}
+        self._theirs = {key: each for key, each in self._theirs.items() if each in pending}
+        silent = [name for name, other in self._others.items() if now - other.at > GONE_S]
+        for name in silent:
+            del self._others[name]
+        if silent:
+            self._see_who_is_there()
+
+    def _see_who_is_there(self) -> None:
+        names = sorted([self.name, *self._others])
+        self.part = names.index(self.name), len(names)
+        LOG.info('Pending claims are shared with %d other schedulers', len(self._others))

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What schedulers tell each other, and what they make of it."""
+
+import math
+from dataclasses import fields, replace
+
+import msgspec
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.rpc.announcements import Message, Row, decode, encode, row_of
+from novasched.rpc.peers import GONE_S, Peers
+from novasched.scheduler.model.host import HostSnapshot
+from novasched.scheduler.model.numa import HostTopology
+from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.pending_claims import PendingClaims
+from tests.lab.builders import a_flavor, a_group, a_host, a_mapped_candidate, a_request, a_uuid
+from tests.lab.ports import Clock
+from tests.lab.topologies import a_cell, a_guest, a_pinned
+
+CELLS = HostTopology((a_cell(0, cores=2), a_cell(1, cores=2)))
+POOLS = (Pool('p', 'v', 2, 0, {'rp_uuid': 'A'}), Pool('p', 'v', 2, 1, {'rp_uuid': 'B'}))
+HOST = a_host('a', ram=4096, numa=lambda: CELLS, pci=lambda: POOLS)
+OTHER = a_host('b', ram=4096)
+GUEST = {'numa_topology': a_guest(a_pinned(2))}
+DEVICE = {'pci_requests': (PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id'),)}
+
+
+class Scheduler:
+    """One process; what it announces is heard by those that a test names."""
+
+    def __init__(self, name, clock=None):
+        self.claims = PendingClaims(Settings(in_flight_timeout=60.0), clock or Clock())
+        self.peers = Peers(self.claims, name, patience=30.0)
+        self._speaking = self.peers.speaking()
+        self._speaking.__enter__()
+
+    def add(self, name='server', host=HOST, candidate=None, **fields):
+        request = a_request(**fields, instance_uuid=a_uuid(name), instance_uuids=(a_uuid(name),))
+        return self.claims.add(host, request, candidate, {})
+
+    def speak(self, *others):
+        """Tell all that there is to tell."""
+        self.peers.wake()
+        texts = self.peers.announcements()
+        for each in (self, *others):
+            for text in texts:
+                each.peers.hear(text)
+        return [decode(text) for text in texts]
+
+    def left(self, host=HOST):
+        pending = self.claims.of(HostSnapshot({host.uuid: host}, 1000.0))
+        return self.claims.subtract(host, pending.get(host.uuid, ()))
+
+    @property
+    def hears(self):
+        """The instances of others, and whether they are claimed."""
+        return {
+            each.request.instance_uuid: each.claimed < math.inf
+            for each in self.claims.all()
+            if not each.is_ours
+        }
+
+
+@pytest.fixture
+def pair():
+    """Two that know each other."""
+    one, two = Scheduler('one'), Scheduler('two')
+    for _ in range(2):
+        one.speak(two)
+        two.speak(one)
+    assert one.peers.part == (0, 2)
+    assert two.peers.part == (1, 2)
+    return one, two
+
+
+@pytest.mark.parametrize(
+    'fields',
+    [
+        {},
+        {'flavor': a_flavor(vcpus=3, memory_mb=1024, root_gb=7, ephemeral_gb=2, id=5)},
+        GUEST,
+        DEVICE,
+        {**GUEST, **DEVICE},
+        {**DEVICE, 'candidate': a_mapped_candidate('a', 'id', ['B'])},
+        {'group': a_group('anti-affinity')},
+    ],
+)
+def test_others_take_off_the_same(pair, fields):
+    """What a server takes of a host is the same for who chose the host and for who has heard it,
+    and takes some hundred bytes to say."""
+    one, two = pair
+    claim = one.add(**fields)
+    [message] = one.speak(two)
+    for field in fields_of(HOST):
+        assert getattr(two.left(), field) == getattr(one.left(), field) or field in ('numa', 'pci')
+    assert two.left().numa_topology == one.left().numa_topology
+    assert two.left().pci_stats == one.left().pci_stats
+    assert two.left() != HOST
+    [heard] = two.claims.all()
+    assert heard.is_with(fields.get('group')) == ('group' in fields)
+    assert two.claims.unclaimed(0.0) == {rp: dict(x) for rp, x in claim.amounts.items()}
+    assert len(encode(message)) < 800
+
+
+def fields_of(value):
+    return [field.name for field in fields(value)]
+
+
+def test_what_becomes_of_a_claim(pair):
+    """It counts when it is chosen, stands when it is claimed, and is gone when it is released. One
+    that stands ends those of the same instance elsewhere."""
+    one, two = pair
+    before = two.add('moves', OTHER)
+    two.claims.settle([before])
+    gone, kept = one.add('gone'), one.add('moves')
+    one.speak(two)
+    assert two.hears == {a_uuid('gone'): False, a_uuid('moves'): False}
+    one.claims.settle([kept])
+    one.claims.drop(gone)
+    one.speak(two)
+    assert two.hears == {a_uuid('moves'): True}
+    assert before not in two.claims.all()
+    assert two.claims.count() == 0, 'only its own count'
+    assert one.hears == {}
+
+
+def test_who_comes_later_asks(pair):
+    """A newcomer is told of all pending claims, by those that were there."""
+    one, two = pair
+    one.claims.settle([one.add('claimed')])
+    one.add('chosen')
+    one.speak(two)
+    late = Scheduler('late')
+    one.speak(late)
+    assert late.hears == {}
+    late.speak(one, two)
+    one.speak(two, late)
+    assert late.hears == {a_uuid('claimed'): True, a_uuid('chosen'): False}
+    assert late.peers.missed == 0
+
+
+def test_what_was_missed_is_asked_for(pair):
+    """A message that did not come is noticed by the next one, also by a beat, and made up for."""
+    one, two = pair
+    gone = one.add('gone')
+    one.speak(two)
+    one.add('missed')
+    one.claims.drop(gone)
+    one.speak()
+    one.speak(two)
+    assert two.hears == {a_uuid('gone'): False}
+    assert two.peers.missed == 1
+    two.speak(one)
+    one.speak(two)
+    assert two.hears == {a_uuid('missed'): False}
+
+
+def rivals(scheduler, claim):
+    """The instances whose claims stay where one of ours does not fit beside them."""
+    scheduler.peers.catch_up(claim)
+    return [x.request.instance_uuid for x in scheduler.claims.all() if x.stays_before(claim)]
+
+
+def test_first_announced_stays(pair):
+    """Of two that choose at the same time, the one stays whose announcement comes first, for both of
+    them; and what is claimed stays in any case."""
+    one, two = pair
+    first, second = one.add('first'), two.add('second')
+    one.speak(two)
+    two.speak(one)
+    assert rivals(one, first) == []
+    assert rivals(two, second) == [a_uuid('first')]
+    two.claims.settle([second])
+    two.speak(one)
+    assert rivals(one, first) == [a_uuid('second')]
+
+
+@pytest.mark.parametrize(('host', 'group', 'counts'), [
+    (HOST, None, True),
+    (OTHER, None, False),
+    (OTHER, a_group('affinity'), True),
+    (OTHER, replace(a_group('affinity'), uuid=a_uuid('another')), False),
+])  # fmt: skip
+def test_rivals_are_on_the_host_or_of_the_group(pair, host, group, counts):
+    one, two = pair
+    one.add('rival', host, group=group)
+    one.speak(two)
+    own = two.add('own', group=a_group('affinity'))
+    two.speak(one)
+    assert bool(rivals(two, own)) is counts
+
+
+def test_claims_of_who_is_silent_stay_until_they_end():
+    """Who is gone does not count any more; what it has claimed does, for as long as what is ours."""
+    clock = Clock()
+    one, two = Scheduler('one'), Scheduler('two', clock)
+    for _ in range(2):
+        two.speak(one)
+        one.speak(two)
+    one.add('server')
+    one.speak(two)
+    [name] = two.peers._others
+    two.peers._others[name].at -= GONE_S + 1
+    two.peers._next_look = 0.0
+    two.speak()
+    assert two.peers.part == (0, 1)
+    assert two.hears == {a_uuid('server'): False}
+    clock.now += 61.0
+    assert two.left() == HOST
+
+
+@pytest.mark.parametrize('text', [b'', b'\xff', msgspec.msgpack.encode([1]), b'{"sender": 1}'])
+def test_what_cannot_be_read_is_left_alone(pair, text):
+    one, two = pair
+    two.peers.hear(text)
+    one.add()
+    one.speak(two)
+    assert two.hears == {a_uuid('server'): False}
+
+
+def test_later_releases_may_say_more(pair):
+    """What is not known is skipped, and what is not said has a default."""
+    _, two = pair
+    later = {'sender': 'later', 'number': 1, 'color': 'blue', 'rows': [
+        {'number': 1, 'state': 'chosen', 'instance': a_uuid('x'), 'uuid': HOST.uuid, 'weight': 3},
+        {'number': 2, 'state': 'dreamt of', 'instance': a_uuid('y'), 'uuid': HOST.uuid},
+    ]}  # fmt: skip
+    two.peers.hear(msgspec.msgpack.encode(later))
+    assert two.hears == {a_uuid('x'): False, a_uuid('y'): False}
+    assert two.left().num_instances == HOST.num_instances + 2
+    assert decode(encode(Message('s', 1, [Row(2)]))).rows == [Row(2)]
+
+
+def test_a_claim_is_told_as_old_as_it_is():
+    """Its end comes for those who hear of it late when it comes for the others."""
+    clock = Clock()
+    claims = PendingClaims(Settings(in_flight_timeout=60.0), clock)
+    claim = claims.add(HOST, a_request(), None, {})
+    assert row_of(claim, clock.now + 50.0).age == 50.0
