@@ -14,7 +14,7 @@ from novasched.plugins.nova_compat.host_state import AggregateView, HostState
 from novasched.plugins.nova_compat.import_stubs import WeighedHost
 from novasched.plugins.nova_compat.views import RequestSpecView
 from novasched.scheduler.filters.shared import BatchFilter, Verdicts
-from novasched.scheduler.model.candidate import Candidate, Candidates
+from novasched.scheduler.model.candidate import Candidate, Candidates, narrowed
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.numa import TopologyLimits
 from novasched.scheduler.model.request import Request
@@ -84,7 +84,7 @@ class NovaFilter(BatchFilter):
         passing = self.plugin.filter_all(states, views.spec(request))
         passed = {id(state) for state in passing or ()}
         reasons: list[str | None] = []
-        narrowed: dict[str, Sequence[Candidate]] = {}
+        left: dict[str, Sequence[Candidate]] = {}
         for host, state in zip(hosts, states, strict=True):
             if id(state) not in passed:
                 reasons.append('the plugin says no')
@@ -93,8 +93,8 @@ class NovaFilter(BatchFilter):
             lost_all = remaining is not None and not remaining
             reasons.append('the plugin leaves no allocation candidate' if lost_all else None)
             if remaining and candidates and remaining != candidates[host.uuid]:
-                narrowed[host.uuid] = remaining
-        return Verdicts(reasons, {**candidates, **narrowed} if candidates else candidates)
+                left[host.uuid] = remaining
+        return Verdicts(reasons, narrowed(candidates, left) if candidates else candidates)
 
     def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
         """The limits that any plugin wrote on the host's view, under nova's names."""

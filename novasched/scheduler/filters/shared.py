@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from novasched.scheduler import plugin as plugins
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.fitting import mappings_of
-from novasched.scheduler.model.candidate import Candidate, Candidates
+from novasched.scheduler.model.candidate import Candidate, Candidates, narrowed
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pci.pools import Mappings, providers_of
@@ -136,7 +136,7 @@ def _judge_candidates(
     columns = [list(map(value, hosts)) for value in plugin.key(request)]
     known: dict[Hashable, str | None] = {}
     reasons: list[str | None] = []
-    narrowed: dict[str, Sequence[Candidate]] = {}
+    left: dict[str, Sequence[Candidate]] = {}
     for host, kind in zip(hosts, equivalence_classes(columns), strict=True):
         verdicts = []
         for candidate in offered.get(host.uuid, NOT_ASKED):
@@ -149,7 +149,7 @@ def _judge_candidates(
             reasons.append(None)
             if any(verdicts):
                 pairs = zip(offered[host.uuid], verdicts, strict=True)
-                narrowed[host.uuid] = [each for each, reason in pairs if reason is None]
+                left[host.uuid] = [each for each, reason in pairs if reason is None]
         else:
             reasons.append(verdicts[0] if verdicts else NOTHING_OFFERED)
-    return Verdicts(reasons, {**offered, **narrowed} if narrowed else candidates)
+    return Verdicts(reasons, narrowed(offered, left) if left else candidates)

@@ -2,6 +2,7 @@
 """Allocation candidates: the ways in which Placement can serve a request."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import chain
 
@@ -182,6 +183,17 @@ class RememberedCandidates(Mapping[str, Sequence[Candidate]]):
 
     def __len__(self) -> int:
         return self.count if len(self._offers) == 1 else sum(1 for _ in self)
+
+
+def narrowed(offered: Candidates, left: Candidates) -> Candidates:
+    """An offer of which less is left on some hosts; what is known of providers stays known."""
+    if not left:
+        return offered
+    if not isinstance(offered, CandidateIndex):
+        return {**offered, **left}
+    index = copy(offered)
+    index.update({provider: list(each) for provider, each in left.items()})
+    return index
 
 
 def choose(

@@ -5,7 +5,7 @@ import pytest
 
 from novasched.placement.client import CandidatesOnly, parse
 from novasched.scheduler.errors import PlacementUnavailable
-from novasched.scheduler.model.candidate import CandidateIndex, choose
+from novasched.scheduler.model.candidate import CandidateIndex, choose, narrowed
 from tests.lab.builders import a_candidate
 
 NESTED = {
@@ -106,3 +106,21 @@ def test_choose(offered, pending, refused, chosen):
     index = CandidateIndex(offered, [b'{"provider_summaries": {%s}}' % stocks])
     assert choose(index, 'h', lambda: pending, refused) is chosen
     assert refused or choose({'h': offered}, 'h', lambda: pending) is offered[0]
+
+
+def an_index(candidates, left):
+    """An offer with a summary of these providers: what they have left by resource class."""
+    summaries = {
+        rp: {'resources': {name: {'capacity': 3 * n, 'used': 2 * n} for name, n in each.items()}}
+        for rp, each in left.items()
+    }
+    return CandidateIndex(candidates, [json.dumps({'provider_summaries': summaries}).encode()])
+
+
+def test_narrowed():
+    """What filters leave of an offer knows what the providers have; the offer stays as it is."""
+    index = an_index([ONE, TWO], {'1': {'CUSTOM_X': 4}, '2': {'CUSTOM_X': 3}})
+    left = narrowed(index, {'h': [TWO]})
+    assert (left['h'], left['1'], index['h']) == ([TWO], [ONE], [ONE, TWO])
+    assert (left.capacity_left('1'), left.count) == ({'CUSTOM_X': 4}, 2)
+    assert narrowed({'h': [ONE, TWO]}, {'h': [TWO]}) == {'h': [TWO]}
