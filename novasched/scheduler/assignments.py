@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.fitting import far_devices
 from novasched.scheduler.model.candidate import (
     Candidate,
     Candidates,
@@ -151,7 +152,8 @@ class SchedulingState:
         if self.candidates is None or not self.request.claims:
             return None
         pending = partial(self.pending_claims.unclaimed, self.request.arrived)
-        candidate = choose(self.candidates, host.uuid, pending, refused)
+        far = partial(far_devices, host, self.request, self.pending_claims.settings)
+        candidate = choose(self.candidates, host.uuid, pending, far, refused)
         return candidate and candidate.detach()
 
     def assign(

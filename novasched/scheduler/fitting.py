@@ -13,7 +13,7 @@ from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.numa import Fit, HostTopology, TopologyLimits
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.numa.fit import PciCheck, consume_cells, fit
-from novasched.scheduler.pci.pools import Mappings, consume, out_of_reach
+from novasched.scheduler.pci.pools import Mappings, consume, out_of_reach, providers_of
 
 LIMITS = 'numa_topology'
 """The name of :class:`TopologyLimits` among the limits of a chosen host."""
@@ -24,6 +24,13 @@ def mappings_of(request: Request, candidate: Candidate | None) -> Mappings | Non
     if candidate is None or all(each.is_for_port for each in request.pci_requests):
         return None
     return candidate.providers_by_group()
+
+
+def limits_of(host: Host, request: Request) -> TopologyLimits:
+    """The overcommit that cells of a host allow, and the networks that a guest is to be near."""
+    return TopologyLimits(
+        host.cpu_allocation_ratio, host.ram_allocation_ratio, request.physnets, request.tunneled
+    )
 
 
 def fitted(
@@ -81,6 +88,20 @@ def claimed_fit(
     mappings = mappings_of(request, candidate)
     place = fitted(host, request, mappings, limits.get(LIMITS), settings)
     return place if isinstance(place, Fit) else None
+
+
+def far_devices(host: Host, request: Request, settings: Settings, candidate: Candidate) -> int:
+    """The number of PCI devices of a candidate that are on other host cells than the guest; 0
+    where that cannot be told, as where Placement does not give the devices."""
+    mappings = mappings_of(request, candidate)
+    limits = {LIMITS: limits_of(host, request)}
+    place = mappings and claimed_fit(host, request, candidate, limits, settings)
+    if not place:
+        return 0
+    near = {None, *(cell.host_cell for cell in place.cells)}
+    node_of = {pool.tags.get('rp_uuid'): pool.numa_node for pool in host.pci_stats}
+    given = [rp for each in request.pci_requests for rp in providers_of(each, mappings)]
+    return sum(node_of.get(rp) not in near for rp in given)
 
 
 def after(host: Host, request: Request, candidate: Candidate | None, place: Fit | None) -> Host:

@@ -80,3 +80,18 @@ def test_another_scheduler_takes_the_card(cloud, client, between):
     between.faults = None
     (card,) = set(cards) - set(taken)
     assert cloud.placement.allocations(uuid)[card] == {'VGPU': 1}
+
+
+def test_the_fuller_card_is_filled_up(cloud, client):
+    """Whichever of two cards Placement names first: the one of which something is used."""
+    cloud.reset()
+    cards = add_cards(cloud, cloud.add_host('host', ram_mb=131072), 4, 4)
+    for fuller in cards:
+        others, *servers = new_uuids(4)
+        cloud.placement.allocate(others, fuller, {'VGPU': 2})
+        for uuid in servers:
+            assert client.chosen(uuid, flavor=VGPU) == ['host']
+        held = [set(cloud.placement.allocations(uuid)) & set(cards) for uuid in servers]
+        assert held == [{fuller}, {fuller}, {*cards} - {fuller}]
+        for uuid in (others, *servers):
+            cloud.placement.release(uuid)

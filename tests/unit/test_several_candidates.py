@@ -7,8 +7,9 @@ import pytest
 
 from novasched.placement.client import CandidatesOnly, parse
 from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.filters.shared import BatchFilter, Verdicts
 from novasched.scheduler.memory import MemoryPlacement
-from novasched.scheduler.model.candidate import CandidateIndex
+from novasched.scheduler.model.candidate import CandidateIndex, narrowed
 from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.ports import a_driver
 
@@ -60,9 +61,9 @@ class Cards(MemoryPlacement):
         return super().claim_together(wanted)
 
 
-def scheduler(cards):
+def scheduler(cards, *filters):
     """A scheduler of these hosts, the first with the most memory."""
-    return a_driver(map(a_host, cards.hosts), placement=cards)
+    return a_driver(map(a_host, cards.hosts), *filters, placement=cards)
 
 
 def ask(driver, count=1, name='x', **fields):
@@ -75,13 +76,33 @@ def ask(driver, count=1, name='x', **fields):
     ]
 
 
-def test_the_first_one_is_taken_as_by_nova():
-    """With nothing under way and nothing refused, the order is Placement's."""
-    cards = Cards(a={'a1': 2, 'a2': 9}, b={'b1': 9})
+def test_the_fullest_card_is_filled_up():
+    """Cards that are free stay so for those who need all of one, also on alternates."""
+    cards = Cards(a={'a1': 9, 'a2': 2}, b={'b1': 9, 'b2': 8})
     driver = scheduler(cards)
     given = [ask(driver, name=name, return_alternates=True) for name in 'xyz']
-    assert given == [[[('a', card), ('b', 'b1')]] for card in ('a1', 'a1', 'a2')]
-    assert cards.claims == ['a1', 'a1', 'a2']
+    assert given == [[[('a', card), ('b', 'b2')]] for card in ('a2', 'a2', 'a1')]
+    assert cards.claims == ['a2', 'a2', 'a1']
+
+
+class NotCard(BatchFilter):
+    """Leaves the hosts the other cards."""
+
+    card = 'a2'
+
+    def judge(self, hosts, request, candidates):
+        left = {
+            host.uuid: [x for x in candidates[host.uuid] if self.card not in x.allocations]
+            for host in hosts
+        }
+        return Verdicts([None] * len(hosts), narrowed(candidates, left))
+
+
+def test_the_best_is_one_of_those_that_filters_leave():
+    """What the providers have left is known of these, too."""
+    cards = Cards(a={'a1': 9, 'a2': 2, 'a3': 1, 'a4': 3}, b={'b1': 9})
+    driver = scheduler(cards, NotCard)
+    assert ask(driver, 3) == [[('a', card)] for card in ('a3', 'a4', 'a4')]
 
 
 def test_what_others_are_about_to_take_is_left_to_them():

@@ -3,9 +3,9 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from novasched.scheduler.filters.shared import CandidateFilter, Key, attributes
-from novasched.scheduler.fitting import LIMITS, fitted
+from novasched.scheduler.fitting import LIMITS, fitted, limits_of
 from novasched.scheduler.model.host import Host
-from novasched.scheduler.model.numa import Fit, TopologyLimits
+from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pci.pools import Mappings
 
@@ -38,18 +38,12 @@ class NUMATopologyFilter(CandidateFilter):
             return 'it has no threads, which are required'
         if not _has_cells(request):
             return None
-        place = fitted(host, request, mappings, _limits(host, request), self.settings)
+        place = fitted(host, request, mappings, limits_of(host, request), self.settings)
         return None if isinstance(place, Fit) else place
 
     def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
-        return {LIMITS: _limits(host, request)} if _has_cells(request) else {}
+        return {LIMITS: limits_of(host, request)} if _has_cells(request) else {}
 
 
 def _has_cells(request: Request) -> bool:
     return bool(request.numa_topology and request.numa_topology.cells)
-
-
-def _limits(host: Host, request: Request) -> TopologyLimits:
-    return TopologyLimits(
-        host.cpu_allocation_ratio, host.ram_allocation_ratio, request.physnets, request.tunneled
-    )

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocation candidates: the ways in which Placement can serve a request."""
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -196,37 +199,72 @@ def narrowed(offered: Candidates, left: Candidates) -> Candidates:
     return index
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The capacity that providers have left beside pending claims, as far as it is known."""
+
+    left: Callable[[str], Mapping[str, int]]
+    taken: Mapping[str, Mapping[str, int]]
+
+    def fits(self, candidate: Candidate) -> bool:
+        """Tell whether pending claims leave enough of each provider."""
+        busy = candidate.allocations.keys() & self.taken.keys()
+        amounts = candidate.resources() if busy else {}
+        return all(
+            amount + self.taken[rp].get(name, 0) <= self.left(rp).get(name, math.inf)
+            for rp in busy
+            for name, amount in amounts[rp].items()
+        )
+
+    def of(self, candidate: Candidate) -> list[tuple[str, int]]:
+        """The sum that its providers have left of each resource class that they give."""
+        sums = Counter[str]()
+        for rp, amounts in candidate.resources().items():
+            left, taken = self.left(rp), self.taken.get(rp, {})
+            for name in amounts.keys() & left.keys():
+                sums[name] += left[name] - taken.get(name, 0)
+        return sorted(sums.items())
+
+
 def choose(
-    offered: Mapping[str, Sequence[Candidate]],
+    offered: Candidates,
     host: str,
     pending: Callable[[], Mapping[str, Mapping[str, int]]],
+    far: Callable[[Candidate], int],
     refused: Sequence[Candidate] = (),
 ) -> Candidate | None:
-    """The first candidate of a host whose providers have enough left beside pending claims.
+    """The best candidate of a host whose providers have enough left beside pending claims.
 
-    Where some were refused, one of other providers, that shares the fewest with them; None
-    where there is none, since another claim on the same ones would be refused, too.
+    Where some were refused, one of other providers; None where there is none, since another
+    claim on the same ones would be refused, too.
 
     :param pending: amounts of pending claims by provider; called only where there is a choice.
+    :param far: the number of devices that a candidate gives far from the guest.
     """
     candidates = offered[host]
-    if refused:
-        tried = [candidate.allocations.keys() for candidate in refused]
-        lost = set().union(*tried)
-        others = [x for x in candidates if x.allocations.keys() not in tried]
-        candidates = sorted(others, key=lambda x: len(x.allocations.keys() & lost))
-    elif len(candidates) == 1:
+    if len(candidates) == 1 and not refused:
         return candidates[0]
-    taken = pending()
+    tried = [candidate.allocations.keys() for candidate in refused]
+    lost, usual = set().union(*tried), _classes(candidates[0])
+    known = offered.capacity_left if isinstance(offered, CandidateIndex) else lambda provider: {}
+    room = _Room(known, pending())
+    best = [x for x in candidates if x.allocations.keys() not in tried and room.fits(x)]
+    if not best and not refused:
+        best = [*candidates]
+    rules: Sequence[Callable[[Candidate], Any]] = (
+        lambda x: _classes(x) != usual,  # of the fallback query, which stands behind the first
+        lambda x: len(x.allocations.keys() & lost),
+        lambda x: len(x.allocations),
+        far,
+        room.of,  # the least suffices, and large devices stay whole
+    )
+    for rule in rules:
+        if len(best) > 1:
+            ranks = [rule(x) for x in best]
+            least = min(ranks)
+            best = [x for x, rank in zip(best, ranks, strict=True) if rank == least]
+    return best[0] if best else None
 
-    def fits(candidate: Candidate) -> bool:
-        busy = candidate.allocations.keys() & taken.keys()
-        amounts = candidate.resources() if busy else {}
-        for provider in busy:
-            left = offered.capacity_left(provider) if isinstance(offered, CandidateIndex) else {}
-            for name, amount in amounts[provider].items():
-                if name in left and amount + taken[provider].get(name, 0) > left[name]:
-                    return False
-        return True
 
-    return next(filter(fits, candidates), None if refused else candidates[0])
+def _classes(candidate: Candidate) -> set[str]:
+    return set().union(*candidate.resources().values())

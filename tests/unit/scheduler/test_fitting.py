@@ -70,3 +70,31 @@ def test_what_cannot_be_had_is_not_taken(host):
     assert later.numa_topology is host.numa_topology
     assert later.pci_stats is host.pci_stats
     assert later.num_instances == 1
+
+
+BUSY = HostTopology((a_cell(0, cores=2), a_cell(1, cores=2, pinned_cpus=frozenset({4, 5, 6, 7}))))
+NODES = {'A': 0, 'B': 1, 'C': 1, 'D': None}
+TWO_DEVICES = replace(DEVICE, count=2, numa_policy='preferred')
+
+
+@pytest.mark.parametrize(
+    ('pools', 'providers', 'fields', 'far'),
+    [
+        ('ABC', 'AB', {}, 1),
+        ('ABC', 'BC', {}, 2),
+        ('ABD', 'AD', {}, 0),
+        ('BD', 'BD', {}, 1),
+        ('ABC', 'BC', {'numa_topology': None}, 0),
+        ('ABC', 'BC', {'numa_topology': a_guest(a_pinned(99))}, 0),
+        ('ABC', 'BC', {'pci_requests': ()}, 0),
+        ('ABC', 'BC', {'pci_requests': (replace(TWO_DEVICES, alias_name=None),)}, 0),
+    ],
+)
+def test_devices_that_are_far_from_the_guest(pools, providers, fields, far):
+    """Those on other cells than the one that has room for the guest, if it is known where they
+    are, and Placement gives them."""
+    candidate = a_mapped_candidate('host1', 'id', providers)
+    request = a_request(**{'numa_topology': TWO_PINNED, 'pci_requests': (TWO_DEVICES,), **fields})
+    free = tuple(Pool('p', 'v', 1, NODES[name], {'rp_uuid': name}) for name in pools)
+    host = a_numa_host(topology=BUSY, pools=free)
+    assert fitting.far_devices(host, request, Settings(), candidate) == far

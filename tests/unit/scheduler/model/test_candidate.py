@@ -6,7 +6,7 @@ import pytest
 from novasched.placement.client import CandidatesOnly, parse
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import CandidateIndex, choose, narrowed
-from tests.lab.builders import a_candidate
+from tests.lab.builders import a_candidate, a_full_candidate
 
 NESTED = {
     'allocation_requests': [
@@ -98,14 +98,14 @@ ONE, TWO, BOTH = (a_candidate('h', *cards) for cards in ('1', '2', '12'))
     ],
 )
 def test_choose(offered, pending, refused, chosen):
-    """The first one, unless what is pending leaves it no room; after a refusal one that takes
-    from other providers, as far from those of the refused ones as can be. Where nothing is known of
-    providers, Placement is left to decide."""
+    """The first of equal ones, unless what is pending leaves it no room; after a refusal one that
+    takes from other providers, as far from those of the refused ones as can be. Where nothing is
+    known of providers, Placement is left to decide."""
     stock = b'{"resources": {"CUSTOM_X": {"capacity": 4, "used": 1}, "VCPU": {"capacity": 9, "used": 1}}}'
     stocks = b','.join(b'"%s": %s' % (name, stock) for name in (b'h', b'1', b'2'))
     index = CandidateIndex(offered, [b'{"provider_summaries": {%s}}' % stocks])
-    assert choose(index, 'h', lambda: pending, refused) is chosen
-    assert refused or choose({'h': offered}, 'h', lambda: pending) is offered[0]
+    assert choose(index, 'h', lambda: pending, lambda _: 0, refused) is chosen
+    assert refused or choose({'h': offered}, 'h', lambda: pending, lambda _: 0) is offered[0]
 
 
 def an_index(candidates, left):
@@ -115,6 +115,56 @@ def an_index(candidates, left):
         for rp, each in left.items()
     }
     return CandidateIndex(candidates, [json.dumps({'provider_summaries': summaries}).encode()])
+
+
+def cards(**amounts):
+    """What a candidate takes of a host and of cards."""
+    return {'h': {'VCPU': 1}, **{card: {'VGPU': n} for card, n in amounts.items()}}
+
+
+def vgpus(**left):
+    """What a host and its cards have left."""
+    return {'h': {'VCPU': 9}, **{card: {'VGPU': n} for card, n in left.items()}}
+
+
+GPU_AND_NIC = {
+    f'{gpu}{nic}': {gpu: {'VGPU': 1}, nic: {'CUSTOM_VF': 1}} for gpu in 'ab' for nic in 'yz'
+}
+LOCAL = {'h': {'VCPU': 1, 'DISK_GB': 5}}
+SHARED = {'h': {'VCPU': 1}, 'nfs': {'DISK_GB': 5}}
+FALLBACK, PINNED = {'h': {'VCPU': 1, 'VGPU': 1}}, {'h': {'PCPU': 1}, 'a': {'VGPU': 1}}
+
+
+@pytest.mark.parametrize(
+    ('candidates', 'left', 'more', 'order'),
+    [
+        pytest.param({'2': cards(a=1, b=1), '1': cards(c=2)}, vgpus(a=1, b=1, c=9), {}, '1 2', id='fewest devices'),
+        pytest.param({'shared': SHARED, 'local': LOCAL}, {'h': {'DISK_GB': 99}, 'nfs': {'DISK_GB': 9}}, {}, 'local shared', id='local disk'),
+        pytest.param({'a': cards(a=1), 'b': cards(b=1)}, vgpus(a=1, b=9), {'far': 'a'}, 'b a', id='near the guest'),
+        pytest.param({'2': cards(a=1, b=1), '1': cards(c=2)}, {}, {'far': '1'}, '1 2', id='fewest devices before near ones'),
+        pytest.param({x: cards(**{x: 1}) for x in 'abc'}, vgpus(a=8, b=3, c=4), {}, 'b c a', id='the fullest device'),
+        pytest.param({x: cards(**{x: 1}) for x in 'cab'}, vgpus(a=4, b=4, c=4), {}, 'c a b', id='equal ones'),
+        pytest.param({x: cards(**{x: 1}) for x in 'cab'}, {}, {}, 'c a b', id='nothing is known'),
+        pytest.param({x: cards(**{x: 1}) for x in 'ab'}, vgpus(a=4, b=5), {'pending': {'b': {'VGPU': 2}}}, 'b a', id='beside pending claims'),
+        pytest.param({x: cards(**{x: 2}) for x in 'ab'}, vgpus(a=4, b=5), {'pending': {'a': {'VGPU': 3}}}, 'b a', id='it suffices no more'),
+        pytest.param({x: cards(**dict.fromkeys(x, 1)) for x in ('ab', 'ac', 'bc')}, vgpus(a=9, b=2, c=3), {}, 'bc ab ac', id='two devices'),
+        pytest.param(GPU_AND_NIC, {'a': {'VGPU': 4}, 'b': {'VGPU': 3}, 'y': {'CUSTOM_VF': 70}, 'z': {'CUSTOM_VF': 60}}, {}, 'bz az by ay', id='devices of two kinds'),
+        pytest.param({x: cards(**{x: 1}) for x in 'ab'}, {'a': {'VGPU': 4, 'X': 0}, 'b': {'VGPU': 3, 'X': 9}}, {}, 'b a', id='what is not asked for'),
+        pytest.param({'pinned': PINNED, 'fallback': FALLBACK}, {}, {}, 'pinned fallback', id='a fallback comes last'),
+    ],
+)  # fmt: skip
+def test_the_best_candidate_of_a_host(candidates, left, more, order):
+    """Fewest devices, then those near the guest, then those that have the least left."""
+    names = {name: a_full_candidate(amounts) for name, amounts in candidates.items()}
+    found = []
+    while names:
+        pending, far = more.get('pending', {}), names.get(more.get('far'))
+        index = an_index(names.values(), left)
+        index['h'] = [*names.values()]
+        best = choose(index, 'h', lambda taken=pending: taken, lambda x, it=far: x is it)
+        found.append(next(name for name, each in names.items() if each is best))
+        del names[found[-1]]
+    assert ' '.join(found) == order
 
 
 def test_narrowed():
