@@ -54,8 +54,8 @@ def _names_an_internal_in_the_query(case: Case) -> bool:
     )
 
 
-def _may_choose_a_provider_each(case: Case) -> bool:
-    """Several instances want devices, or disks, which may be local or of a shared provider."""
+def _may_choose_a_provider(case: Case) -> bool:
+    """Devices are wanted, or disks, which may be local or of a shared provider."""
     groups = [each['resources'] for each in _request(case).get('requested_resources') or ()]
     classes = {
         name.rpartition(':')[2] for name in _extra_specs(case) if name.startswith('resources')
@@ -63,9 +63,7 @@ def _may_choose_a_provider_each(case: Case) -> bool:
     classes.update(*groups)
     flavor = _request(case).get('flavor') or {}
     has_disk = flavor.get('root_gb') or flavor.get('ephemeral_gb') or flavor.get('swap')
-    return len(case.get('instance_uuids') or ()) > 1 and bool(
-        has_disk or any(re.match('VGPU|PGPU|CUSTOM_', name) for name in classes)
-    )
+    return bool(has_disk or any(re.match('VGPU|PGPU|CUSTOM_', name) for name in classes))
 
 
 def _has_several_in_a_group(case: Case) -> bool:
@@ -237,7 +235,10 @@ REASONS: dict[str, Callable[[Case], bool]] = {
         _option(case, 'filter_scheduler', 'image_props_weight_multiplier')
     ),
     'several_servers_are_in_a_group': _has_several_in_a_group,
-    'several_servers_may_choose_a_provider_each': _may_choose_a_provider_each,
+    'a_provider_may_be_chosen': _may_choose_a_provider,
+    'several_servers_may_choose_a_provider_each': lambda case: (
+        len(case.get('instance_uuids') or ()) > 1 and _may_choose_a_provider(case)
+    ),
     'cpus_are_pinned': lambda case: (
         'dedicated'
         in (

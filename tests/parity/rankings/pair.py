@@ -6,7 +6,8 @@ import ast
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,10 @@ LOGGING = {
 """What is read from the log; the rest of it would cost more than the decisions."""
 
 NAMES = ('host', 'node')
+OTHERWISE = 'answers otherwise'
+"""An outcome: the same hosts in the same order, and other providers of them."""
+CANDIDATE = ('allocations', 'mappings', 'allocation_request')
+"""Where claims and answers say what each provider gives."""
 
 _RANKED = re.compile(
     r'host: \((?P<host>\S+), (?P<node>\S+)\) ram: (?P<ram>-?\d+)MB disk: (?P<disk>-?\d+)MB '
@@ -212,9 +217,12 @@ def difference(case: Case, nova: Seen, ours: Seen) -> Difference:
         for matter in ('left by filters', 'rankings'):
             mine[matter] = mine[matter][len(mine[matter]) - len(theirs[matter]) :]
     parts = list(itertools.islice(_parts(theirs, mine), PARTS))
+    outcome = ours.outcome
+    if parts and not list(_parts(_but_for_providers(theirs), _but_for_providers(mine))):
+        outcome = OTHERWISE
     theirs = {part: value for part, value, _ in parts}
     mine = {part: value for part, _, value in parts}
-    return Difference(case, nova.outcome, ours.outcome, theirs, mine, agree=not parts)
+    return Difference(case, nova.outcome, outcome, theirs, mine, agree=not parts)
 
 
 def _matters(seen: Seen) -> dict[str, Any]:
@@ -227,6 +235,25 @@ def _matters(seen: Seen) -> dict[str, Any]:
         'written claims': seen.written,
         'answer': readable(seen.answer),
     }
+
+
+def _but_for_providers(matters: dict[str, Any]) -> dict[str, Any]:
+    """The same with what each server holds in sum, whichever providers of a host it is of."""
+    held = {
+        uuid: sum((Counter(each) for each in of_server.values()), Counter())
+        for uuid, of_server in matters['claims'].items()
+    }
+    own = {'claims': held, 'written claims': _without(CANDIDATE, matters['written claims'])}
+    return {**matters, **own, 'answer': _without(CANDIDATE, matters['answer'])}
+
+
+def _without(names: Collection[str], value: Any) -> Any:
+    """A value without the keys of these names in it."""
+    if isinstance(value, list | tuple):
+        return [_without(names, each) for each in value]
+    if isinstance(value, dict):
+        return {key: _without(names, each) for key, each in value.items() if key not in names}
+    return value
 
 
 def _parts(nova: Any, ours: Any, where: str = '') -> Iterator[tuple[str, Any, Any]]:
