@@ -15,7 +15,7 @@ made; if not, it is refused, and what comes of it later is deleted if it can be 
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import replace
 from functools import partial
@@ -44,11 +44,14 @@ class Claims:
         api: PlacementApi,
         instances: Instances | None = None,
         cleanup_pause: float = FIRST_PAUSE_S,
+        provider_gone: Callable[[], None] = lambda: None,
     ) -> None:
         """:param instances: see :class:`novasched.placement.cleanup.AllocationDeleter`.
         :param cleanup_pause: seconds between the first tries to delete allocations.
+        :param provider_gone: called where a claim is answered by 400: its provider is gone.
         """
         self.api = api
+        self._provider_gone = provider_gone
         self._deleter = AllocationDeleter(api, instances)
         self.cleanup = AllocationCleanup(self._deleter.delete_unless_in_doubt, cleanup_pause)
         self._batches = Batches()
@@ -189,6 +192,8 @@ class Claims:
                     answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
                 conflict = answer.is_generation_conflict and not answer.repeated
                 if not conflict or len(claims) > 1:
+                    if answer.status_code == 400:
+                        self._provider_gone()
                     return _judged(claims, answer)
                 if looked:
                     why = 'another process changed the consumer during the claim'

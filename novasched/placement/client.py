@@ -86,7 +86,6 @@ class PlacementClient:
         """
         self.settings = settings
         self._api = PlacementApi(http, retry_limit=min(RETRY_LIMIT_S, settings.placement_patience))
-        self._claims = Claims(self._api, instances)
         self._queries: dict[str, SingleFlight[CandidatesText]] = {}
         self._lock = threading.Lock()
         self._window = BatchWindow()
@@ -96,6 +95,8 @@ class PlacementClient:
             taken,
             processes,
         )
+        forget = self._remembered.forget
+        self._claims = Claims(self._api, instances, provider_gone=forget)
 
     @property
     def circuit_open(self) -> bool:

@@ -156,6 +156,7 @@ class RememberedAnswers:
         self._lock = threading.Lock()
         self._asking: futures.Future[None] | None = None
         self._pause_until = 0.0
+        self._forgotten = -math.inf
 
     def close(self) -> None:
         """Ask no more."""
@@ -189,6 +190,14 @@ class RememberedAnswers:
             for base in self._bases.values():
                 if base.answer is not None:
                     base.answer.refuse(providers)
+
+    def forget(self) -> None:
+        """Use no answer that was asked for before: Placement has lost a provider, and others may
+        have gone with it, as where it was restored from a backup."""
+        with self._lock:
+            self._forgotten = self._clock()
+            for base in self._bases.values():
+                base.answer = None
 
     def _base(self, string: str, now: float) -> _Base:
         """The base query, now that a request needs it; the lock is held."""
@@ -229,7 +238,7 @@ class RememberedAnswers:
             LOG.exception('Cannot remember an answer about all hosts')
         now = self._clock()
         with self._lock:
-            base.answer = answer
+            base.answer = answer if began >= self._forgotten else None
             if not is_fit or now - began > base.max_age(self._max_age):
                 base.answer, base.unfit_until = None, now + UNFIT_S
             self._pause_until = now + self._pauses * (now - began)

@@ -76,7 +76,8 @@ def fill(api, random, number):
 
 
 def asked(random):
-    """A request for a little or for much, with or without disk, traits and zones."""
+    """A request for a little or for much, with or without disk, traits and aggregates: any of
+    several, as zones are, or two, as a zone and a tenant's are."""
     traits = {
         f'trait:{name}': random.choice(['required', 'forbidden'])
         for name in TRAITS
@@ -88,8 +89,9 @@ def asked(random):
         memory_mb=random.choice([1, 512, 1024, 3072]),
         root_gb=random.choice([1, 10, 30]),
     )
-    zones = random.choice([(), (), (frozenset(ZONES[:1]),), (frozenset(ZONES),)])
-    avoided = random.choice([frozenset(), frozenset(), frozenset(ZONES[1:])])
+    first, second, both = frozenset(ZONES[:1]), frozenset(ZONES[1:]), frozenset(ZONES)
+    zones = random.choice([(), (), (first,), (both,), (first, second)])
+    avoided = random.choice([frozenset(), frozenset(), second])
     destination = Destination(aggregates=zones, forbidden_aggregates=avoided)
     return a_request(flavor=flavor, is_bfv=random.random() < 0.3, requested_destination=destination)
 
@@ -124,6 +126,27 @@ def test_it_offers_what_placement_offers(cloud, remembering, seed):
             uuid: [x.providers_by_group() for x in real[uuid]] for uuid in real
         }
     assert compared > 12
+
+
+def test_a_provider_that_is_gone(cloud, remembering):
+    """A claim there is refused, and no answer from before is used any more."""
+    fill(cloud.placement, Random(0), 2)
+    [gone] = new_uuids()
+    sizes = {'VCPU': {'total': 8}, 'MEMORY_MB': {'total': 8192}, 'DISK_GB': {'total': 99}}
+    cloud.placement.add_provider(gone, 'gone', sizes, [])
+    request = a_request(instance_uuid=new_uuids()[0], from_memory=True)
+
+    def remembered():
+        found = remembering.candidates(request)
+        return found if isinstance(found, RememberedCandidates) else {}
+
+    wait_until(lambda: gone in remembered(), WAIT, 'answer about all hosts')
+    [candidate] = remembered()[gone]
+    cloud.placement.remove_provider(gone)
+    assert remembering.claim(request, candidate) is None
+    assert remembered() == {}
+    wait_until(remembered, WAIT, 'answer about all hosts')
+    assert gone not in remembered()
 
 
 def switched_off(cloud):

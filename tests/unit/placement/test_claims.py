@@ -107,6 +107,20 @@ def test_outcomes(books, claims, faults, outcome, requests):
 
 
 @pytest.mark.parametrize(
+    ('answer', 'servers', 'told'),
+    [('400', ['a'], 1), ('400', ['a', 'b'], 1), ('full', ['a'], 0), ('404', ['a'], 0)],
+)
+def test_a_provider_that_is_gone(books, answer, servers, told):
+    """A 400 tells of it."""
+    heard = []
+    claims = Claims(PlacementApi(books), provider_gone=lambda: heard.append(1))
+    books.faults += [f'before {answer}']
+    with contextlib.suppress(PlacementUnavailable):
+        assert claims.allocate([claim(each) for each in servers]) is None
+    assert len(heard) == told
+
+
+@pytest.mark.parametrize(
     ('option', 'fault'), [('connect_retries', 'after reset'), ('status_code_retries', 'after 503')]
 )
 @pytest.mark.parametrize('retries', [0, 1, 2])

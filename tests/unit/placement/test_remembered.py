@@ -39,11 +39,13 @@ def answer(names='abc', provider=lambda name: name, root=lambda name: name):
 
 
 class Site:
-    """Remembered answers, and a Placement that gives ``text``, or fails with it."""
+    """Remembered answers, and a Placement that gives ``text``, or fails with it, after what
+    happens ``meanwhile``."""
 
     def __init__(self, text=None, max_age=MAX_AGE_S, processes=1):
         self.text = answer() if text is None else text
         self.clock, self.asked, self.taken = Clock(), [], {}
+        self.meanwhile = lambda: None
         self.answers = RememberedAnswers(
             max_age, self._get, lambda _: self.taken, processes, self.clock
         )
@@ -51,6 +53,7 @@ class Site:
     def _get(self, built):
         self.asked.append(built.string)
         self.clock.now += TAKES_S
+        self.meanwhile()
         if isinstance(self.text, Exception):
             raise self.text
         return self.text
@@ -107,6 +110,20 @@ def test_less_what_was_taken_and_what_was_refused(site):
     assert site.offer() == 'ac'
     site.answers.refused(['a', 'stranger'])
     assert site.offer() == 'c'
+
+
+def test_what_is_forgotten(site):
+    """No answer is used that was asked for before; the next one is."""
+    pause = TAKES_S / SHARE - TAKES_S
+    site.answers.forget()
+    site.meanwhile = site.answers.forget
+    assert site.offer() is None
+    site.clock.now += pause
+    assert [site.offer() for _ in range(2)] == [None, None]
+    site.meanwhile = lambda: None
+    site.clock.now += pause
+    assert [site.offer() for _ in range(2)] == [None, 'abc']
+    assert len(site.asked) == 3
 
 
 def test_candidates(site):
