@@ -4,17 +4,24 @@
 import os
 import secrets
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import sqlalchemy as sa
 
 from novasched.tools.sandbox.computes import Providers
 
 from .hidden import a_secret
-from .processes import START, Process, Service, free_port
+from .processes import START, Process, Service, free_port, wait_until
 from .servers import create_database, drop_database
 
 TOKEN = f'admin:{a_secret()}'
 """Of the user whom Placement takes for an administrator where there is no keystone."""
+
+BACKED_UP = (
+    'resource_providers', 'inventories', 'allocations', 'consumers', 'resource_provider_traits',
+    'resource_provider_aggregates',
+)  # fmt: skip
 
 # {consumer: {provider: {resource class: amount}}}
 Allocations = dict[str, dict[str, dict[str, int]]]
@@ -52,6 +59,32 @@ def placement(server_url, directory, *arguments):
             yield process
     finally:
         drop_database(server_url, name)
+
+
+class Backup:
+    """The rows of a Placement's database about providers and consumers, on MariaDB."""
+
+    def __init__(self, connection):
+        self._engine, metadata = sa.create_engine(connection), sa.MetaData()
+        metadata.reflect(self._engine, only=BACKED_UP)
+        self._tables = [metadata.tables[name] for name in BACKED_UP]
+        with self._engine.connect() as read:
+            found = [read.execute(sa.select(table)).mappings() for table in self._tables]
+            self._rows = [[dict(row) for row in rows] for rows in found]
+
+    def restore(self):
+        """Let it have these again, and no others; nobody sees half of them."""
+        with self._engine.connect() as connection:
+            locked = ', '.join(f'{name} WRITE' for name in BACKED_UP)
+            for statement in ('SET FOREIGN_KEY_CHECKS = 0', f'LOCK TABLES {locked}'):
+                connection.exec_driver_sql(statement)
+            for table, rows in zip(self._tables, self._rows, strict=True):
+                connection.execute(sa.delete(table))
+                if rows:
+                    connection.execute(sa.insert(table), rows)
+            connection.commit()
+            connection.invalidate()  # which unlocks them
+        self._engine.dispose()
 
 
 class Conflict(AssertionError):
@@ -148,6 +181,17 @@ class PlacementApi(Providers):
         }
         self.call('POST', '/allocations', **bodies)
         return True
+
+    def insist(self, write, *arguments, **values):
+        """Do one of the writes, to whose provider others write; Placement answers 409 or 500 if they
+        collide."""
+
+        def is_done():
+            with suppress(AssertionError):
+                write(*arguments, **values)
+                return True
+
+        wait_until(is_done, START, 'write', pause=0)
 
     def release(self, consumer):
         self.call('DELETE', f'/allocations/{consumer}')

@@ -86,12 +86,14 @@ class Caller:
         except oslo_messaging.RemoteError as error:
             return error.exc_type
 
-    def place(self, uuid=None, **how):
-        """Ask for a server of 512 MB, a new one unless it is named."""
+    def place(self, uuid=None, fields=None, **how):
+        """Ask for a server of 512 MB, a new one unless it is named; fields of the request may be
+        others."""
         server = uuid or new_uuids()[0]
+        arguments = arguments_for(server, **(fields or {}))
         asked = time.monotonic()
         try:
-            [[chosen]] = self.call('select_destinations', arguments_for(server), **how)
+            [[chosen]] = self.call('select_destinations', arguments, **how)
         except oslo_messaging.MessagingException as error:
             return Answer(asked, time.monotonic() - asked, server, error=repr(error))
         host = chosen['nova_object.data']['service_host']
