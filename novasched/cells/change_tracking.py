@@ -8,14 +8,11 @@ the rows in memory. Other databases are read whole. What was built of unchanged 
 rows are not kept, since their texts are most of the memory that a large cloud would take.
 """
 
-import functools
-import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
 
 from novasched.cells.database import Database
 
@@ -23,8 +20,8 @@ BUCKET_SIZE = 32
 """Ids that share a digest, and are read together."""
 MAX_STALE_BUCKETS = 100
 """From so many stale buckets on, the whole table is read."""
-POSTGRESQL_WITH_BIT_XOR = (14,)
-"""The first version of PostgreSQL with an aggregate function for digests."""
+POSTGRESQL_WITH_HASHES = (11,)
+"""The first version of PostgreSQL with 64 bit hashes of texts."""
 ROWS_PER_FETCH = 200
 """Rows in memory while a table is read."""
 Row = sa.Row[Any]
@@ -86,7 +83,7 @@ class ChangeTrackedTable(Generic[Value]):
         statement = self._statements.digests
         if statement is None:
             return self._replace(self._read(connection, {0}), {0})
-        digests = {row.bucket: row.digest for row in connection.execute(statement)}
+        digests = {row.bucket: int(row.digest) for row in connection.execute(statement)}
         stale = {key for key, digest in digests.items() if self._digests.get(key) != digest}
         gone = self._buckets.keys() - digests.keys()
         buckets = self._read(connection, stale) if stale else {}
@@ -94,8 +91,7 @@ class ChangeTrackedTable(Generic[Value]):
         for key in gone:
             del self._digests[key]
         for key in stale:
-            entries = self._buckets.get(key, {}).values()
-            self._digests[key] = functools.reduce(operator.xor, (x.digest for x in entries), 0)
+            self._digests[key] = sum(x.digest for x in self._buckets.get(key, {}).values())
         return changed
 
     def _read(
@@ -154,7 +150,7 @@ class ChangeTrackedTable(Generic[Value]):
                 rows = rows.add_columns(digest.label('digest'))
                 bucket = table.c.id.op('DIV' if is_mysql else '/')(BUCKET_SIZE)
                 digests = self._base.select(self._name, (), **self._equal).add_columns(
-                    bucket.label('bucket'), sa.func.bit_xor(digest).label('digest')
+                    bucket.label('bucket'), sa.func.sum(digest).label('digest')
                 )
                 digests = digests.group_by(bucket)
             self._cached_statements = _Statements(table, rows, digests)
@@ -163,22 +159,21 @@ class ChangeTrackedTable(Generic[Value]):
 
 def _has_digests(dialect: sa.Dialect) -> bool:
     version = getattr(dialect, 'server_version_info', None) or ()
-    is_postgresql = dialect.name == 'postgresql' and version >= POSTGRESQL_WITH_BIT_XOR
+    is_postgresql = dialect.name == 'postgresql' and version >= POSTGRESQL_WITH_HASHES
     return dialect.name == 'mysql' or is_postgresql
 
 
 def _mysql_digest(columns: Sequence[sa.ColumnElement[Any]]) -> sa.ColumnElement[int]:
-    """60 bits of the MD5 of a row, with long texts as their CRC-32.
+    """The CRC-32 of a row, times an odd number that is its own.
 
-    CRC-32 of the whole row would not do: it is linear, so two rows of a bucket that change in
-    the same way would leave the exclusive or of their sums unchanged.
+    CRC-32 is linear: without that number, rows of a bucket that change in the same way, as when
+    each gets a server of the same flavor, could leave the sum of their digests unchanged.
+
+    :param columns: the first one is the id.
     """
-    parts = [
-        sa.func.coalesce(sa.func.crc32(column) if isinstance(column.type, sa.Text) else column, '~')
-        for column in columns
-    ]
-    md5 = sa.func.md5(sa.func.concat_ws('|', *parts))
-    return sa.cast(sa.func.conv(sa.func.left(md5, 15), 16, 10), mysql.BIGINT(unsigned=True))
+    parts = [sa.func.coalesce(column, '~') for column in columns]
+    crc = sa.func.crc32(sa.func.concat_ws('|', *parts), type_=sa.BigInteger)
+    return crc * sa.func.crc32(columns[0], type_=sa.BigInteger).op('|')(1)
 
 
 def _postgresql_digest(columns: Sequence[sa.ColumnElement[Any]]) -> sa.ColumnElement[int]:
