@@ -38,13 +38,13 @@ SMALLEST, LARGEST = SIZES
 SINGLE = tuple(name for name, kind in KINDS.items() if kind.count == 1)
 MEASURES = (
     'one', 'again', 'stream', 'ten', 'burst', 'queries', 'memory', 'refused', 'groups', 'reload',
-    'metrics',
+    'metrics', 'peers',
 )  # fmt: skip
 """Names of the methods of :class:`Bench`, in the order in which they measure."""
 PARTS = ('start', 'silent', *MEASURES)
-ALONE = {'again', 'stream', 'refused', 'groups', 'reload', 'metrics'}
+ALONE = {'again', 'stream', 'refused', 'groups', 'reload', 'metrics', 'peers'}
 """What is measured of novasched alone."""
-ONCE = ('ten', 'burst', 'reload', 'metrics')
+ONCE = ('ten', 'burst', 'reload', 'metrics', 'peers')
 """What is measured in the smallest cloud alone: nova would take minutes for more."""
 
 # How often. Ours and Placement's turns come thrice as often as nova's, which takes seconds.
@@ -57,10 +57,12 @@ HANGUPS, HANGUP_PERIOD = 30, 1.0  # seconds
 FLOODED_REQUESTS = 30  # in each of ROUNDS
 
 AGAIN_ROUNDS = 30
+PEER_ROUNDS = 100
 CLIENTS, STREAM_S = 16, 60.0
 
 TO_PLACEMENT = 1.1
 AGAIN_TO_PLACEMENT = 0.1
+SHARING_MS = 3
 STREAM_TO_PLACEMENT = 0.2
 FASTER = {SMALLEST: 8, LARGEST: 12}
 TEN_FASTER = 20
@@ -309,6 +311,23 @@ class Bench:
             after = resident(whole.daemon.pid)
             self.tell(f'memory: {before / 2**20:.0f} MiB before them, {after / 2**20:.0f} after')
             yield Row(hosts, 'all instances, memory', 'MiB', after / 2**20)
+
+    def _peers(self, hosts, ours, nova, plan):
+        """One of three schedulers, which tell each other of their claims, and one that does not."""
+        self.tell('a request to one of three schedulers')
+        options = {**config(plan.fallback), 'novasched': {'share_pending_claims': False}}
+        silent, sharing = [], []
+        with ExitStack() as stack:
+            alone, _ = self._started([], options, 1, stack)
+            for _ in range(2):
+                self._started([], config(plan.fallback), 1, stack)
+            for _ in range(PEER_ROUNDS):
+                silent.append(alone.place('plain'))
+                sharing.append(ours.place('plain'))
+        yield Row.of_times(hosts, 'shares no claims', silent, ())
+        more = (median(sharing) - median(silent)) * 1e3
+        bound = Bound(more, '≤', SHARING_MS, 'ms more')
+        yield Row.of_times(hosts, 'one of three that do', sharing, ()).bounded(bound)
 
     def _reload(self, hosts, ours, nova, plan):
         """Requests one after another, while the scheduler is sent SIGHUP every second."""
