@@ -57,18 +57,10 @@ class SingleFlight(Generic[Result]):
         self._next: _Flight[Result] | None = None
         self._flight.result.set_exception(RuntimeError('before the first flight'))
 
-    def at_least(
-        self,
-        moment: float = FROM_NOW,
-        timeout: float | None = None,
-        work: Callable[[], Result] | None = None,
-    ) -> Result:
+    def at_least(self, moment: float = FROM_NOW) -> Result:
         """Return the result of a flight that began at that moment (monotonic seconds) or later.
 
         An error of the work is raised to all who share the flight, and is not kept for others.
-
-        :param work: done in place of the usual work if this caller begins the flight.
-        :raises TimeoutError: another thread's flight takes longer than ``timeout`` seconds.
         """
         moment = min(moment, time.monotonic())
         with self._lock:
@@ -87,11 +79,11 @@ class SingleFlight(Generic[Result]):
                 flight.began = time.monotonic()
                 self._flight, self._next = flight, None
             try:
-                flight.result.set_result((work or self._work)())
+                flight.result.set_result(self._work())
             except BaseException as error:  # also for the others, whatever it is
                 flight.result.set_exception(error)
         try:
-            return flight.result.result(timeout)
+            return flight.result.result()
         finally:
             del flight, before  # else the error leads to this frame, and the frame to the error
 

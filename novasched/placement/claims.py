@@ -1,28 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims: allocations for instances, those of several requests in one POST, and their deletion.
 
-One batch of claims at a time is written. Those that come meanwhile are the next one: Placement
-takes several consumers in one POST as it takes one, and writers that collide in its database
-wait for a second and more. Where Placement refuses the whole, each half is tried by itself,
-down to the request, and where the answer to the whole is lost, each request goes on alone, so
-that none suffers from another. Instances that move are few, and hold something: each is claimed
-for by itself, beside the batches.
+Claims that come while others are written are the next batch, one POST: of one it takes 40 ms, of
+ten 22 and of fifty 17 for each. Two batches are in flight at the most, and have no resource
+provider in common: writers that collide on one wait in Placement's database for a second and more.
+Where Placement refuses the whole, each half is tried by itself, down to the request, and where the
+answer to the whole is lost, each request goes on alone, so that none suffers from another.
+Instances that move are few, and hold something: each is claimed for by itself, beside the batches.
 
 Where an answer gets lost, what the instances hold is read. If it is what was claimed, the claim is
 made; if not, it is refused, and what comes of it later is deleted if it can be no other request's.
 """
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent import futures
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
-from novasched.concurrency.single_flight import STUCK_AFTER_S, SingleFlight
 from novasched.placement.allocations import CLAIM_LIMIT_S, Allocations, Claim, held_by
 from novasched.placement.api import CircuitOpen, OutcomeUnknown, PlacementApi, Response
 from novasched.placement.batching import Batches, Order
@@ -55,7 +51,6 @@ class Claims:
         self._deleter = AllocationDeleter(api, instances)
         self.cleanup = AllocationCleanup(self._deleter.delete_unless_in_doubt, cleanup_pause)
         self._batches = Batches()
-        self._writes = SingleFlight(lambda: None, stuck_after=STUCK_AFTER_S)
 
     def allocate(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
         """Make claims for several instances, or none of them: None if they are refused. Only
@@ -80,11 +75,8 @@ class Claims:
                 made = self._write_alone(order.claims)
             else:
                 while not order.outcome.done():
-                    self._batches.add(order)
-                    while not order.taken:
-                        with contextlib.suppress(futures.TimeoutError):
-                            write = partial(self._write_batch, order)
-                            self._writes.at_least(timeout=STUCK_AFTER_S, work=write)
+                    if batch := self._batches.batch_of(order):
+                        self._write_batch(batch)
                     if error := order.outcome.exception():
                         order = self._alone(order, error)
                         left = min(order.until - time.monotonic(), _retry_s(order.claims))
@@ -130,17 +122,16 @@ class Claims:
         :raises Exception: the error; it was lost with nobody.
         """
         if order.lost is not None and isinstance(error, CircuitOpen):
-            return replace(order, taken=False, outcome=futures.Future())  # lost again meanwhile
+            return Order(order.claims, order.lost, order.until)  # lost again meanwhile
         if order.lost is not None or not isinstance(error, OutcomeUnknown):
             raise error
         claims = [replace(claim, outcome_unknown=True) for claim in order.claims]
         return Order(claims, str(error), time.monotonic() + ALONE_LIMIT_S)
 
-    def _write_batch(self, own: Order) -> None:
-        """Write an order and the next ones together if that goes, or else the first half before the
-        second, and see to it that each has its outcome."""
-        orders = self._batches.take(own)
-        parts = [orders] if orders else []
+    def _write_batch(self, orders: Sequence[Order]) -> None:
+        """Write orders together if that goes, or else the first half before the second, and see to
+        it that each has its outcome."""
+        parts = [orders]
         try:
             while parts:
                 part = parts.pop()
@@ -162,6 +153,8 @@ class Claims:
             for order in orders:
                 if not order.outcome.done():
                     order.outcome.set_exception(error)
+        finally:
+            self._batches.end(orders)
 
     def _write_together(self, orders: Sequence[Order]) -> bool:
         """Write orders in one POST; False if it is refused. Without an answer the error is the

@@ -13,7 +13,7 @@ from tests.lab.books import Books
 from tests.lab.builders import a_candidate, a_uuid
 
 OWNER = {'project_id': 'project', 'user_id': 'user'}
-PROVIDERS = [a_uuid(name) for name in 'ab']
+PROVIDERS = [a_uuid(name) for name in 'abc']
 SOURCE = a_uuid('source')
 SERVERS = [a_uuid(f'server {i}') for i in range(8)]
 
@@ -37,50 +37,61 @@ evacuated = st.sets(st.sampled_from(SERVERS), max_size=4).map(
 rooms = st.fixed_dictionaries({provider: st.integers(0, 8) for provider in PROVIDERS})
 
 
-@given(rooms, evacuated, orders)
-def test_together_is_as_one_after_another(room, held, wanted):
+@given(rooms, evacuated, orders, st.randoms())
+def test_together_is_as_one_after_another(room, held, wanted, chance):
     """The same orders are filled and refused, and Placement holds the same: those of which a
-    server is named twice, or holds something already, included."""
+    server is named twice, or holds something already, included. Of batches that are in flight at
+    once it does not matter which is written first."""
     one_by_one, together = (Books(dict(held), room) for _ in range(2))
     expected = [Claims(PlacementApi(one_by_one)).allocate(each) for each in wanted]
-    assert settle(together, wanted) == expected
+    assert settle(together, wanted, chance) == expected
     assert together.held == one_by_one.held
 
 
-@given(rooms, evacuated, st.lists(a_claim, unique_by=named), st.integers(0, 9))
-def test_a_lost_answer_leaves_nothing_behind(room, held, wanted, lost):
+@given(rooms, evacuated, st.lists(a_claim, unique_by=named), st.integers(0, 9), st.randoms())
+def test_a_lost_answer_leaves_nothing_behind(room, held, wanted, lost, chance):
     """Whichever answer of Placement gets lost, each server holds what it held before, and
     what was answered, and no more."""
     books = Books(dict(held), room, [None] * lost + ['after 500'])
     orders = [wanted[i : i + 2] for i in range(0, len(wanted), 2)]
-    made = [claim for each in settle(books, orders) for claim in each or ()]
+    made = [claim for each in settle(books, orders, chance) for claim in each or ()]
     expected = {uuid: set(each) for uuid, (_, each) in held.items()}
     for claim in made:
         expected.setdefault(claim.uuid, set()).update(claim.candidate.allocations)
     assert {uuid: set(each) for uuid, each in books.resources().items()} == expected
 
 
-def settle(books, wanted):
+def settle(books, wanted, chance):
     """What comes of orders that are filled as those that come at the same time; None of one
     that is refused for whatever reason."""
     claims, orders = Claims(PlacementApi(books)), [Order(each) for each in wanted]
-    for order in orders:
-        claims._batches.add(order)
-    return [outcome(claims, order) for order in orders]
+    claims._batches.waiting += orders
+    claims._batches.begin()
+    while in_flight := [order for order in orders if is_first(order)]:
+        first = chance.choice(in_flight)
+        claims._write_batch([first, *first.others.result()])
+        orders = [again(claims, order) for order in orders]
+    return [outcome(order) for order in orders]
 
 
-def outcome(claims, order):
-    while not order.outcome.done():
-        claims._write_batch(order)
+def is_first(order):
+    """True if an order is the first of a batch in flight."""
+    return not order.outcome.done() and order.others.done() and order.others.result() is not None
+
+
+def again(claims, order):
+    """The order, or what takes its place after the answer to its batch is lost."""
+    error = order.outcome.exception() if order.outcome.done() else None
+    if order.lost is not None or not isinstance(error, OutcomeUnknown):
+        return order
+    alone = claims._alone(order, error)
+    claims._batches.waiting.append(alone)
+    claims._batches.begin()
+    return alone
+
+
+def outcome(order):
     try:
         return order.outcome.result(0)
-    except OutcomeUnknown as error:
-        return outcome(claims, again(claims, order, error))
     except (PlacementUnavailable, ClaimFailed):
         return None
-
-
-def again(claims, order, error):
-    alone = claims._alone(order, error)
-    claims._batches.add(alone)
-    return alone

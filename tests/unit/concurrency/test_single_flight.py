@@ -4,7 +4,6 @@ import gc
 import itertools
 import threading
 import time
-from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -64,15 +63,6 @@ def test_a_stuck_flight_is_overtaken(pool):
     work.may_end.release(2)
     assert {first.result(10), second.result(10)} == {1, 2}
     assert flight.idle
-
-
-def test_a_timeout_of_one_caller(pool):
-    """A caller may stop waiting; the flight goes on for the others."""
-    flight, first = begun(pool, work := Work())
-    with pytest.raises(futures.TimeoutError):
-        flight.at_least(0, timeout=0)
-    work.may_end.release()
-    assert first.result(10) == 1
 
 
 def test_a_flight_that_began_late_enough_is_shared(monkeypatch):

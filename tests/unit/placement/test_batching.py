@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
+from novasched.concurrency.single_flight import STUCK_AFTER_S
+from novasched.placement import batching
 from novasched.placement.allocations import Claim
 from novasched.placement.batching import POST_MAX_CONSUMERS, Batches, BatchWindow, Order
-from tests.lab.builders import a_candidate, a_uuid
+from novasched.scheduler.model.candidate import Candidate
+from tests.lab.builders import a_uuid
 
 
 @pytest.mark.parametrize(
@@ -29,8 +33,23 @@ def test_pace(posts, consumers):
     assert batches.max_consumers == consumers
 
 
-def order(*uuids, lost=None):
-    return Order([Claim(uuid, a_candidate(a_uuid('one')), {}) for uuid in uuids], lost)
+def order(*instances, lost=None):
+    """An order for instances that are named by a letter, each on providers named by digits."""
+    claims = []
+    for each in instances:
+        allocations = {a_uuid(rp): msgspec.Raw(b'{}') for rp in each[1:] or '1'}
+        claims.append(Claim(each[0], Candidate(allocations), {}))
+    return Order(claims, lost)
+
+
+def named(batch):
+    return [claim.uuid for order in batch for claim in order.claims]
+
+
+def in_flight(orders):
+    """The batches that are handed over to the thread of one of these orders."""
+    first = [each for each in orders if each.others.done() and each.others.result() is not None]
+    return [[each, *each.others.result()] for each in first]
 
 
 @pytest.mark.parametrize(('pace', 'orders', 'batches'), [
@@ -47,24 +66,49 @@ def test_batches(pace, orders, batches):
     waiting = Batches()
     for _ in range(99):
         waiting.took(2.0, 2 * pace)
-    mine = [replace(each) for each in orders]
-    for each in mine:
-        waiting.add(each)
-    taken = filter(None, map(waiting.take, mine))
-    assert [[claim.uuid for x in batch for claim in x.claims] for batch in taken] == batches
+    mine = [Order(each.claims, each.lost) for each in orders]
+    waiting.waiting += mine
+    waiting.begin()
+    taken = []
+    while begun := in_flight(mine):
+        [batch] = begun
+        taken.append(named(batch))
+        waiting.end(batch)
+        mine = [each for each in mine if each not in batch]
+    assert taken == batches
+    assert not mine
     assert not waiting.waiting
 
 
-def test_who_writes_is_in_the_batch():
-    """One's own order is written before those that came earlier, and again by nobody."""
-    waiting, mine = Batches(), [order(uuid) for uuid in 'abcd']
-    for _ in range(99):
-        waiting.took(2.0, 4)  # so that a batch has two
-    for each in mine:
-        waiting.add(each)
-    assert list(waiting.take(mine[3])) == [mine[3], mine[0]]
-    assert list(waiting.take(mine[0])) == []
-    assert list(waiting.take(mine[1])) == [mine[1], mine[2]]
+@pytest.mark.parametrize('steps', [
+    pytest.param('+a1: a, +b2: a b, +c3: a b, +d4: a b, -b: a cd', id='two, and the others are next'),
+    pytest.param('+a1: a, +b1: a, +c2: a c, +d1: a c, -a: c bd', id='a provider in flight'),
+    pytest.param('+a1: a, +a2: a, +b2: a, -a: ab', id='an instance in flight'),
+    pytest.param('+a12: a, +b23: a, +c34: a, +d5: a d, -a: d bc', id='one of its providers in flight'),
+    pytest.param('+a1: a, +b2: a b, +c12: a b, -a: b, +d1: b, +e3: b e, +f3: b e, -e: b f, +g2: b f, -b: f cdg', id='nobody overtakes it'),
+    pytest.param('+a1: a, +b1: a, stuck: a b, +c1: a b, +d2: a b d, -b: a d c, -a: d c', id='one is stuck'),
+    pytest.param('+a1: a, +b2: a b, +c3: a b, stuck: a b c, +d1: a b c d, +e4: a b c d, -b: a c d, -c: a d e', id='both are stuck'),
+])  # fmt: skip
+def test_two_at_once(monkeypatch, steps):
+    """Batches in flight after an order has come (+), a batch has ended (-), or time has passed."""
+    now, batches, waiting, flying = [0.0], Batches(), [], []
+    monkeypatch.setattr(batching, 'time', SimpleNamespace(monotonic=lambda: now[0]))
+    for step, expected in (each.split(': ') for each in steps.split(', ')):
+        if step == 'stuck':
+            now[0] += STUCK_AFTER_S
+            batches.begin()
+        elif step.startswith('+'):
+            waiting.append(order(step[1:]))
+            batches.waiting.append(waiting[-1])
+            batches.begin()
+        else:
+            [ended] = [batch for batch in flying if named(batch) == [step[1:]]]
+            flying.remove(ended)
+            batches.end(ended)
+        flying += in_flight(waiting)
+        waiting = [each for each in waiting if not each.others.done()]
+        assert ' '.join(''.join(named(batch)) for batch in flying) == expected, step
+    assert waiting == batches.waiting == [], 'nobody waits in the end'
 
 
 def stopped_clock():
