@@ -131,9 +131,10 @@ class Batches:
 
     @property
     def max_consumers(self) -> int:
-        """Number of consumers that a batch may have; one order may have more by itself."""
+        """Number of consumers that a batch may have; one order may have more by itself. It is two
+        at least, since only a POST tells that Placement has become quick again."""
         per_consumer = max(self._per_consumer, POST_TARGET_S / POST_MAX_CONSUMERS)
-        return max(1, int(POST_TARGET_S / per_consumer))
+        return max(2, int(POST_TARGET_S / per_consumer))
 
     def batch_of(self, order: Order) -> Sequence[Order]:
         """Wait until an order is in a batch. It is for the thread of the first in it to write that

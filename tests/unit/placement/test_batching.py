@@ -21,7 +21,7 @@ from tests.lab.builders import a_uuid
         pytest.param([(0.05, 10)] * 9, POST_MAX_CONSUMERS, id='quick'),
         pytest.param([(4.0, 10)] * 9, 2, id='slow'),
         pytest.param([(4.0, 10)] * 9 + [(0.05, 10)] * 19, 100, id='quick again'),
-        pytest.param([(60.0, 2)], 1, id='one that took very long'),
+        pytest.param([(60.0, 2)], 2, id='one that took very long, and the next that tells'),
         pytest.param([(60.0, 1)] * 9 + [(0.0, 2)] * 99, POST_MAX_CONSUMERS, id='no time at all'),
     ],
 )

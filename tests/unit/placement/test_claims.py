@@ -420,12 +420,13 @@ def test_batches_that_are_stuck(books, monkeypatch):
     """After a while without an answer the next batch is written beside those before it. Nobody is
     stuck with a batch of others."""
     monkeypatch.setattr('novasched.placement.batching.STUCK_AFTER_S', 0.02)
-    claims, gate = claims_of(books), Gate(books, 'PUT')
+    claims, gate = claims_of(books), Gate(books, 'POST')
     for _ in range(9):
         claims._batches.took(9.0, 2)  # so that each batch has one order
     with ThreadPoolExecutor(4) as pool:
         try:
-            outcomes = [pool.submit(claims.allocate, [claim(server)]) for server in 'abcd']
+            wanted = [[claim(f'{name} 1'), claim(f'{name} 2')] for name in 'abcd']
+            outcomes = [pool.submit(claims.allocate, each) for each in wanted]
             for _ in outcomes:
                 assert gate.waiting.acquire(timeout=10)
         finally:
