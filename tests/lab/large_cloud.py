@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from tests.lab import placement_api, servers
 from tests.lab.builders import a_uuid
 from tests.lab.compute_rows import Flavor, Row, instance_row, now
-from tests.lab.large_cloud_hosts import METADATA, aggregates_of, instances_of
+from tests.lab.large_cloud_hosts import CELLS, METADATA, aggregates_of, instances_of
 from tests.lab.large_cloud_requests import FILTERS, UNLIMITED
 from tests.lab.nova_cloud import COMPUTE_TRAITS, PROJECT, USER, Database, NovaCloud
 from tests.lab.nova_release import NovaRelease
@@ -138,13 +138,16 @@ class LargeCloud(NovaCloud):
 
 
 @contextmanager
-def cloud(directory=None):
+def cloud(directory=None, cells=CELLS):
     """A cloud without a host yet on servers of its own, whose Placement logs every request.
 
     :param directory: where logs and configuration go; they are removed unless it is named.
     """
     if directory is None:
-        with TemporaryDirectory(prefix='novasched-') as temporary, cloud(Path(temporary)) as made:
+        with (
+            TemporaryDirectory(prefix='novasched-') as temporary,
+            cloud(Path(temporary), cells) as made,
+        ):
             yield made
         return
     directory.mkdir(parents=True, exist_ok=True)
@@ -153,7 +156,13 @@ def cloud(directory=None):
         servers.RabbitMQ() as rabbitmq,
         placement_api.placement(mariadb.url, directory, '--log-level', 'INFO') as placement,
         closing(
-            LargeCloud(directory, placement, amqp_url=rabbitmq.url, database_url=mariadb.url)
+            LargeCloud(
+                directory,
+                placement,
+                amqp_url=rabbitmq.url,
+                database_url=mariadb.url,
+                cells=cells,
+            )
         ) as made,
     ):
         yield made

@@ -46,9 +46,9 @@ GUESTS = (
 KINDS = dict.fromkeys(('i686', 'x86_64'), ('qemu', 'kvm'))
 
 
-def large_cloud(count, traits=()):
-    """So many hosts, over both cells, with these traits more; the same ones every time."""
-    return [_host(number, traits) for number in range(count)]
+def large_cloud(count, traits=(), cells=CELLS):
+    """So many hosts, over these cells, with these traits more; the same ones every time."""
+    return [_host(number, traits, cells) for number in range(count)]
 
 
 def aggregates_of(number):
@@ -61,7 +61,7 @@ def instances_of(name, count):
     return [a_uuid(f'{name}/{number}') for number in range(count)]
 
 
-def _host(number, traits):
+def _host(number, traits, cells):
     random = Random(number)
     name = f'host-{number:05}'
     pinned = [random.randrange(0, DEDICATED // 4 + 1) * 2 for _ in range(SOCKETS)]
@@ -88,7 +88,7 @@ def _host(number, traits):
     }
     return Compute(
         name,
-        CELLS[number % len(CELLS)],
+        cells[number % len(cells)],
         vcpus=(CPUS - DEDICATED) * SOCKETS,
         pcpus=DEDICATED * SOCKETS,
         ram_mb=ram,

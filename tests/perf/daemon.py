@@ -95,9 +95,10 @@ class Bench:
         with ExitStack() as stack:
             starts = STARTS if 'start' in plan.only else 1
             ours, start = self._started([], config(plan.fallback), starts, stack)
-            if ALONE.issuperset(plan.only):
-                for part in plan.only:
-                    yield from getattr(self, f'_{part}')(hosts, ours, ours, plan)
+            if plan.alone or ALONE.issuperset(plan.only):
+                yield Row(hosts, 'start to first answer', 's', start)
+                for part in [each for each in MEASURES if each in plan.only]:
+                    yield from getattr(self, f'_{part}')(hosts, ours, None, plan)
                 return
             nova, late = self._started(
                 [self.cloud.nova.script('nova-scheduler')], config(plan.fallback), starts, stack
@@ -180,7 +181,7 @@ class Bench:
             fast, slow, alone = self._in_turn(kind, ours, nova, queries)
             row, bare = Row.of_times(hosts, kind, fast, slow), median(alone)
             bounds = [Bound(median(fast) / bare, '≤', TO_PLACEMENT, 'x Placement')]
-            if hosts in FASTER:
+            if nova and hosts in FASTER:
                 faster = median(slow) / median(fast)
                 bounds.append(Bound(faster, '≥', FASTER[hosts], 'x faster'))
             yield replace(row, placement=bare * 1e3).bounded(*bounds)
@@ -188,9 +189,10 @@ class Bench:
     def _ten(self, hosts, ours, nova, plan):
         self.tell('a request for ten servers')
         fast, slow, _ = self._in_turn('ten', ours, nova, ())
-        bound = Bound(median(slow) / median(fast), '≥', TEN_FASTER, 'x faster')
         row = Row.of_times(hosts, 'ten servers', fast, slow)
-        yield row.bounded(bound) if hosts == SMALLEST else row
+        if nova and hosts == SMALLEST:
+            row = row.bounded(Bound(median(slow) / median(fast), '≥', TEN_FASTER, 'x faster'))
+        yield row
 
     def _in_turn(self, kind, ours, nova, queries, rounds=ROUNDS):
         """Seconds for each request to ours, to nova's, and to Placement alone."""
@@ -199,7 +201,8 @@ class Bench:
             for _ in range(OURS):
                 bare.append(self.bare.measure(queries) if queries else 0.0)
                 fast.append(ours.place(kind))
-            slow.append(nova.place(kind))
+            if nova:
+                slow.append(nova.place(kind))
         return fast, slow, bare
 
     def _burst(self, hosts, ours, nova, plan):
@@ -209,6 +212,11 @@ class Bench:
     def _bursts(self, hosts, ours, nova, size):
         title = f'{size} at once'
         self.tell(f'{size} requests at once')
+        if nova is None:
+            alone = [ours.burst(size) for _ in range(ROUNDS)]
+            yield Row(hosts, title, 'requests/s', median(each.pace for each in alone))
+            yield Row(hosts, title, 'claims refused', _refused_share(alone))
+            return
         fast, slow = [], []
         for number in range(OUR_BURSTS):
             fast.append(ours.burst(size))
@@ -242,7 +250,7 @@ class Bench:
                     self.tell(f'{times} x {statement}')
             # What the smallest cloud needs is what every cloud may need.
             bound = Bound(count, '≤', self.constant.setdefault(kind, count))
-            slow = len(self._asked(nova, kind)) if kind == plan.kinds[0] else None
+            slow = len(self._asked(nova, kind)) if nova and kind == plan.kinds[0] else None
             yield Row(hosts, kind, 'database queries', count, slow).bounded(bound)
 
     def _asked(self, scheduler, kind):
@@ -251,7 +259,11 @@ class Bench:
         return asked
 
     def _memory(self, hosts, ours, nova, plan):
-        small, large = (resident(each.daemon.pid) / 2**20 for each in (ours, nova))
+        small = resident(ours.daemon.pid) / 2**20
+        if nova is None:
+            yield Row(hosts, 'resident memory', 'MiB', small)
+            return
+        large = resident(nova.daemon.pid) / 2**20
         row = Row(hosts, 'resident memory', 'MiB', small, large)
         bound = Bound(small / large, '≤', FIFTH, 'of nova')
         yield row.bounded(bound) if hosts == LARGEST else row
@@ -376,13 +388,15 @@ def main(arguments=None):
     chosen = _arguments(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     tell = teller()
+    cells = [f'cell{i + 1}' for i in range(chosen.cells)]
     rows: list[Row] = []
     try:
         tell('servers start')
-        with cloud() as made, Caller(made.config('conductor')) as caller:
+        with cloud(cells=cells) as made, Caller(made.config('conductor')) as caller:
             bench = Bench(made, caller, tell)
             for hosts in chosen.hosts:
-                computes = large_cloud(hosts, LIBVIRT_TRAITS if chosen.traits else ())
+                traits = LIBVIRT_TRAITS if chosen.traits else ()
+                computes = large_cloud(hosts, traits, cells)
                 for row in bench.measure(computes, chosen):
                     rows.append(row)
                     tell('  '.join(filter(None, row.texts())))
@@ -401,6 +415,8 @@ def _arguments(arguments):
     parser.add_argument('--kinds', type=among(SINGLE), default=SINGLE, help=', '.join(SINGLE))
     parser.add_argument('--at-once', type=numbers, default=AT_ONCE, help='requests of a burst')
     parser.add_argument('--instances', type=int, default=20, help='on each host')
+    parser.add_argument('--alone', action='store_true', help='without nova-scheduler')
+    parser.add_argument('--cells', type=int, default=2, help='that the hosts are in')
     parser.add_argument('--group-requests', type=int, default=200, help='that must not cost memory')
     parser.add_argument('--traits', action='store_true', help="hosts have all of libvirt's traits")
     parser.add_argument('--fallback', action='store_true', help='pinned CPUs may be VCPU, too')
