@@ -26,7 +26,7 @@ from kombu.messaging import Consumer, Producer
 from oslo_config import cfg
 
 from novasched.conf.redaction import hide
-from novasched.rpc.peers import BEAT_S, Peers
+from novasched.rpc.peers import BEAT_S, PeerSchedulers
 from novasched.scheduler.pending_claims import PendingClaims
 
 LOG = logging.getLogger(__name__)
@@ -49,9 +49,11 @@ CLOSE_S = 2.0
 
 
 class ClaimsExchange:
-    """Connects the :class:`novasched.rpc.peers.Peers` of a process with those of others."""
+    """Connects the :class:`~novasched.rpc.peers.PeerSchedulers` of all processes."""
 
-    def __init__(self, connections: Sequence[Callable[[], Connection]], peers: Peers) -> None:
+    def __init__(
+        self, connections: Sequence[Callable[[], Connection]], peers: PeerSchedulers
+    ) -> None:
         """``connections`` make one to each broker of a cluster; all schedulers try them in the
         same order, since those of one broker hear things in one order."""
         self.peers = peers
@@ -147,7 +149,7 @@ def make_exchange(conf: cfg.ConfigOpts, claims: PendingClaims, host: str) -> Cla
         return None
     hosts = sorted(url.hosts, key=lambda each: (each.hostname or '', each.port or 0))
     connections = [partial(connection, conf, each, url.virtual_host) for each in hosts]
-    return ClaimsExchange(connections, Peers(claims, host))
+    return ClaimsExchange(connections, PeerSchedulers(claims, host))
 
 
 def connection(conf: cfg.ConfigOpts, host: Any, virtual_host: str | None) -> Connection:

@@ -46,7 +46,7 @@ class Other:
     at: float
 
 
-class Peers:
+class PeerSchedulers:
     """The other schedulers. Implements :class:`novasched.scheduler.pending_claims.Peers`.
 
     :ivar name: that of this process, which no other has or had.

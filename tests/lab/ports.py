@@ -16,7 +16,7 @@ from novasched.observe.records import from_decision, render
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import RecordWriter
 from novasched.plugins import loading
-from novasched.rpc.peers import Peers
+from novasched.rpc.peers import PeerSchedulers
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
@@ -91,7 +91,7 @@ class Bus:
     @contextmanager
     def between(self, *all_claims):
         """The peers of each, once all have heard of all."""
-        peers = [Peers(each, f'controller{i}', 30.0) for i, each in enumerate(all_claims)]
+        peers = [PeerSchedulers(each, f'controller{i}', 30.0) for i, each in enumerate(all_claims)]
         self.queues, over = [SimpleQueue() for _ in peers], Event()
 
         def speak(each):

@@ -9,7 +9,7 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.rpc.announcements import Message, Row, decode, encode, row_of
-from novasched.rpc.peers import GONE_S, Peers
+from novasched.rpc.peers import GONE_S, PeerSchedulers
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
@@ -31,7 +31,7 @@ class Scheduler:
 
     def __init__(self, name, clock=None):
         self.claims = PendingClaims(Settings(in_flight_timeout=60.0), clock or Clock())
-        self.peers = Peers(self.claims, name, patience=30.0)
+        self.peers = PeerSchedulers(self.claims, name, patience=30.0)
         self._speaking = self.peers.speaking()
         self._speaking.__enter__()
 
