@@ -42,8 +42,8 @@ SILENT_S = 5.0
 """Seconds after which one that does not hear itself connects anew."""
 COALESCE_S = 0.005
 """Seconds between messages; changes meanwhile go together."""
-CONNECT_S, RETRY_S = 5.0, 1.0
-"""Seconds that a try to connect takes at most, and between two."""
+CONNECT_S, RETRY_S, MAX_RETRY_S = 5.0, 1.0, 5.0
+"""Seconds that a try to connect takes at most, and between two: twice as long after each."""
 CLOSE_S = 2.0
 """Seconds that the threads have to end."""
 
@@ -78,24 +78,23 @@ class ClaimsExchange:
 
     def _stay(self, work: Callable[[Connection], None]) -> None:
         """Do work with a connection, and with another one whenever that is lost."""
-        is_away, brokers = False, itertools.cycle(self._connections)
-        while not self._end.is_set():
-            link = next(brokers)()
+        pause, brokers = 0.0, itertools.cycle(self._connections)
+        while not self._end.wait(pause):
+            link, began = next(brokers)(), time.monotonic()
             try:
                 with link:
                     link.connect()
-                    if is_away:
-                        LOG.info('The broker of pending claims is there again')
-                    is_away, self.peers.echoed_at = False, time.monotonic()
+                    self.peers.echoed_at = time.monotonic()
                     work(link)
-            except (*link.connection_errors, *link.channel_errors) as error:
-                if not is_away:
-                    LOG.warning('Pending claims are not shared for now: %s', hide(error))
-                is_away = True
-                self._end.wait(RETRY_S)
-            except Exception:  # a bug, which costs what is shared meanwhile alone
-                LOG.exception('Pending claims are not shared for now')
-                self._end.wait(RETRY_S)
+            except Exception as error:  # a bug, too, costs what is shared meanwhile alone
+                has_lasted = time.monotonic() - began > 2 * SILENT_S
+                if not pause or has_lasted:
+                    known = isinstance(error, (*link.connection_errors, *link.channel_errors))
+                    why = hide(error) if known else type(error).__name__
+                    LOG.warning(
+                        'Pending claims are not shared for now: %s', why, exc_info=not known
+                    )
+                pause = RETRY_S if has_lasted else min(MAX_RETRY_S, 2 * pause or RETRY_S)
 
     def _goes_on(self) -> bool:
         """True until the end.

@@ -143,7 +143,11 @@ class SchedulingState:
         with claims.deciding():
             host = claims.subtract(self.snapshot.hosts[uuid], pending.get(uuid, ()))
             ranking = pipeline.filter([host], request, len(self.placed), self.candidates)
-        claims.given_back += not ranking.hosts
+        if not ranking.hosts:
+            claims.given_back += 1
+            LOG.info(
+                'Another scheduler was faster on %s for instance %s', host, request.instance_uuid
+            )
         return bool(ranking.hosts)
 
     def candidate(self, host: Host, refused: Sequence[Candidate] = ()) -> Candidate | None:
