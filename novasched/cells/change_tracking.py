@@ -167,7 +167,7 @@ def _mysql_digest(columns: Sequence[sa.ColumnElement[Any]]) -> sa.ColumnElement[
     """The CRC-32 of a row, times an odd number that is its own.
 
     CRC-32 is linear: without that number, rows of a bucket that change in the same way, as when
-    each gets a server of the same flavor, could leave the sum of their digests unchanged.
+    each gets an instance of the same flavor, could leave the sum of their digests unchanged.
 
     :param columns: the first one is the id.
     """

@@ -19,7 +19,7 @@ POST_TARGET_S = 1.0
 account of others, and Placement's database holds its locks no longer."""
 POST_MAX_CONSUMERS = 100
 """Consumers in a common POST: what one second was enough for where this was measured."""
-AT_ONCE = 2
+MAX_BATCHES_IN_FLIGHT = 2
 """Batches in flight. Of POSTs of 20 consumers, one Placement on two cores does 55 consumers a
 second one after the other, 64 two at once, and 66 four at once."""
 FIRST_CONSUMER_S = 0.02
@@ -169,7 +169,7 @@ class Batches:
         since = time.monotonic() - STUCK_AFTER_S
         in_flight = [batch for began, batch in self._in_flight.values() if began > since]
         batch: list[Order] = []
-        if len(in_flight) >= AT_ONCE:
+        if len(in_flight) >= MAX_BATCHES_IN_FLIGHT:
             return batch
         taken = {uuid for each in in_flight for order in each for uuid in order.writes}
         uuids: set[str] = set()

@@ -26,19 +26,19 @@ from kombu.messaging import Consumer, Producer
 from oslo_config import cfg
 
 from novasched.conf.redaction import hide
-from novasched.rpc.peers import BEAT_S, PeerSchedulers
+from novasched.rpc.peers import HEARTBEAT_INTERVAL_S, PeerSchedulers
 from novasched.scheduler.pending_claims import PendingClaims
 
 LOG = logging.getLogger(__name__)
 RABBIT_PORT = 5672
 
-NAME = 'novasched_claims_1'
+EXCHANGE_NAME = 'novasched_claims_1'
 """With the version of what is said there."""
 CONTENT_TYPE = 'application/msgpack'
 MAX_MESSAGES, MESSAGE_TTL_S = 10_000, 60
 """What the broker keeps for a process that does not read."""
 
-SILENT_S = 5.0
+ECHO_TIMEOUT_S = 5.0
 """Seconds after which one that does not hear itself connects anew."""
 COALESCE_S = 0.005
 """Seconds between messages; changes meanwhile go together."""
@@ -87,7 +87,7 @@ class ClaimsExchange:
                     self.peers.echoed_at = time.monotonic()
                     work(link)
             except Exception as error:  # a bug, too, costs what is shared meanwhile alone
-                has_lasted = time.monotonic() - began > 2 * SILENT_S
+                has_lasted = time.monotonic() - began > 2 * ECHO_TIMEOUT_S
                 if not pause or has_lasted:
                     known = isinstance(error, (*link.connection_errors, *link.channel_errors))
                     why = hide(error) if known else type(error).__name__
@@ -102,7 +102,7 @@ class ClaimsExchange:
         :raises ConnectionError: this process does not hear itself, though nothing says that the
             connection is lost.
         """
-        if time.monotonic() - self.peers.echoed_at > SILENT_S:
+        if time.monotonic() - self.peers.echoed_at > ECHO_TIMEOUT_S:
             raise ConnectionError('nothing comes from the broker')
         return not self._end.is_set()
 
@@ -117,7 +117,7 @@ class ClaimsExchange:
 
     def _listen(self, link: Connection) -> None:
         queue = Queue(
-            f'{NAME}_{self.peers.name}_{secrets.token_hex(4)}',
+            f'{EXCHANGE_NAME}_{self.peers.name}_{secrets.token_hex(4)}',
             _exchange(),
             exclusive=True,
             durable=False,
@@ -133,11 +133,11 @@ class ClaimsExchange:
         with consumer, self.peers.listening():
             while self._goes_on():
                 with contextlib.suppress(TimeoutError):
-                    link.drain_events(timeout=BEAT_S)
+                    link.drain_events(timeout=HEARTBEAT_INTERVAL_S)
 
 
 def _exchange() -> Exchange:
-    return Exchange(NAME, 'fanout', durable=False, auto_delete=True)
+    return Exchange(EXCHANGE_NAME, 'fanout', durable=False, auto_delete=True)
 
 
 def make_exchange(conf: cfg.ConfigOpts, claims: PendingClaims, host: str) -> ClaimsExchange | None:

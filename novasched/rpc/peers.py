@@ -27,14 +27,14 @@ from novasched.scheduler.pending_claims import PendingClaim, PendingClaims, Stat
 
 LOG = logging.getLogger(__name__)
 
-BEAT_S = 1.0
+HEARTBEAT_INTERVAL_S = 1.0
 """Seconds between messages that say how much was announced."""
-GONE_S = 5.0
+PEER_TIMEOUT_S = 5.0
 """Seconds after which a process from which nothing comes counts as gone."""
 CATCH_UP_S = 0.5
 """Seconds that a decision waits at most to hear what others announced before; mostly it has, since
 the claim took longer."""
-EVERYBODY = '*'
+ALL_PEERS = '*'
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class PeerSchedulers:
     def listening(self) -> Iterator[None]:
         """While what others announce is heard; they are asked for what was before."""
         self._is_asked = True  # others may hear now what this process has not heard itself
-        self._to_tell.put(EVERYBODY)
+        self._to_tell.put(ALL_PEERS)
         try:
             yield
         finally:
@@ -126,7 +126,7 @@ class PeerSchedulers:
                 elif told[0].number:
                     rows.append(Row(told[0].number, told[1]))
                 told = self._to_tell.get_nowait()
-        self._next_beat = time.monotonic() + BEAT_S
+        self._next_beat = time.monotonic() + HEARTBEAT_INTERVAL_S
         self._messages += bool(rows)
         texts = [self._message(rows, ask=[*filter(None, asked)])]
         if self._is_asked:
@@ -142,7 +142,8 @@ class PeerSchedulers:
         """All of a claim, which is announced now if it was not before."""
         claim.number = claim.number or next(self._numbers)
         if claim.order == math.inf:
-            self._unheard[claim.number] = claim
+            with self._heard:
+                self._unheard[claim.number] = claim
         return row_of(claim, time.monotonic())
 
     def hear(self, text: bytes) -> None:
@@ -162,7 +163,7 @@ class PeerSchedulers:
                         claim.order = next(self._order)
                 self._heard.notify_all()
             return
-        if not {self.name, EVERYBODY}.isdisjoint(message.ask):
+        if not {self.name, ALL_PEERS}.isdisjoint(message.ask):
             self._is_asked = True
             self.wake()
         self._count(message, now)
@@ -204,10 +205,13 @@ class PeerSchedulers:
         """Forget processes that are silent, and claims that are over, at each beat."""
         if now < self._next_look:
             return
-        self._next_look = now + BEAT_S
+        self._next_look = now + HEARTBEAT_INTERVAL_S
         pending = {*self._claims.all()}
         self._theirs = {key: each for key, each in self._theirs.items() if each in pending}
-        silent = [name for name, other in self._others.items() if now - other.at > GONE_S]
+        with self._heard:
+            for number in [x for x, each in self._unheard.items() if each not in pending]:
+                del self._unheard[number]
+        silent = [name for name, other in self._others.items() if now - other.at > PEER_TIMEOUT_S]
         for name in silent:
             del self._others[name]
         if silent:

@@ -117,7 +117,7 @@ class SchedulingState:
         database tells of them yet, nor, perhaps, does the caller."""
         if (group := request.instance_group) is None:
             return request
-        same = [x for claims in self.pending.values() for x in claims if x.is_with(group)]
+        same = [x for claims in self.pending.values() for x in claims if x.is_in_group(group)]
         members = group.members.union(x.request.instance_uuid or '' for x in same)
         hosts = group.hosts.union(x.host.host for x in same)
         return replace(request, instance_group=replace(group, members=members, hosts=hosts))
@@ -132,7 +132,7 @@ class SchedulingState:
         known = set(chain.from_iterable(self.pending.values()))
         again = frozenset(self.request.instance_uuids or ())
         now = chain.from_iterable(claims.of(self.snapshot, again, self.placed).values())
-        rivals = [x for x in now if x not in known and x.stays_before(choice)]
+        rivals = [x for x in now if x not in known and x.takes_precedence_over(choice)]
         if not rivals:
             return True
         pending = dict(self.pending)

@@ -278,9 +278,10 @@ class DecisionTrace:
         count = sum([host.uuid in pending for host in hosts]) if pending else 0
         ranking = replace(ranking, candidates=None)
         anew = uuid is not None and uuid in [each.instance_uuid for each in self.attempts[-1:]]
-        unfit = self.attempts.pop().unfit if anew else ()
+        before = self.attempts.pop() if anew else None
+        tried = (before.refused, before.unfit) if before else ()
         index = len(self.attempts)
-        attempt = PlacementAttempt(uuid, index, len(hosts), count, ranking, unfit=unfit)
+        attempt = PlacementAttempt(uuid, index, len(hosts), count, ranking, *tried)
         self.attempts.append(attempt)
         self.step(FILTERS, attempt)
 

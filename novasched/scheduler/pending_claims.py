@@ -38,7 +38,7 @@ that hangs, and hangs the others no longer."""
 SETTLED = 120.0
 """Seconds after which no request works any more on hosts that were read before."""
 
-ABOUT_S = 1.0
+UNDECIDED_CLAIM_S = 1.0
 """Seconds within which what is chosen is claimed or released, mostly."""
 RELEASED_KEPT = 1000
 """Released claims that are remembered."""
@@ -81,17 +81,17 @@ class PendingClaim:
     number: int = 0
     is_ours: bool = True
 
-    def is_with(self, group: InstanceGroup | None) -> bool:
+    def is_in_group(self, group: InstanceGroup | None) -> bool:
         """True if the instance is of that server group."""
         own = self.request.instance_group
         return bool(group and own and group.uuid and group.uuid == own.uuid)
 
-    def stays_before(self, ours: 'PendingClaim') -> bool:
+    def takes_precedence_over(self, ours: 'PendingClaim') -> bool:
         """True if it is another scheduler's, on the same host or of the same group as one of ours,
         and that is given back if it does not fit beside it: since it was announced first, or is
         answered already."""
         is_first = self.claimed < math.inf or self.order < ours.order
-        is_near = self.host.uuid == ours.host.uuid or self.is_with(ours.request.instance_group)
+        is_near = self.host.uuid == ours.host.uuid or self.is_in_group(ours.request.instance_group)
         return not self.is_ours and is_first and is_near
 
 
@@ -254,7 +254,9 @@ class PendingClaims:
         if self.peers is None or self.peers.part[1] == 1:
             return False
         own, now = request.instance_uuids or (), self._clock()
-        chosen = [x for x in self.all() if x.claimed == math.inf and x.since > now - ABOUT_S]
+        chosen = [
+            x for x in self.all() if x.claimed == math.inf and x.since > now - UNDECIDED_CLAIM_S
+        ]
 
         def is_over() -> bool:
             done = [
@@ -266,7 +268,7 @@ class PendingClaims:
             return any(at >= request.arrived and x not in own for x, at in self._released)
 
         with self._changed:
-            self._changed.wait_for(is_over, ABOUT_S)
+            self._changed.wait_for(is_over, UNDECIDED_CLAIM_S)
             return came_free()
 
     def settle(self, claims: Sequence[PendingClaim]) -> None:

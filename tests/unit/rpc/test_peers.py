@@ -9,7 +9,7 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.rpc.announcements import Message, Row, decode, encode, row_of
-from novasched.rpc.peers import GONE_S, PeerSchedulers
+from novasched.rpc.peers import PEER_TIMEOUT_S, PeerSchedulers
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
@@ -98,7 +98,7 @@ def test_others_take_off_the_same(pair, fields):
     assert two.left().pci_stats == one.left().pci_stats
     assert two.left() != HOST
     [heard] = two.claims.all()
-    assert heard.is_with(fields.get('group')) == ('group' in fields)
+    assert heard.is_in_group(fields.get('group')) == ('group' in fields)
     assert two.claims.unclaimed(0.0) == {rp: dict(x) for rp, x in claim.amounts.items()}
     assert len(encode(message)) < 800
 
@@ -159,7 +159,9 @@ def test_what_was_missed_is_asked_for(pair):
 def rivals(scheduler, claim):
     """The instances whose claims stay where one of ours does not fit beside them."""
     scheduler.peers.catch_up(claim)
-    return [x.request.instance_uuid for x in scheduler.claims.all() if x.stays_before(claim)]
+    return [
+        x.request.instance_uuid for x in scheduler.claims.all() if x.takes_precedence_over(claim)
+    ]
 
 
 def test_first_announced_stays(pair):
@@ -201,7 +203,7 @@ def test_claims_of_who_is_silent_stay_until_they_end():
     one.add('server')
     one.speak(two)
     [name] = two.peers._others
-    two.peers._others[name].at -= GONE_S + 1
+    two.peers._others[name].at -= PEER_TIMEOUT_S + 1
     two.peers._next_look = 0.0
     two.speak()
     assert two.peers.part == (0, 1)
@@ -238,3 +240,14 @@ def test_a_claim_is_told_as_old_as_it_is():
     claims = PendingClaims(Settings(in_flight_timeout=60.0), clock)
     claim = claims.add(HOST, a_request(), None, {})
     assert row_of(claim, clock.now + 50.0).age == 50.0
+
+
+def test_what_was_never_heard_is_not_kept(pair):
+    """A claim whose announcement was lost is forgotten once it is released."""
+    one, _ = pair
+    lost = one.add('lost')
+    one.peers.announcements()
+    one.claims.drop(lost)
+    one.peers._next_look = 0.0
+    one.speak()
+    assert one.peers._unheard == {}
