@@ -15,7 +15,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -57,13 +57,20 @@ class PeerSchedulers:
     :ivar echoed_at: when this process heard itself (monotonic seconds).
     """
 
-    def __init__(self, claims: PendingClaims, host: str, patience: float = CATCH_UP_S) -> None:
-        """``patience`` are the seconds that a decision waits to hear what others announced."""
+    def __init__(
+        self,
+        claims: PendingClaims,
+        host: str,
+        patience: float = CATCH_UP_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``patience`` are the seconds that a decision waits to hear what others announced;
+        ``clock`` is that of the claims."""
         self.name = f'{host}:{os.getpid()}:{secrets.token_hex(4)}'
         self.part = 0, 1
         self.missed = self.late = 0
         self.echoed_at = -math.inf
-        self._claims, self._patience = claims, patience
+        self._claims, self._patience, self._clock = claims, patience, clock
         # Changes of claims, and names of processes to be asked.
         self._to_tell: queue.SimpleQueue[tuple[PendingClaim, State] | str] = queue.SimpleQueue()
         self._messages = 0
@@ -117,7 +124,7 @@ class PeerSchedulers:
         """The next messages, as soon as there is something to tell, and at each beat."""
         rows, asked = [], set()
         with suppress(queue.Empty):
-            told = self._to_tell.get(timeout=max(0.0, self._next_beat - time.monotonic()))
+            told = self._to_tell.get(timeout=max(0.0, self._next_beat - self._clock()))
             while True:
                 if isinstance(told, str):
                     asked.add(told)
@@ -126,7 +133,7 @@ class PeerSchedulers:
                 elif told[0].number:
                     rows.append(Row(told[0].number, told[1]))
                 told = self._to_tell.get_nowait()
-        self._next_beat = time.monotonic() + HEARTBEAT_INTERVAL_S
+        self._next_beat = self._clock() + HEARTBEAT_INTERVAL_S
         self._messages += bool(rows)
         texts = [self._message(rows, ask=[*filter(None, asked)])]
         if self._is_asked:
@@ -144,7 +151,7 @@ class PeerSchedulers:
         if claim.order == math.inf:
             with self._heard:
                 self._unheard[claim.number] = claim
-        return row_of(claim, time.monotonic())
+        return row_of(claim, self._clock())
 
     def hear(self, text: bytes) -> None:
         """Do with a message what it says."""
@@ -153,7 +160,7 @@ class PeerSchedulers:
         except msgspec.MsgspecError as error:
             LOG.debug('An announcement of pending claims cannot be read: %s', error)
             return
-        now, sender = time.monotonic(), message.sender
+        now, sender = self._clock(), message.sender
         if sender == self.name:
             self._look(now)
             self.echoed_at = now

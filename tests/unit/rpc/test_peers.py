@@ -30,8 +30,9 @@ class Scheduler:
     """One process; what it announces is heard by those that a test names."""
 
     def __init__(self, name, clock=None):
-        self.claims = PendingClaims(Settings(in_flight_timeout=60.0), clock or Clock())
-        self.peers = PeerSchedulers(self.claims, name, patience=30.0)
+        self.clock = clock or Clock()
+        self.claims = PendingClaims(Settings(in_flight_timeout=60.0), self.clock)
+        self.peers = PeerSchedulers(self.claims, name, patience=30.0, clock=self.clock)
         self._speaking = self.peers.speaking()
         self._speaking.__enter__()
 
