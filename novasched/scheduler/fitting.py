@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest's NUMA cells and PCI devices on a host, which depend on each other."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,10 +9,13 @@ from typing import Any
 from novasched.conf.settings import Settings
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.host import Host
-from novasched.scheduler.model.numa import Fit, HostTopology, TopologyLimits
+from novasched.scheduler.model.numa import Fit, GuestTopology, HostTopology, TopologyLimits
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.numa.fit import PciCheck, consume_cells, fit
+from novasched.scheduler.numa.fit import PciCheck, consume_cells, fit, misfit
 from novasched.scheduler.pci.pools import Mappings, consume, out_of_reach, providers_of
+
+Near = Mapping[int, int]
+"""The number of free PCI devices by the id of the host cell that they are near to."""
 
 LIMITS = 'numa_topology'
 """The name of :class:`TopologyLimits` among the limits of a chosen host."""
@@ -42,18 +44,42 @@ def fitted(
 ) -> Fit | str:
     """Place of a request's guest on the cells of a host, with its devices near; or why
     it does not, in one line."""
+    asked = _asked(host, request, mappings, limits, settings)
+    return asked if isinstance(asked, str) else fit(*asked)
+
+
+def unfitted(
+    host: Host,
+    request: Request,
+    mappings: Mappings | None,
+    limits: TopologyLimits | None,
+    settings: Settings,
+) -> str | None:
+    """Tell why :func:`fitted` has no place for the guest; None where it has one."""
+    asked = _asked(host, request, mappings, limits, settings)
+    return asked if isinstance(asked, str) else misfit(*asked)
+
+
+def _asked(
+    host: Host,
+    request: Request,
+    mappings: Mappings | None,
+    limits: TopologyLimits | None,
+    settings: Settings,
+) -> tuple[HostTopology, GuestTopology, TopologyLimits | None, PciCheck | None, Near, bool] | str:
+    """The arguments of :func:`~novasched.scheduler.numa.fit.fit`; or why it is not asked."""
     topology, guest = host.numa_topology, request.numa_topology
     if topology is None:
         return 'it reports no NUMA topology, or none that can be read'
     if guest is None:
         return 'the guest has no NUMA topology'
     packing = settings.packing_host_numa_cells_allocation_strategy
-    near = Counter[int]()
+    near: dict[int, int] = {}
     for pool in host.pci_stats:
         if pool.numa_node is not None:
-            near[pool.numa_node] += pool.count
+            near[pool.numa_node] = near.get(pool.numa_node, 0) + pool.count
     devices = _lack_of_devices(host, topology, request, mappings) if request.pci_requests else None
-    return fit(topology, guest, limits, devices, near, packing)
+    return topology, guest, limits, devices, near, packing
 
 
 def _lack_of_devices(

@@ -172,7 +172,7 @@ def large_driver(count, kind):
             SETTINGS,
             prefilters,
             PlacementClient(SETTINGS, stub),
-            MemoryHosts(_hosts(count)),
+            MemoryHosts(large_hosts(count)),
             loading.filters(SETTINGS),
             loading.weighers(SETTINGS),
         )
@@ -186,7 +186,7 @@ def _aggregates(names):
 
 
 @lru_cache(maxsize=1)
-def _hosts(count):
+def large_hosts(count):
     """The hosts as they are read from the rows of their computes."""
     found = []
     for number, compute in enumerate(large_cloud(count)):

@@ -20,7 +20,7 @@ from novasched.scheduler.model.numa import (
     TopologyLimits,
 )
 from novasched.scheduler.numa import parse
-from novasched.scheduler.numa.fit import consume_cells, fit
+from novasched.scheduler.numa.fit import consume_cells, fit, misfit
 from novasched.scheduler.numa.search import Search
 from tests.lab.numa_checker import cell_violations, network_violations, violations
 
@@ -196,7 +196,7 @@ def places(host, guest, emulator_cpus):
 @given(pairs(4), LIMITS, DEVICES, st.booleans())
 def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
     """A guest fits where trying everything finds a fit; the fit breaks no rule, and changes
-    nothing that was given."""
+    nothing that was given. Who asks for the reason alone is told the same."""
     host, guest = pair
     near, wanted = devices or ({}, 0)
     pci_fits = pci_check = None
@@ -210,7 +210,9 @@ def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
 
     before = copy.deepcopy((host, guest, limits))
     found = fit(host, guest, limits, pci_check, near, packing)
+    reason = misfit(host, guest, limits, pci_check, near, packing)
     assert (host, guest, limits) == before
+    assert reason == (None if isinstance(found, Fit) else found)
     assert isinstance(found, Fit) == fits(host, guest, limits, pci_fits)
     if isinstance(found, Fit):
         assert not violations(host, guest, limits, found)

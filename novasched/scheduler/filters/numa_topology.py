@@ -3,9 +3,8 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from novasched.scheduler.filters.shared import CandidateFilter, Key, attributes
-from novasched.scheduler.fitting import LIMITS, fitted, limits_of
+from novasched.scheduler.fitting import LIMITS, limits_of, unfitted
 from novasched.scheduler.model.host import Host
-from novasched.scheduler.model.numa import Fit
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pci.pools import Mappings
 
@@ -34,12 +33,11 @@ class NUMATopologyFilter(CandidateFilter):
         self, host: Host, request: Request, mappings: Mappings | None
     ) -> str | None:
         topology = host.numa_topology
-        if topology and not topology.has_threads and request.requirements.needs_threads:
+        if request.requirements.needs_threads and topology and not topology.has_threads:
             return 'it has no threads, which are required'
         if not _has_cells(request):
             return None
-        place = fitted(host, request, mappings, limits_of(host, request), self.settings)
-        return None if isinstance(place, Fit) else place
+        return unfitted(host, request, mappings, limits_of(host, request), self.settings)
 
     def limits(self, host: Host, request: Request) -> Mapping[str, Any]:
         return {LIMITS: limits_of(host, request)} if _has_cells(request) else {}

@@ -73,6 +73,12 @@ class Search:
     _reachable: int = 0
     _was_refused: bool = False
 
+    def succeeds(self, free: int) -> bool:
+        """True if there is a choice at all, which mostly a matching tells."""
+        if not self.constraints and self.accepts is None:
+            return bottleneck(self.masks, free) is None
+        return self.first(free) is not None
+
     def first(self, free: int) -> tuple[int, ...] | None:
         """The index of each guest cell's host cell, first in lexicographic order."""
         if not self.constraints and self.accepts is None:
