@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from concurrent import futures
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -92,13 +92,15 @@ class HostInstances:
         if cells and not answers:
             raise no_answer(cells)
         by_cell = {cell.uuid: instances for cell, instances in answers}
-        if by_cell.keys() == uuids and not any(by_cell.values()):
+        if by_cell.keys() != uuids:
+            hosts = {uuid: host for uuid, host in hosts.items() if host.cell_uuid in by_cell}
+        names = set(chain.from_iterable(by_cell.values()))
+        if not names:
             return hosts
-        added = {}
-        for uuid, host in hosts.items():
-            if host.cell_uuid in by_cell:
-                instances = by_cell[host.cell_uuid].get(host.host)
-                added[uuid] = replace(host, instances=instances) if instances else host
+        added = dict(hosts)  # most are as they were
+        for host in [each for each in hosts.values() if each.host in names]:
+            if instances := by_cell[host.cell_uuid].get(host.host):
+                added[host.uuid] = replace(host, instances=instances)
         return added
 
 
