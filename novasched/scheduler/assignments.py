@@ -2,6 +2,7 @@
 """The state of a request part of whose instances are placed."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -149,6 +150,14 @@ class SchedulingState:
                 'Another scheduler was faster on %s for instance %s', host, request.instance_uuid
             )
         return bool(ranking.hosts)
+
+    def another_was_faster(self, choice: PendingClaim) -> bool:
+        """True if another request, ours or a peer's, has got a claim on the host of a choice since
+        the hosts were ranked."""
+        uuid, again = choice.host.uuid, frozenset(self.request.instance_uuids or ())
+        now = self.pending_claims.of(self.snapshot, again, self.placed).get(uuid, ())
+        known = self.pending.get(uuid, ())
+        return any(x.claimed < math.inf and x not in known for x in now)
 
     def candidate(self, host: Host, refused: Sequence[Candidate] = ()) -> Candidate | None:
         """Candidate to claim on a host, beside what other requests are about to claim; None where

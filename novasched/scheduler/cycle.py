@@ -140,7 +140,7 @@ class Cycle:
                 if claim:
                     self.trace.became_unfit(choice.host)
                     return self._place_in_turn(before, random, undo)
-                self.trace.claim_refused(choice.host)
+                self.trace.claim_refused(choice.host, state.another_was_faster(choice))
                 state.refused()
             else:
                 LOG.debug('Unable to successfully claim against any host.')

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ from novasched.observe.records import render
 from novasched.observe.records.diagnosis import diagnose
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import RecordWriter
+from novasched.observe.refusals import HostRefusals
 from novasched.observe.web import wiring
 from novasched.placement.client import PlacementClient
 from novasched.placement.http import connections
@@ -41,12 +43,15 @@ from novasched.plugins import loading as plugins
 from novasched.plugins.nova_compat.import_stubs import share_options
 from novasched.rpc.notifications.sender import QueuedNotifier, make_notifier
 from novasched.rpc.server import make_transport
+from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import Driver, Parts
 from novasched.scheduler.errors import PlacementUnauthorized, PlacementUnavailable
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.plugin import name_of
 from novasched.scheduler.prefilters import Sources
 from novasched.scheduler.prefilters.request_filter import enabled_prefilters
+from novasched.scheduler.weighers import Weigher
+from novasched.scheduler.weighers.refusing_host import RefusingHostWeigher
 from novasched.service.runtime import version
 
 if TYPE_CHECKING:
@@ -73,6 +78,7 @@ class Application:
     own: Database
     notifier: QueuedNotifier | None
     records: DecisionRecorder
+    refusals: HostRefusals
     tracing: DecisionExporter | None = None
 
     def look_at_columns(self) -> None:
@@ -109,7 +115,8 @@ def compose(
     :raises DatabaseUnavailable: a database cannot be reached.
     """
     prepare = functools.partial(share_options, conf)
-    filters, weighers = plugins.filters(settings, prepare), plugins.weighers(settings, prepare)
+    refusals = HostRefusals(settings)
+    filters, weighers = plugins.filters(settings, prepare), _weighers(settings, prepare, refusals)
     make_driver = plugins.driver(settings, prepare)
     if counters:
         counters.expect(map(name_of, filters), map(name_of, weighers))
@@ -138,7 +145,7 @@ def compose(
     explain = render.explained if settings.fault_detail == COUNTS else None
     parts = Parts(
         settings, prefilters, placement, hosts, filters, weighers, pending_claims, notifier,
-        records, explain,
+        _each_in_turn(refusals, records), explain,
     )  # fmt: skip
     return Application(
         driver=make_driver(parts),
@@ -150,8 +157,29 @@ def compose(
         own=own,
         notifier=notifier,
         records=records,
+        refusals=refusals,
         tracing=traces,
     )
+
+
+def _weighers(
+    settings: Settings, prepare: Callable[[], None], refusals: HostRefusals
+) -> list[Weigher]:
+    """The enabled ones, and the one for hosts that refuse, where an option asks for that."""
+    weighers = plugins.weighers(settings, prepare)
+    if settings.refusing_host_limit:
+        weighers.append(RefusingHostWeigher(settings, refusals.refusing))
+    return weighers
+
+
+def _each_in_turn(*observers: Callable[[Decision], None]) -> Callable[[Decision], None]:
+    """Have all of them get a decision."""
+
+    def observe(decision: Decision) -> None:
+        for each in observers:
+            each(decision)
+
+    return observe
 
 
 def _recorder(

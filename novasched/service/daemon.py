@@ -22,6 +22,7 @@ from novasched.conf.redaction import hide
 from novasched.conf.settings import ServiceSettings, Settings
 from novasched.observe.records import render
 from novasched.observe.records.recorder import DecisionRecorder
+from novasched.observe.refusals import HostRefusals
 from novasched.observe.web.wiring import MetricsFiles, metrics_files, page_factory
 from novasched.rpc.claims_exchange import make_exchange
 from novasched.rpc.server import TOPIC, make_server, make_transport
@@ -55,11 +56,16 @@ class SchedulerService:
     service: ServiceSettings
     metrics: WorkerMetrics | None = None
     _records: DecisionRecorder | None = None
+    _refusals: HostRefusals | None = None
 
     def decisions(self) -> list[str]:
         """The newest ones, a line each."""
         newest = self._records.newest(DECISIONS_IN_REPORT) if self._records else ()
         return [render.entry(record) for record in newest]
+
+    def refusing_hosts(self) -> list[str]:
+        """The hosts that refuse again and again, a line each."""
+        return self._refusals.lines() if self._refusals else []
 
     def start(self) -> None:
         """Build the scheduler, show that it is alive, take requests."""
@@ -73,6 +79,7 @@ class SchedulerService:
         self.application = compose(self.conf, self.settings, self.service, counters)
         self._records = self.application.records
         self.application.hosts.prepare(time.monotonic())
+        self._refusals = self.application.refusals
         self._tasks = _start_tasks(self.application, self.settings)
         self._transport = make_transport(self.conf)
         self._server = make_server(
@@ -90,7 +97,7 @@ class SchedulerService:
         self._server.start()
         if metrics:
             its = self.application
-            parts = its.hosts, its.placement, its.own, its.notifier, its.records
+            parts = its.hosts, its.placement, its.own, its.notifier, its.records, its.refusals
             self._tasks.append(metrics.sample(*parts, self._server))
 
     def stop(self) -> None:
@@ -176,7 +183,8 @@ def run(conf: cfg.ConfigOpts) -> int:
         def worker(number: int) -> SchedulerService:
             metrics = files.worker_metrics(number) if files else None
             made = SchedulerService(conf, settings, service, metrics)
-            runtime.report_on_signal(conf, made.decisions)
+            sections = {'Decisions': made.decisions, 'Hosts that refuse': made.refusing_hosts}
+            runtime.report_on_signal(conf, sections)
             return made
 
         jobs = _jobs(service.workers, worker, files, page)

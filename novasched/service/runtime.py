@@ -3,9 +3,10 @@
 
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib.metadata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 
 import setproctitle
@@ -73,27 +74,32 @@ def set_process_title(role: str) -> None:
 
 
 class RedactedReport(guru_meditation_report.TextGuruMeditation):
-    """The Guru Meditation Report: threads, processes, configuration and the newest decisions,
+    """The Guru Meditation Report: threads, processes, configuration and what a worker tells,
     without the secrets in options, be they declared secret or not."""
 
     def run(self) -> str:
         return redact(super().run())
 
 
+def _section(lines: Callable[[], Sequence[str]]) -> str:
+    return '\n'.join(lines()) or 'none'
+
+
 def report_on_signal(
-    conf: cfg.ConfigOpts, decisions: Callable[[], Sequence[str]] | None = None
+    conf: cfg.ConfigOpts, sections: Mapping[str, Callable[[], Sequence[str]]] | None = None
 ) -> None:
     """Write the Guru Meditation Report on SIGUSR2, or when the file of ``[oslo_reports]
     file_event_handler`` is touched; to ``[oslo_reports] log_dir``, or else to the standard error.
     For the main thread, and again after a fork, which a watch on a file does not survive.
 
-    :param decisions: what this process has decided last, a line each; a master decides nothing.
+    :param sections: the lines that this process has to tell beside that, by their title; a master
+        decides nothing.
     :raises ConfigError: there is no such file.
     """
     # The report's own section is that of a global configuration, which nobody fills.
     RedactedReport.persistent_sections = [('nova.conf', ConfigReportGenerator(conf))]
-    if decisions is not None:
-        RedactedReport.register_section('Decisions', lambda: '\n'.join(decisions()) or 'none')
+    for title, lines in (sections or {}).items():
+        RedactedReport.register_section(title, functools.partial(_section, lines))
     package = SimpleNamespace(
         vendor_string=lambda: PRODUCT,
         product_string=lambda: PRODUCT,

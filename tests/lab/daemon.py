@@ -146,11 +146,12 @@ def new_uuids(count=1):
 CALL: Row = {
     'version': '4.5', 'num_instances': None, 'zone': None, 'hints': {}, 'group': None,
     'image': {}, 'devices': (), 'destination': {}, 'force_hosts': (), 'force_nodes': (),
-    'ignore_hosts': (), 'is_bfv': False, 'return_objects': True, 'return_alternates': False,
+    'ignore_hosts': (), 'retry': {}, 'is_bfv': False, 'return_objects': True, 'return_alternates': False,
     'project_id': PROJECT, 'user_id': USER,
 }  # fmt: skip
 """A call of select_destinations. ``hints`` have lists; ``group`` is a :class:`Group`, ``devices``
-are fields of InstancePCIRequest, and ``destination`` those of Destination."""
+are fields of InstancePCIRequest, ``destination`` those of Destination, and ``retry`` those of
+SchedulerRetries, its hosts as pairs with their nodes."""
 
 
 def a_call(instance_uuids, flavor, **asked):

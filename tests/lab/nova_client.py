@@ -147,7 +147,7 @@ def request_spec(user, parameters):
     return spec
 
 
-FILTER_PROPERTIES = ('ignore_hosts', 'force_hosts', 'force_nodes', 'scheduler_hints')
+FILTER_PROPERTIES = ('ignore_hosts', 'force_hosts', 'force_nodes', 'retry', 'scheduler_hints')
 
 
 def image_meta(properties):
