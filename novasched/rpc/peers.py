@@ -81,7 +81,6 @@ class PeerSchedulers:
         self._others: dict[str, Other] = {}
         self._theirs: dict[tuple[str, int], PendingClaim] = {}
         self._heard = threading.Condition()
-        claims.peers = self
 
     @contextmanager
     def speaking(self) -> Iterator[None]:

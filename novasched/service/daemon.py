@@ -88,11 +88,11 @@ class SchedulerService:
             self.application.driver,
             counts=metrics.messages if metrics else None,
         )
-        self._exchange = None
+        claims, self._exchange = self.application.hosts.pending_claims, None
         if self.service.share_pending_claims and self.settings.in_flight_timeout:
-            claims = self.application.hosts.pending_claims
             self._exchange = make_exchange(self.conf, claims, self.service.host)
         if self._exchange:
+            claims.peers = self._exchange.peers
             self._exchange.start()
         self._server.start()
         if metrics:

@@ -58,6 +58,7 @@ def sharing(cloud, name, url):
     transport = make_transport(conf)
     claims = PendingClaims(Settings())
     exchange = make_exchange(conf, claims, name)
+    claims.peers = exchange.peers
     exchange.start()
     try:
         yield claims

@@ -35,6 +35,7 @@ class Scheduler:
         self.peers = PeerSchedulers(self.claims, name, patience=30.0, clock=self.clock)
         self._speaking = self.peers.speaking()
         self._speaking.__enter__()
+        self.claims.peers = self.peers
 
     def add(self, name='server', host=HOST, candidate=None, **fields):
         request = a_request(**fields, instance_uuid=a_uuid(name), instance_uuids=(a_uuid(name),))
