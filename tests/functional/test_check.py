@@ -6,14 +6,17 @@ import socket
 import sys
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 
 from novasched.cmd import novaschedctl
+from tests.lab.compute_rows import Compute
 from tests.lab.daemon import Daemon
+from tests.lab.nova_cloud import API_TABLES, CELL_TABLES
 from tests.lab.nova_release import Config
 from tests.lab.placement_api import TOKEN
-from tests.lab.processes import free_port
+from tests.lab.processes import Failed, free_port
 from tests.lab.servers import create_database, drop_database
 
 SECRET = 'a-word-that-nobody-may-read'
@@ -93,10 +96,108 @@ def test_all_is_well(check, small_cloud):
         'microversion': ('ok', 'up to 1.39; 1.36 is used'),
         'credentials': ('ok', 'accepted'),
     }
+    assert report.of('aggregates') == SAME_MEMBERS
     [(level, text)] = report.of('RabbitMQ').values()
     assert level == 'ok'
     assert text.startswith('RabbitMQ ')
     assert text.endswith(', 1 consumers of the queue scheduler')
+
+
+SAME_MEMBERS = {'members': ('ok', 'the same in Placement, in all aggregates (0)')}
+ZONES = '[scheduler] query_placement_for_availability_zone'
+
+
+@pytest.fixture
+def zone(small_cloud):
+    """Three hosts, the second in the other cell, and a zone of which Placement knows nothing yet:
+    its UUID."""
+    for number in (2, 3):
+        small_cloud.add_host(f'host-{number}', f'cell{4 - number}')
+    uuid = str(uuid4())
+    hosts = ['host-1', 'host-2']
+    small_cloud.add_aggregate_rows('zone', uuid, {'availability_zone': 'zone'}, hosts)
+    yield uuid
+    small_cloud.reset()
+    small_cloud.add_host('host-1')
+
+
+def everything(cloud):
+    """What a check might have written: rows about hosts, and what Placement has of them."""
+    rows = [cloud.api.rows(name) for name in API_TABLES]
+    bases = (cloud.cell0, *cloud.cells.values())
+    rows += [base.rows(name) for base in bases for name in CELL_TABLES]
+    call = cloud.placement.call
+    providers = call('GET', '/resource_providers')['resource_providers']
+    paths = [f'/resource_providers/{each["uuid"]}/aggregates' for each in providers]
+    return rows, providers, [call('GET', path) for path in paths]
+
+
+def test_members_of_aggregates(check, small_cloud, zone):
+    """Both ways of drifting apart are told, and nothing is written. nova-manage mends the one,
+    and who takes the aggregate from a provider the other."""
+    stranger = small_cloud.computes['host-3'].uuid
+    small_cloud.placement.put(stranger, aggregates=[zone])
+    before = everything(small_cloud)
+    report = check()
+    assert everything(small_cloud) == before
+    assert report.errors() == [('aggregates', ZONES)]
+    _, text = report.of('aggregates')[ZONES]
+    assert 'missing in Placement: 2 (host-1 of zone, host-2 of zone), ' in text
+    assert 'in Placement alone: 1 (host-3 of zone), ' in text
+    manage = small_cloud.config('manage')
+    small_cloud.nova.manage(manage, 'placement', 'sync_aggregates')
+    _, text = check().of('aggregates')[ZONES]
+    assert text.startswith('in Placement alone: 1 (host-3 of zone), ')
+    small_cloud.placement.put(stranger, aggregates=[])
+    assert list(check().of('aggregates').values()) == [
+        ('ok', 'the same in Placement, in all aggregates (1)')
+    ]
+
+
+def test_members_that_nova_manage_cannot_mend(check, small_cloud, zone, mapped):
+    """Hosts without a mapping it tells at its end; at the first without a provider it ends. Hosts
+    of a cell that is away are left alone."""
+    manage = small_cloud.config('manage'), 'placement', 'sync_aggregates'
+    [row] = small_cloud.api.rows('aggregates', uuid=zone)
+    small_cloud.join_aggregate(row['id'], ['host-5'])
+    with pytest.raises(Failed, match='Missing: host-5'):
+        small_cloud.nova.manage(*manage)
+    small_cloud.add_rows([Compute('host-4', 'cell1')])
+    small_cloud.join_aggregate(row['id'], ['host-4'])
+    with pytest.raises(Failed, match=small_cloud.computes['host-4'].uuid):
+        small_cloud.nova.manage(*manage)
+    found = check().of('aggregates')
+    assert {subject: text.partition(':')[0] for subject, (_, text) in found.items()} == {
+        'hosts of no cell': '1 (host-5)',
+        'hosts without a provider': '1 (host-4)',
+    }
+    mapped(nowhere('mysql+pymysql'))
+    found = check().of('aggregates')
+    assert found['hosts of other cells'][1].startswith('1 (host-2): ')
+    assert ZONES not in found
+
+
+def test_other_files(check, small_cloud, tmp_path):
+    """nova-scheduler's own beside nova.conf, and Placement's, which may be named."""
+    path = small_cloud.directory / 'nova-scheduler.conf'
+    path.write_text(f'[scheduler]\nmax_attempts = 7\n[x]\npassword = {SECRET}\n')
+    placement_conf = tmp_path / 'placement.conf'
+    placement_conf.write_text(f'[placement_database]\nconnection = mysql://x:{SECRET}@db/x\n')
+    try:
+        report = check(None, '--placement-config', str(placement_conf))
+    finally:
+        path.unlink()
+    level, text = report.of('files')[str(path)]
+    assert level == 'warning'
+    assert ' does not: [scheduler] max_attempts would be lost; ' in text
+    assert (
+        report.of('placement.conf')['[placement] allocation_conflict_retry_count'][0] == 'warning'
+    )
+    assert report.status == 0
+    placement_conf.unlink()
+    config = str(small_cloud.config('check'))
+    arguments = ['--config-file', config, '--placement-config', str(placement_conf)]
+    assert novaschedctl.main(['check', *arguments]) == 2
 
 
 def nowhere(scheme, path='/nova'):

@@ -91,7 +91,7 @@ def test_the_grants_of_the_documentation_are_enough(cloud, client, server):
 
     def levels():
         found = checked(cloud.config('granted', overrides))
-        assert found['[database] connection'][0] == 'ok'
+        assert found['[database] connection'][0] == found['members'][0] == 'ok'
         return {found[name][0] for name in ('[api_database] connection', 'cell cell2')}
 
     with Daemon(cloud, overrides) as daemon:

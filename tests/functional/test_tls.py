@@ -198,7 +198,7 @@ def test_all_over_tls(site, kind):
         assert lines(daemon, 'WARNING') == []
     found = checked(site.cloud.config('tls-check', overrides))
     assert {level for level, _ in found.values()} == {'ok'}
-    assert len(found) == 7
+    assert len(found) == 8
 
 
 @right

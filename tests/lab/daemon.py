@@ -26,7 +26,7 @@ from tests.lab.processes import START, Failed, Forked, Process, Service
 
 SCHEDULER_VARIABLE = 'NOVASCHED_TEST_SCHEDULER'
 MODULE = 'novasched.cmd.novasched'
-CHECKED_AREAS = ('databases', 'Placement', 'RabbitMQ')
+CHECKED_AREAS = ('databases', 'Placement', 'aggregates', 'RabbitMQ')
 
 
 def command_line():

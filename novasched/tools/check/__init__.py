@@ -17,6 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, metavar, text in (
         ('--config-file', 'FILE', 'a nova.conf; several are read in order (as nova finds it)'),
         ('--config-dir', 'DIR', 'a folder whose *.conf are read after the files'),
+        (
+            '--placement-config',
+            'FILE',
+            "Placement's own placement.conf, or a copy (as it finds it)",
+        ),
     ):
         add(name, metavar=metavar, action='append', default=[], help=text)
     add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')

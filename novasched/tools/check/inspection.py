@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,8 @@ from novasched.observe.web import wiring
 from novasched.plugins import loading as plugins
 from novasched.plugins.nova_compat.import_stubs import share_options
 from novasched.tools import USAGE_ERROR
-from novasched.tools.check import options, services
+from novasched.tools.check import options, other_files, services
+from novasched.tools.check.aggregates import check_aggregates
 from novasched.tools.check.findings import (
     Finding,
     Level,
@@ -75,12 +76,14 @@ def check_page(nova_conf: NovaConf) -> Iterator[Finding]:
 
 
 CHECKS_OF_SERVICES = (
-    # A plugin written for nova may import the whole of it; cells and brokers are several.
+    # A plugin written for nova may import the whole of it; cells, brokers and aggregates are
+    # several.
     ('plugins', 'plugins', check_plugins, 6),
     ('databases', '[database] connection', partial(services.check_database, 'database'), 1),
     ('databases', '[api_database] connection', partial(services.check_database, 'api_database'), 1),
     ('databases', 'cells', services.check_cells, 2),
     ('Placement', '[placement]', services.check_placement, 1),
+    ('aggregates', 'members', check_aggregates, 6),
     ('RabbitMQ', services.TRANSPORT_OPTION, services.check_broker, 2),
 )
 """Area and subject of each, and how many times as long as one server it may take."""
@@ -89,7 +92,7 @@ CHECKS_OF_SERVICES = (
 def run(arguments: argparse.Namespace) -> int:
     """Run all checks and print the report; the exit status."""
     try:
-        found = _findings(arguments.config_file, arguments.config_dir, arguments.timeout)
+        found = _findings(arguments)
     except options.NoFile as error:
         print(f'novaschedctl check: {error}', file=sys.stderr)
         return USAGE_ERROR
@@ -97,27 +100,34 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if is_fit(found) else 1
 
 
-def _findings(files: Sequence[str], folders: Sequence[str], timeout: float) -> list[Finding]:
+def _findings(arguments: argparse.Namespace) -> list[Finding]:
     # Libraries log what is told here, and not always without its secrets.
     logging.getLogger().addHandler(logging.NullHandler())
     # A plugin that prints while it loads must not spoil the report.
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            conf, written = options.load(files, folders)
+            files = options.files_read(arguments.config_file, arguments.config_dir)
+            conf, written = options.load(arguments.config_file, arguments.config_dir)
         except options.UnreadableFile as error:
             return [Finding(Level.ERROR, 'nova.conf', str(error), area='files')]
         known = options.known_options(written)
-        found = _of('options', options.check_names(written, known))
+        found = _of('files', other_files.check_nova_scheduler_files(files, written, known))
+        found += _of('options', options.check_names(written, known))
         found += _of('values', options.check_values(conf, written, known))
-        nova_conf = NovaConf(conf, loading.settings(conf), loading.service_settings(conf), timeout)
+        nova_conf = NovaConf(
+            conf, loading.settings(conf), loading.service_settings(conf), arguments.timeout
+        )
         found += _of('values', options.check_together(nova_conf.settings, written))
         found += _of('differences', options.check_differences(nova_conf))
+        found += _of('differences', options.check_others_options(written, nova_conf.service))
         found += _of('page', check_page(nova_conf))
+        named = arguments.placement_config
+        found += _of('placement.conf', other_files.check_placement_conf(named, nova_conf.settings))
         questions = [
             Question(subject, partial(check, nova_conf), patience, area)
             for area, subject, check, patience in CHECKS_OF_SERVICES
         ]
-        found += answers(questions, timeout)
+        found += answers(questions, arguments.timeout)
     secrets = Secrets(loading.secret_values(written))
     return [
         replace(each, subject=secrets.redact(each.subject), text=secrets.redact(each.text))

@@ -16,6 +16,7 @@ from keystoneauth1 import exceptions as ks_exc
 from keystoneauth1 import loading as keystone
 from oslo_config import cfg
 from oslo_db import options as db_options
+from oslo_utils.strutils import bool_from_string
 
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
@@ -44,19 +45,30 @@ class NovaConf:
     timeout: float  # seconds
 
 
+def files_read(files: Sequence[str], folders: Sequence[str]) -> list[str]:
+    """The files that the daemon reads with these arguments, in order: where files alone are
+    named, those in its own folders come before them.
+
+    :raises NoFile: there is none, or one that is named is not there.
+    """
+    for path in (*files, *folders):
+        if not Path(path).exists():
+            raise NoFile(f'{path}: not found')
+    ours = loading.PROJECT, 'novasched'
+    named = [*(files or cfg.find_config_files(*ours))]
+    inside = [*within(folders or cfg.find_config_dirs(*ours))]
+    if not named and not folders:
+        raise NoFile('no nova.conf is found; name one with --config-file')
+    return [*inside, *named] if files and not folders else [*named, *inside]
+
+
 def load(files: Sequence[str], folders: Sequence[str]) -> tuple[cfg.ConfigOpts, Written]:
     """Read the files as the daemon would, and once more as they are written.
 
     :raises NoFile: a file is not there, or cannot be opened.
     :raises UnreadableFile: a file is no list of options, or one that was to be read at once is bad.
     """
-    for path in (*files, *folders):
-        if not Path(path).exists():
-            raise NoFile(f'{path}: not found')
-    files = files or ([] if folders else cfg.find_config_files(loading.PROJECT, 'novasched'))
-    if not files and not folders:
-        raise NoFile('no nova.conf is found; name one with --config-file')
-    written = merged(map(_parsed, [*files, *within(folders)]))
+    written = merged(map(read_file, files_read(files, folders)))
     said = io.StringIO()
     try:
         # Values that a command line may also give are read by argparse, which would exit.
@@ -69,7 +81,8 @@ def load(files: Sequence[str], folders: Sequence[str]) -> tuple[cfg.ConfigOpts, 
     raise UnreadableFile(why)
 
 
-def _parsed(path: str) -> Written:
+def read_file(path: str) -> Written:
+    """The options of one file. Raises what :func:`load` raises."""
     try:
         return parsed(path)
     except cfg.ParseError as error:
@@ -277,6 +290,41 @@ REMOVED: Mapping[str, int] = {
     'AvailabilityZoneFilter': 28,
 }  # fmt: skip
 """Filters that nova has no more, and the first of its releases without each."""
+
+
+OF_COMPUTES: Mapping[str, tuple[Level, str]] = {
+    'disable_group_policy_check_upcall': (
+        Level.NOTE,
+        'nova-compute does not look again whether a server group keeps its policy: what several '
+        'schedulers decide at the same moment stands',
+    ),
+    'skip_reserve_in_use_ironic_nodes': (
+        Level.WARNING,
+        'Placement offers ironic nodes as soon as their servers are deleted; take it out of '
+        "nova-compute's nova.conf if ironic cleans nodes, which takes longer",
+    ),
+}
+"""Options of ``[workarounds]`` by which nova-compute makes Placement offer what cannot be had, or
+does not notice it."""
+
+
+def check_others_options(written: Written, service: ServiceSettings) -> Iterator[Finding]:
+    """Options that other services and libraries read, and that matter to a scheduler."""
+    for name, (level, text) in OF_COMPUTES.items():
+        if _is_on(written, 'workarounds', name):
+            yield Finding(level, f'[workarounds] {name}', text)
+    if _is_on(written, 'profiler', 'enabled'):
+        text = 'OSProfiler is not supported: its traces lack what happens here'
+        subject = '[profiler] enabled'
+        if service.tracing_endpoint:
+            yield Finding(Level.NOTE, subject, f'{text}; [novasched] tracing_endpoint gets that')
+        else:
+            remedy = 'set [novasched] tracing_endpoint for traces by OpenTelemetry'
+            yield Finding(Level.WARNING, subject, f'{text}; {remedy}')
+
+
+def _is_on(written: Written, group: str, name: str) -> bool:
+    return bool_from_string((written.get(group, {}).get(name) or ['false'])[-1])
 
 
 def check_differences(nova_conf: NovaConf) -> Iterator[Finding]:

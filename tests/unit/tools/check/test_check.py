@@ -139,6 +139,24 @@ def test_folders_come_after_files(tmp_path):
     assert conf.scheduler.max_attempts == 3
 
 
+def test_folders_of_the_daemon(tmp_path, monkeypatch):
+    """They are read where none is named, before files that are named, and told like these."""
+    monkeypatch.setenv('HOME', str(tmp_path))
+    file, folder = tmp_path / 'any.conf', tmp_path / '.nova' / 'novasched.conf.d'
+    folder.mkdir(parents=True)
+    file.write_text('[scheduler]\nmax_attempts = 2')
+    (folder / 'a.conf').write_text('[scheduler]\nmax_attempts = 1\nworkers = many')
+    conf, written = options.load([str(file)], [])
+    assert written['scheduler'] == {'max_attempts': ['1', '2'], 'workers': ['many']}
+    assert conf.scheduler.max_attempts == 2
+    [found] = options.check_values(conf, written, options.known_options(written))
+    assert found.subject == '[scheduler] workers'
+    (folder.parent / 'nova.conf').write_text('[scheduler]\nmax_attempts = 3\n')
+    conf, written = options.load([], [])
+    assert written['scheduler']['max_attempts'] == ['3', '1']
+    assert conf.scheduler.max_attempts == 1
+
+
 CALM = '[novasched]\nin_flight_timeout = 0\n'
 
 
@@ -153,6 +171,22 @@ CALM = '[novasched]\nin_flight_timeout = 0\n'
 def test_differences(read, text, found):
     """One finding for each option that means something else here."""
     findings = options.check_differences(read(text))
+    assert ', '.join(f'{each.level} {each.subject}' for each in findings) == found
+
+
+@pytest.mark.parametrize(('text', 'found'), [
+    ('[profiler]\nhmac_keys = x', ''),
+    ('[profiler]\nenabled = false', ''),
+    ('[profiler]\nenabled = true', 'warning [profiler] enabled'),
+    ('[profiler]\nenabled = 1\n[novasched]\ntracing_endpoint = http://x', 'note [profiler] enabled'),
+    ('[workarounds]\ndisable_group_policy_check_upcall = true', 'note [workarounds] disable_group_policy_check_upcall'),
+    ('[workarounds]\nskip_reserve_in_use_ironic_nodes = yes', 'warning [workarounds] skip_reserve_in_use_ironic_nodes'),
+    ('[workarounds]\nskip_reserve_in_use_ironic_nodes = false\ndisable_rootwrap = true', ''),
+])  # fmt: skip
+def test_options_of_others(load, text, found):
+    """Those that are on, and change what a scheduler's choice is worth, or who sees it."""
+    conf, written = load(text)
+    findings = options.check_others_options(written, loading.service_settings(conf))
     assert ', '.join(f'{each.level} {each.subject}' for each in findings) == found
 
 

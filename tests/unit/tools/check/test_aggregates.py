@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nova's host aggregates beside Placement's: what is said of each difference."""
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.scheduler.model.host import Aggregate
+from novasched.tools.check.aggregates import NovaAggregates, Provider, compare
+
+ZONE = {'availability_zone': 'az'}
+PROJECT = {'filter_tenant_id_2': 'p'}
+ISOLATED = {'trait:CUSTOM_GPU': 'required'}
+NODES = {'a': {'node-a'}, 'b': {'node-b'}, 'c': {'node-c'}, 'ironic': {'node-1', 'node-2'}}
+EVERY = {uuid for uuids in NODES.values() for uuid in uuids}
+
+
+def said(
+    metadata, hosts, members, name='agg', providers=EVERY, settings=None, nodes=NODES, **of_hosts
+):
+    """The findings on one aggregate: (level, subject), and all texts."""
+    uuid = 'uuid-1'
+    nova = NovaAggregates(
+        {uuid: Aggregate(1, uuid, name, metadata)}, {uuid: hosts}, nodes, **of_hosts
+    )
+    found = compare(
+        nova,
+        {uuid: [Provider(each, root) for each, root in members.items()]},
+        lambda: [Provider(each, each) for each in providers],
+        Settings(**(settings or {})),
+    )
+    rows = [*found]
+    return [(str(x.level), x.subject) for x in rows], '\n'.join(x.text for x in rows)
+
+
+def roots(*uuids):
+    """Providers without a parent."""
+    return {each: each for each in uuids}
+
+
+FINE = [('ok', 'members')]
+ZONES = '[scheduler] query_placement_for_availability_zone'
+TENANTS = 'limit_tenants_to_placement_aggregate'
+ISOLATION = 'enable_isolated_aggregate_filtering'
+SEGMENTS = 'query_placement_for_routed_network_aggregates'
+
+
+@pytest.mark.parametrize(
+    ('hosts', 'members', 'expected'),
+    [
+        ({'a', 'b'}, roots('node-a', 'node-b'), ''),
+        (set(), {}, ''),
+        ({'a', 'b'}, roots('node-a'), 'missing in Placement: 1 (b of agg)'),
+        ({'a'}, roots('node-a', 'node-c'), 'in Placement alone: 1 (c of agg)'),
+        ({'a'}, {'vgpu-of-a': 'node-a'}, 'missing in Placement: 1 (a of agg)'),
+        ({'a'}, {'node-a': 'node-a', 'vgpu-of-c': 'node-c'}, 'in Placement alone: 1 (c of agg)'),
+        ({'a'}, {'node-a': 'node-a', 'vgpu-of-a': 'node-a'}, ''),
+        ({'a'}, roots('node-a', 'shared-disk', 'node-of-a-former-host'), ''),
+        ({'a', 'b'}, roots('node-c'), 'missing in Placement: 2 (a of agg, b of agg)'),
+        ({'a', 'b'}, roots('node-c'), 'in Placement alone: 1 (c of agg)'),
+    ],
+)
+def test_members(hosts, members, expected):
+    """Each difference is told both ways, and what is no host's provider is none."""
+    found, text = said(ZONE, hosts, members)
+    assert found == ([('error', ZONES)] if expected else FINE)
+    assert expected in text
+
+
+@pytest.mark.parametrize(
+    ('metadata', 'settings', 'expected'),
+    [
+        (ZONE, {}, [('error', ZONES)]),
+        (ZONE, {'query_placement_for_availability_zone': False}, [('warning', 'other aggregates')]),
+        (PROJECT, {}, [('warning', 'other aggregates')]),
+        (PROJECT, {TENANTS: True}, [('error', f'[scheduler] {TENANTS}')]),
+        (ISOLATED, {}, [('warning', 'other aggregates')]),
+        (ISOLATED, {ISOLATION: True}, [('error', f'[scheduler] {ISOLATION}')]),
+        ({'trait:CUSTOM_GPU': 'forbidden'}, {ISOLATION: True}, [('warning', 'other aggregates')]),
+        ({}, {TENANTS: True, ISOLATION: True, SEGMENTS: True}, [('warning', 'other aggregates')]),
+        (
+            {**ZONE, **PROJECT, **ISOLATED},
+            {TENANTS: True, ISOLATION: True},
+            [('error', ZONES), ('error', f'[scheduler] {TENANTS}'), ('error', f'[scheduler] {ISOLATION}')],
+        ),
+    ],
+)  # fmt: skip
+def test_who_asks_for_the_aggregate(metadata, settings, expected):
+    """It is an error if an enabled option has Placement asked for it."""
+    for members in ({}, roots('node-a', 'node-b')):
+        found, _ = said(metadata, {'a'}, members, settings=settings)
+        assert found == expected
+
+
+def test_aggregates_of_neutron():
+    """Those of segments are known by the names that Neutron gives them."""
+    name = 'Neutron segment id 7b4e'
+    assert said({}, {'a'}, {}, name)[0] == [('warning', 'other aggregates')]
+    found, _ = said({}, {'a'}, {}, name, settings={SEGMENTS: True})
+    assert found == [('error', f'[scheduler] {SEGMENTS}')]
+
+
+def test_who_mends_it():
+    """nova-manage adds members and takes none out."""
+    _, missing = said(ZONE, {'a'}, {})
+    _, foreign = said(ZONE, set(), roots('node-a'))
+    assert missing.endswith(': run nova-manage placement sync_aggregates')
+    assert 'openstack resource provider aggregate set' in foreign
+    assert foreign.endswith('nova-manage placement sync_aggregates does neither')
+
+
+@pytest.mark.parametrize(
+    ('hosts', 'of_hosts', 'providers', 'subject'),
+    [
+        ({'lost'}, {'unmapped': {'lost'}}, EVERY, 'hosts of no cell'),
+        ({'young'}, {}, EVERY, 'hosts without a compute node'),
+        ({'a'}, {}, EVERY - {'node-a'}, 'hosts without a provider'),
+    ],
+)
+def test_hosts_that_cannot_be_members(hosts, of_hosts, providers, subject):
+    """They are told apart, with who must act first."""
+    found, text = said(ZONE, hosts, {}, providers=providers, **of_hosts)
+    assert found == [('warning', subject)]
+    assert text.startswith(f'1 ({", ".join(hosts)}): ')
+
+
+def test_hosts_that_are_not_compared():
+    """Nothing is said of members in cells that do not answer, nor of those that are disabled."""
+    found, _ = said(ZONE, {'far', 'off'}, {}, unread={'far'}, disabled={'off'})
+    assert found == [('note', 'hosts of other cells'), *FINE]
+
+
+def test_hosts_of_several_compute_nodes():
+    """Each node is a member; the command that mends others ends at such a host."""
+    both = roots('node-1', 'node-2')
+    assert said(ZONE, {'ironic'}, both)[0] == FINE
+    several = ('warning', 'hosts of several compute nodes')
+    assert said(ZONE, {'ironic'}, roots('node-1'))[0] == [('error', ZONES), several]
+    assert said(ZONE, {'ironic', 'a'}, both)[0] == [('error', ZONES), several]
+    assert said(ZONE, {'ironic'}, both | roots('node-a'))[0] == [('error', ZONES)]
+
+
+def test_many_hosts():
+    """They are counted, and a few are named. Nobody is asked for all providers without need."""
+    nodes = {f'h{number:02}': {f'node-{number}'} for number in range(12)}
+    known = [uuid for uuids in nodes.values() for uuid in uuids]
+    _, text = said(ZONE, set(nodes), {}, nodes=nodes, providers=known)
+    assert ' 12 (h00 of agg, h01 of agg, h02 of agg, h03 of agg, h04 of agg, ...), ' in text
+    nova = NovaAggregates({'u': Aggregate(1, 'u', 'agg')}, {'u': {'h01'}}, nodes)
+    [fine] = compare(nova, {'u': [Provider('node-1', 'node-1')]}, pytest.fail, Settings())
+    assert fine.text == 'the same in Placement, in all aggregates (1)'

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of files that novasched does not read: nova-scheduler's and Placement's."""
+
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.tools.check import options
+from novasched.tools.check.other_files import check_nova_scheduler_files, check_placement_conf
+
+LOST = ' would be lost; copy into nova.conf what is to hold here'
+SECRET = 'a-word-that-nobody-may-read'
+
+
+@pytest.fixture
+def beside(tmp_path):
+    """What is said of files beside a nova.conf of this text: [(level, name of the file, text)]."""
+
+    def _beside(text, files, further=()):
+        nova_conf = tmp_path / 'nova.conf'
+        nova_conf.write_text(text)
+        for name, content in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(content)
+        named = [str(nova_conf), *(str(tmp_path / name) for name in further)]
+        _, written = options.load(named, [])
+        known = options.known_options(written)
+        found = check_nova_scheduler_files(options.files_read(named, []), written, known)
+        return [(str(each.level), each.subject.rpartition('/')[2], each.text) for each in found]
+
+    return _beside
+
+
+CONF, FOLDER = 'nova-scheduler.conf', 'nova-scheduler.conf.d'
+FILTERS = '[filter_scheduler]\navailable_filters = {}\n'
+
+
+@pytest.mark.parametrize(('ours', 'theirs', 'lost'), [
+    ('', '[scheduler]\nmax_attempts = 5', '[scheduler] max_attempts'),
+    ('[scheduler]\nmax_attempts = 5', '[scheduler]\nmax-attempts = 5', ''),
+    ('[scheduler]\nmax_attempts = 3', '[scheduler]\nmax_attempts = 5', '[scheduler] max_attempts'),
+    ('[scheduler]\nmax_attempts = 5', '[DEFAULT]\nscheduler_max_attempts = 5', ''),
+    ('', '[scheduler]\nworkers = 3\n[database]\nconnection = a://b:c@d', '[scheduler] workers, [database] connection'),
+    (FILTERS.format('x\navailable_filters = y'), FILTERS.format('x'), ''),
+    (FILTERS.format('x'), FILTERS.format('y'), '[filter_scheduler] available_filters'),
+    ('', '[libvirt]\nvirt_type = kvm', ''),
+    ('', f'[scheduler]\n{SECRET} = {SECRET}', ''),
+])  # fmt: skip
+def test_what_would_be_lost(beside, ours, theirs, lost):
+    """Options of a scheduler that have another value in what is read here, by their names."""
+    for path, name, argument in (
+        (CONF, CONF, '--config-file'),
+        (f'{FOLDER}/a.conf', FOLDER, '--config-dir'),
+    ):
+        *_, (level, subject, text) = beside(ours, {path: theirs})
+        assert (level, subject) == ('warning' if lost else 'ok', name)
+        assert text.startswith(f'nova-scheduler reads it unless it is started with {argument}, ')
+        assert not lost or text.endswith(f'novasched does not: {lost}{LOST}')
+        assert SECRET not in text
+
+
+def test_files_that_are_read(beside):
+    """Nothing is said of one that is given to novasched, nor where there is none."""
+    theirs = {CONF: '[scheduler]\nmax_attempts = 5'}
+    assert beside('', {}) == []
+    assert beside('', theirs, further=theirs) == []
+    assert beside('', {f'{FOLDER}/a.txt': 'x'}, further=theirs) == []
+
+
+def test_a_file_that_cannot_be_read(beside):
+    """It is said, and its broken line is not quoted."""
+    [(level, _, text)] = beside('', {CONF: SECRET})
+    assert level == 'warning'
+    assert ', line 1: ' in text
+    assert SECRET not in text
+
+
+RETRIES = '[placement] allocation_conflict_retry_count'
+MOST = '[placement] max_allocation_candidates'
+RANDOM = '[placement] randomize_allocation_candidates'
+WIDE = '[workarounds] optimize_for_wide_provider_trees'
+ON = '[placement]\nrandomize_allocation_candidates = true\n'
+ONCE = f'{ON}allocation_conflict_retry_count = 1\n'
+URL = '[placement_database]\nconnection = {}://placement:x@db/placement\n'
+
+
+@pytest.mark.parametrize(('text', 'found'), [
+    (ONCE, ''),
+    (ON, f'warning {RETRIES}'),
+    (f'{ON}allocation_conflict_retry_count = 10', f'warning {RETRIES}'),
+    (f'{ON}allocation_conflict_retry_count = 0', f'error {RETRIES}'),
+    (f'{ON}allocation_conflict_retry_count = some', f'warning {RETRIES}'),
+    (ON + URL.format('mysql+pymysql'), f'warning {RETRIES}'),
+    (ON + URL.format('postgresql'), ''),
+    ('[placement]\nallocation_conflict_retry_count = 1', f'note {RANDOM}'),
+    (f'{ONCE}max_allocation_candidates = -1', ''),
+    (f'{ONCE}max_allocation_candidates = 100000', f'warning {MOST}'),
+    (f'{ONCE}max_allocation_candidates = 100000\nallocation_candidates_generation_strategy = breadth-first', ''),
+    (f'{ONCE}max_allocation_candidates = 999\nallocation_candidates_generation_strategy = breadth-first', f'warning {MOST}'),
+    (f'{ONCE}allocation_candidates_generation_strategy = breadth-first', ''),
+    (f'{ONCE}[workarounds]\noptimize_for_wide_provider_trees = True', f'warning {WIDE}'),
+    (f'{ONCE}[workarounds]\noptimize_for_wide_provider_trees = no', ''),
+])  # fmt: skip
+def test_options_of_placement(tmp_path, text, found):
+    """What makes it offer too little, or what it then refuses; the last value counts."""
+    path = tmp_path / 'placement.conf'
+    path.write_text(text)
+    findings = check_placement_conf([str(path)], Settings())
+    lines = [f'{each.level} {each.subject}' for each in findings]
+    assert lines == ([found] if found else [f'ok {path}'])
+
+
+def test_placement_conf_is_elsewhere(tmp_path, monkeypatch):
+    """Then it is said what to look at there. One that is found by itself need not be readable."""
+    monkeypatch.setenv('HOME', str(tmp_path))
+    places = 'novasched.tools.check.other_files.cfg.find_config_files'
+    broken = tmp_path / 'placement.conf'
+    broken.write_text(SECRET)
+    for path, why in ((None, 'there is none on this machine'), (broken, 'line 1: ')):
+        monkeypatch.setattr(places, lambda *_, path=path: [str(path)] if path else [])
+        [found] = check_placement_conf([], Settings())
+        assert (str(found.level), found.subject) == ('note', 'placement.conf')
+        assert why in found.text
+        assert 'allocation_conflict_retry_count is 1' in found.text
+        assert SECRET not in found.text
+
+
+def test_placement_conf_that_is_named(tmp_path):
+    """One that is not there is a wrong argument."""
+    with pytest.raises(options.NoFile):
+        list(check_placement_conf([str(tmp_path / 'none')], Settings()))
