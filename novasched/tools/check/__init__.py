@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Say what must be mended before novasched takes nova-scheduler's place.
 
-Options, filters, weighers and the driver are looked at, and the databases, Placement and
-RabbitMQ are asked for their versions. Nothing is changed, and no password is shown. The
-exit status is 0 if nothing must be mended, 1 if something must, and 2 if the check cannot
-begin: a wrong argument, or a file that is not there.
+Options, filters, weighers and the driver are looked at, the databases, Placement and RabbitMQ
+are asked for their versions, and nova's aggregates are compared with Placement's. Nothing is
+changed, and no password is shown. The exit status is 0 if nothing must be mended, 1 if something
+must, and 2 if the check cannot begin: a wrong argument, or a file that is not there.
 """
 
 import argparse

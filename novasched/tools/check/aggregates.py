@@ -134,9 +134,13 @@ def check_aggregates(nova_conf: NovaConf) -> Findings:
         nova = _read(nova_conf)
         http = http_adapter(nova_conf.conf, 'placement', nova_conf.service)
         http.session.timeout = nova_conf.timeout
-        ask = partial(_providers, PlacementApi(http, retry_limit=0.0))
-        members = {uuid: ask(f'?member_of={uuid}') for uuid in nova.aggregates}
-        yield from compare(nova, members, ask, nova_conf.settings)
+        api = PlacementApi(http, retry_limit=0.0)
+        try:
+            ask = partial(_providers, api)
+            members = {uuid: ask(f'?member_of={uuid}') for uuid in nova.aggregates}
+            yield from compare(nova, members, ask, nova_conf.settings)
+        finally:
+            api.breaker.stop()
     except NovaschedError as error:  # which is another finding, too
         yield Finding(Level.NOTE, MEMBERS, f'not compared: {error}')
 
