@@ -24,6 +24,7 @@ DRIVER_ALIASES = {
 
 TRACES_PATH = '/v1/traces'
 """Path at which a collector of OTLP takes traces, unless the URL has another."""
+TRAIT = types.String(max_length=255, regex='^[A-Z0-9_]+$')
 _NAME, _IPV6, _PORT = types.HostDomain(), types.IPAddress(version=6), types.Port(min=1)
 _URL = types.URI(schemes=['http', 'https'])
 
@@ -76,6 +77,7 @@ KINDS: Mapping[str, Callable[..., cfg.Opt]] = {
     'tuple[str, ...]': cfg.ListOpt,
     'Address': partial(cfg.Opt, type=ADDRESS),
     'available_filters': cfg.MultiStrOpt,
+    'avoided_traits': partial(cfg.ListOpt, item_type=TRAIT),
     'tracing_endpoint': partial(cfg.Opt, type=OptionalType(parse_collector, 'URL value')),
 }
 """By the annotation of a field, or its name."""

@@ -174,6 +174,13 @@ class Settings:
         'claim verifies it, and before a request is refused Placement is asked anew. Unless this '
         'is set, 3.2 ms for each host, which is as old as what nova-scheduler claims on; 0 asks '
         'for each request.', min=0)
+    traits_weight_multiplier: float = option('novasched', 1000.0,
+        'Positive prefers hosts with the traits that a flavor has as trait:X=preferred, and keeps '
+        'away from those with trait:X=avoided, and with avoided_traits.')
+    avoided_traits: tuple[str, ...] = option('novasched', (),
+        'Traits of hosts that servers are kept away from while there are others, such as '
+        'CUSTOM_PRESSURE_CPU; not those whose flavor has trait:X=preferred, nor where flavor or '
+        'image require it.')
     placement_patience: float = option('novasched', 30.0,
         'For so many seconds after it was begun a request waits for Placement to work again, if '
         'that fails, before it is refused; 0 refuses at once.', min=0, max=86400.0)

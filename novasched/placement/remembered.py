@@ -112,7 +112,8 @@ class RememberedAnswer:
             for row, uuid in rows:
                 if self.left[name][row] - taken[uuid].get(name, 0) < amount:
                     fits[row] = False
-        return Offer(asked.amounts, self.uuids, self.row_of, fits)
+        kinds = self._traits_of, self._traits
+        return Offer(asked.amounts, self.uuids, self.row_of, fits, *kinds)
 
 
 @dataclass(eq=False, slots=True)

@@ -113,6 +113,7 @@ class Pipeline:
     def for_request(self) -> 'Pipeline':
         """The pipeline for one request: plugins that remember start afresh in it."""
         first, pipeline = None, copy(self)
+        pipeline._decision = object()
         plugins: list[Enabled[Any]] = [*self.filters, *self.weighers]
         own = []
         for each in plugins:
@@ -179,7 +180,8 @@ class Pipeline:
         if not hosts:
             return ranking
         with self._table() as table:
-            weights = weigh(self.weighers, hosts, request, self.clock, table)
+            offered = ranking.candidates
+            weights = weigh(self.weighers, hosts, request, self.clock, table, offered)
             settings, number = self.settings, len(hosts) if request.count > 1 else BEST
             best_first = BestFirst(hosts, weights.sums, max(number, settings.host_subset_size))
             order = best_first.front

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from novasched.scheduler.decision import Contribution, HostWeight
+from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Enabled, Scope
-from novasched.scheduler.weighers import BatchWeigher, Weigher
+from novasched.scheduler.weighers import BatchWeigher, CandidatesWeigher, Weigher
 
 LOG = logging.getLogger('nova.scheduler.utils')
 
@@ -206,10 +207,12 @@ def weigh(
     request: Request,
     clock: Callable[[], float] = no_clock,
     table: HostTable | None = None,
+    candidates: Candidates | None = None,
 ) -> Weights:
     """The weight of each host, in their order. A host alone is not weighed.
 
     :param table: keeps the answers for later requests, and for other instances of this one.
+    :param candidates: Placement's offer; None where it was not asked.
     """
     sums = np.zeros(len(hosts))
     if len(hosts) < 2:
@@ -235,7 +238,11 @@ def weigh(
                     column, stale = table.column((type(plugin), key), rows, float, key is not None)
                     if len(stale):
                         changed = [table.hosts[row] for row in stale.tolist()]
-                        column.values[stale] = plugin.weigh_all(changed, request)
+                        column.values[stale] = (
+                            plugin.weigh_offered(changed, request, candidates)
+                            if isinstance(plugin, CandidatesWeigher)
+                            else plugin.weigh_all(changed, request)
+                        )
                         column.fresh[stale] = True
                     raw = column.values[rows]
                 share = normalised(raw, plugin.minval, plugin.maxval)

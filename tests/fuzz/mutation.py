@@ -96,7 +96,7 @@ WORDS = (
     '', ' ', '0', '4', '-1', '1e999', 'nan', 'inf', '1_0', '9' * 5000, '0x10', '1.5', 'true', 'null', '\n', '\x00',
     '\ud800', '\u202e', '\u0663', 'é' * 300, 'x' * 70000, '%s %d {}', '$', '$$', '../..', "'; --", '*',
     '<in>', '<or>', '<or> 1 <or> 2', '<all-in> a b', '>=', '>= x', '== nan', 's== kvm', '!=', '<= 1e999',
-    'required', 'forbidden', 'dedicated', 'mixed', 'shared', 'isolate', 'require', 'share', 'none', 'socket',
+    'required', 'forbidden', 'preferred', 'avoided', 'dedicated', 'mixed', 'shared', 'isolate', 'require', 'share', 'none', 'socket',
     '^0', '0-999999999', '0-65535', '9-0', '0-3,^1', ',' * 5000, '-', '--', '^', '0-', '1,' * 3000,
     '[]', '{}', '[' * 5000, '[["="]]', '["=", "$free_ram_mb", 4]', '["<"]', '["not", ["and"]]', '["=", "$a.b.c", 1]',
     '1.x', '1.', '.', '1', '1.2.3', '1.9999', '2.0', '-1.-1',

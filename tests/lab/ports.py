@@ -2,12 +2,13 @@
 """Ports kept in memory: a Placement that counts, drivers over it, with the decisions kept, and what
 prefilters look up."""
 
+import json
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 
@@ -22,6 +23,7 @@ from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import NetworkUnavailable, NoValidHost
 from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
+from novasched.scheduler.model.candidate import CandidateIndex
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.prefilters import Port, Prefilter, Sources
 from tests.lab.builders import a_request
@@ -49,6 +51,18 @@ class CountingPlacement(MemoryPlacement):
             assert request.instance_uuid
             assert request.instance_uuid not in self.allocations
         return super().claim_together(wanted)
+
+
+class TraitsPlacement(CountingPlacement):
+    """Says, too, which traits providers have."""
+
+    def __init__(self, slots, traits):
+        super().__init__(slots)
+        self.traits = {provider: {'traits': [*names]} for provider, names in traits.items()}
+
+    def candidates(self, request):
+        offered = chain.from_iterable(super().candidates(request).values())
+        return CandidateIndex(offered, [json.dumps({'provider_summaries': self.traits}).encode()])
 
 
 def a_driver(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 extra_spec = st.sampled_from(
     ['capabilities:cpu_info:features', 'capabilities:stats:a:b', 'free_ram_mb', 'ssd', 'vcpus',
      'aggregate_instance_extra_specs:ssd', 'resources:VGPU', 'resources:VCPU', 'resources1:CUSTOM_A',
-     'trait:CUSTOM_A', 'trait1:HW_CPU_X86_AVX', 'group_policy', 'hw:cpu_policy', 'hw:cpu_thread_policy',
+     'trait:CUSTOM_A', 'trait:CUSTOM_B', 'trait1:HW_CPU_X86_AVX', 'group_policy', 'hw:cpu_policy', 'hw:cpu_thread_policy',
      'hw:cpu_dedicated_mask', 'hw:emulator_threads_policy', 'hw:mem_encryption', 'hw:tpm_version',
      'hw:tpm_model', 'hw:pmem', 'hw:maxphysaddr_bits', 'hw:maxphysaddr_mode', 'os:secure_boot',
      'accel:device_profile', 'hw:virtio_packed_ring', 'hw:cpu_realtime', 'hw:cpu_realtime_mask',

@@ -3,7 +3,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
@@ -87,8 +87,13 @@ class _Summaries(msgspec.Struct):
     provider_summaries: dict[str, msgspec.Raw]
 
 
+class _Traits(msgspec.Struct):
+    traits: list[str]
+
+
 _decode_summaries = msgspec.json.Decoder(_Summaries).decode
 _decode_summary = msgspec.json.Decoder(ProviderSummary).decode
+_decode_traits = msgspec.json.Decoder(_Traits).decode
 
 
 class CandidateIndex(dict[str, list[Candidate]]):
@@ -117,15 +122,25 @@ class CandidateIndex(dict[str, list[Candidate]]):
         if provider in self._left:
             return self._left[provider]
         try:
-            if self._summaries is None:
-                self._summaries = {}
-                for text in self._texts:
-                    self._summaries.update(_decode_summaries(text).provider_summaries)
-            resources = _decode_summary(self._summaries[provider]).resources
+            resources = _decode_summary(self._summary(provider)).resources
         except (KeyError, ValueError, RecursionError):
             resources = {}
         left = {name: inventory.capacity - inventory.used for name, inventory in resources.items()}
         return self._left.setdefault(provider, left)
+
+    def traits(self, provider: str) -> Collection[str]:
+        """The traits of a provider, as far as they are known."""
+        try:
+            return _decode_traits(self._summary(provider)).traits
+        except (KeyError, ValueError, RecursionError):
+            return ()
+
+    def _summary(self, provider: str) -> msgspec.Raw:
+        if self._summaries is None:
+            self._summaries = {}
+            for text in self._texts:
+                self._summaries.update(_decode_summaries(text).provider_summaries)
+        return self._summaries[provider]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +148,15 @@ class Offer:
     """Hosts that serve the same amounts, each by itself, as an earlier answer has them.
 
     :ivar fits: True for those that do, by row.
+    :ivar kinds: the place of each one's traits among ``traits``, by row.
     """
 
     amounts: Mapping[str, int]
     uuids: Sequence[str]
     row_of: Mapping[str, int]
     fits: NDArray[np.bool_]
+    kinds: NDArray[np.intp]
+    traits: Sequence[Collection[str]]
 
 
 class RememberedCandidates(Mapping[str, Sequence[Candidate]]):
@@ -146,10 +164,12 @@ class RememberedCandidates(Mapping[str, Sequence[Candidate]]):
 
     :ivar sent: when the oldest of the answers was asked for (monotonic seconds).
     :ivar age: the seconds since then when these were offered.
+    :ivar narrowed: what filters have left of hosts of which they took a part.
     """
 
     def __init__(self, offers: Sequence[Offer], sent: float, age: float) -> None:
         self.sent, self.age = sent, age
+        self.narrowed: Candidates = {}
         self._offers = offers
         self._texts = [
             msgspec.Raw(msgspec.json.encode({'resources': dict(each.amounts)})) for each in offers
@@ -162,7 +182,16 @@ class RememberedCandidates(Mapping[str, Sequence[Candidate]]):
         first, *others = (each.amounts for each in self._offers)
         return {x: n for x, n in first.items() if all(each.get(x) == n for each in others)}
 
+    def traits(self, provider: str) -> Collection[str]:
+        """The traits of a provider, as far as they are known."""
+        known = (
+            x.traits[x.kinds[x.row_of[provider]]] for x in self._offers if provider in x.row_of
+        )
+        return next(known, ())
+
     def __getitem__(self, provider: str) -> Sequence[Candidate]:
+        if provider in self.narrowed:
+            return self.narrowed[provider]
         found = [
             Candidate({provider: text}, msgspec.Raw(msgspec.json.encode({'': [provider]})))
             for offer, text in zip(self._offers, self._texts, strict=True)
@@ -192,6 +221,10 @@ def narrowed(offered: Candidates, left: Candidates) -> Candidates:
     """An offer of which less is left on some hosts; what is known of providers stays known."""
     if not left:
         return offered
+    if isinstance(offered, RememberedCandidates):
+        remembered = copy(offered)
+        remembered.narrowed = {**offered.narrowed, **left}
+        return remembered
     if not isinstance(offered, CandidateIndex):
         return {**offered, **left}
     index = copy(offered)

@@ -21,17 +21,22 @@ from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor, RequestGroup
 from novasched.scheduler.model.numa import DEDICATED, MIXED, REQUIRE
 from novasched.scheduler.requirements import cpus, features
 
+WISHES = ('preferred', 'avoided')
+"""Values of ``trait:`` by which hosts are weighed."""
 _GROUP_KEY = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$')
 
 
 @dataclass(frozen=True, slots=True)
 class FlavorGroups:
     """Groups of the extra specs ``resources[N]:`` and ``trait[N]:`` by suffix, '' always among
-    them, and warnings for the operator."""
+    them, and warnings for the operator. Traits that hosts had better have, or lack, are no part of
+    any group: Placement is not asked for them."""
 
     groups: Mapping[str, RequestGroup]
     policy: str | None = None
     warnings: tuple[str, ...] = ()
+    preferred: frozenset[str] = frozenset()
+    avoided: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -189,7 +194,7 @@ def _flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
             amounts = resources.setdefault(suffix, {})
             if kind == 'resources':
                 problem = _add_resource(amounts, name, value)
-            elif value in ('required', 'forbidden'):
+            elif value in ('required', 'forbidden') or (value in WISHES and not suffix):
                 traits[suffix, value].add(name)
             else:
                 problem = f"Only (required, forbidden) traits are supported. Received '{value}'."
@@ -204,7 +209,8 @@ def _flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
         )
         for suffix, amounts in resources.items()
     }
-    return FlavorGroups(groups, policy, tuple(warnings))
+    wishes = [frozenset(traits['', wish]) for wish in WISHES]
+    return FlavorGroups(groups, policy, tuple(warnings), *wishes)
 
 
 def _add_resource(amounts: dict[str, int], name: str, value: str) -> str | None:

@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 
 from novasched.scheduler import plugin
+from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.plugin import Plugin, Scope, host_alone
@@ -64,6 +65,20 @@ class Weigher(Plugin):
         if raw and (high := self.maxval) is not None and max(raw) > high:
             raw = [high if value > high else value for value in raw]
         return raw
+
+
+class CandidatesWeigher(Weigher):
+    """Weighs hosts by what Placement says of them along with its candidates."""
+
+    def weigh_offered(
+        self, hosts: Sequence[Host], request: Request, candidates: Candidates | None
+    ) -> list[float]:
+        """The raw weights of hosts, in their order; Placement was not asked where there are no
+        candidates."""
+        raise NotImplementedError
+
+    def weigh(self, host: Host, request: Request) -> float:
+        return self.weigh_offered([host], request, None)[0]
 
 
 class BatchWeigher(Weigher):

@@ -30,6 +30,8 @@ def read(load):
     ('[DEFAULT]\nservice_down_time = 11', 'service_down_time', 11),
     ('[DEFAULT]\nservice_down_time = 10', 'service_down_time', 25),
     ('[DEFAULT]\nservice_down_time = 0\nreport_interval = 1', 'service_down_time', 2),
+    ('[novasched]\navoided_traits = CUSTOM_HOT, HW_CPU_X86_AVX', 'avoided_traits', ('CUSTOM_HOT', 'HW_CPU_X86_AVX')),
+    ('[novasched]\navoided_traits =', 'avoided_traits', ()),
     ('[libvirt]\nvirt_type = kvm\n[DEFAULT]\nunknown = x', 'max_attempts', 3),
 ])  # fmt: skip
 def test_options_and_their_older_spellings(read, text, field, value):
@@ -65,6 +67,7 @@ def test_a_down_time_that_no_heartbeat_keeps_is_told(read, caplog):
     ('filter_scheduler', 'host_subset_size = many', "invalid literal for int() with base 10: 'many'"),
     ('filter_scheduler', 'host_subset_size = 0', 'Should be greater than or equal to 1'),
     ('scheduler', 'max_attempts = 0', 'Should be greater than or equal to 1'),
+    ('novasched', 'avoided_traits = hot', "Value 'hot' doesn't match regex '^[A-Z0-9_]+$'"),
     ('filter_scheduler', 'shuffle_best_same_weighed_hosts = perhaps', "Unexpected boolean value 'perhaps'"),
 ])  # fmt: skip
 def test_bad_value_is_named(read, group, setting, why):

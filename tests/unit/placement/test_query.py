@@ -81,6 +81,7 @@ def test_ports_make_groups_overlap():
     ({'resources:GOLD': '1'}, "Received an invalid ResourceClass 'GOLD' in extra_specs."),
     ({'resources:VGPU': 'two'}, "Resource amounts must be nonnegative integers. Received 'two'"),
     ({'resources:VGPU': '-2'}, "Resource amounts must be nonnegative integers. Received '-2'"),
+    ({'trait1:CUSTOM_A': 'preferred'}, "Only (required, forbidden) traits are supported. Received 'preferred'."),
     ({'trait:CUSTOM_A': 'maybe'}, "Only (required, forbidden) traits are supported. Received 'maybe'."),
     ({'group_policy': 'solo'}, "Invalid group_policy 'solo'. Valid values are 'none' and 'isolate'."),
 ])  # fmt: skip

@@ -7,6 +7,7 @@ from novasched.conf.settings import Settings
 from novasched.placement import query
 from novasched.placement.remembered import SHARE, SOON_S, UNFIT_S, RememberedAnswers
 from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.candidate import narrowed
 from tests.lab.builders import a_flavor, a_request
 from tests.lab.ports import Clock
 
@@ -133,7 +134,12 @@ def test_candidates(site):
     assert [len(offer), offer.count, offer.age, 'a' in offer, 'x' in offer] == [
         3, 3, site.clock.now - offer.sent, True, False,
     ]  # fmt: skip
+    assert [set(offer.traits(name)) for name in 'abx'] == [{*TRAITS['a']}, {*TRAITS['b']}, set()]
     [candidate] = offer['b']
+    left = narrowed(offer, {'b': []})
+    assert (left['b'], left.traits('b'), [*left], offer['b']) == (
+        [], offer.traits('b'), [*offer], [candidate],
+    )  # fmt: skip
     assert json.loads(candidate.body()) == {
         'allocations': {'b': {'resources': {'MEMORY_MB': 1024, 'VCPU': 1}}},
         'mappings': {'': ['b']},

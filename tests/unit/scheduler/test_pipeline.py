@@ -9,8 +9,9 @@ from novasched.scheduler.filters import Filter, Scope, host_alone
 from novasched.scheduler.model.request import Destination
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.weighers import Weigher
+from novasched.scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher
 from novasched.scheduler.weighers.ram import RAMWeigher
-from tests.lab.builders import a_host, a_request
+from tests.lab.builders import a_group, a_host, a_request
 
 
 class BigEnough(Filter):
@@ -55,6 +56,16 @@ def names(hosts):
 
 def rank(line, hosts, request=None, index=0, seed=1):
     return names(line.rank(hosts, request or a_request(), index, Random(seed)).hosts)
+
+
+@pytest.mark.parametrize('where', [{}, {'force_hosts': ('a', 'b')}])
+def test_a_request_is_weighed_by_itself(where):
+    """Of two requests alike but for their groups each goes where its own is."""
+    line = pipeline(ServerGroupSoftAffinityWeigher)
+    hosts = [a_host('a', instances=['x']), a_host('b', instances=['y'])]
+    groups = [a_group('soft-affinity', members) for members in ('x', 'y', 'x')]
+    found = [rank(line.for_request(), hosts, a_request(group=each, **where)) for each in groups]
+    assert found == [['a', 'b'], ['b', 'a'], ['a', 'b']]
 
 
 REBUILD, EVACUATE = {'_nova_check_type': ['rebuild']}, {'_nova_check_type': ['evacuate']}

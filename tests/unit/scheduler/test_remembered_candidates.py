@@ -33,7 +33,8 @@ class Forgetful(CountingPlacement):
         if request.from_memory:
             uuids = [host.uuid for host in self.remembered]
             rows = {uuid: row for row, uuid in enumerate(uuids)}
-            offer = Offer({'VCPU': self.vcpus}, uuids, rows, np.ones(len(uuids), bool))
+            each = np.ones(len(uuids), bool), np.zeros(len(uuids), int)
+            offer = Offer({'VCPU': self.vcpus}, uuids, rows, *each, [()])
             return RememberedCandidates([offer], SENT, 2.5)
         self.asked += 1
         return super().candidates(request)

@@ -26,7 +26,7 @@ from novasched.scheduler.model.request import Destination, Retry
 from novasched.scheduler.plugin import Enabled
 from novasched.scheduler.weighers.refusing_host import RefusingHostWeigher
 from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, Decided, Notebook, record_of
+from tests.lab.ports import CountingPlacement, Decided, Notebook, TraitsPlacement, record_of
 
 A, B = a_host('a', ram=8192), a_host('b', ram=4096)
 
@@ -145,6 +145,7 @@ WEIGHERS = [
     ('RAMWeigher', {'ram': 4096}, {'ram': 1024}, {}, (4096, 1024), NAUGHT, 1),
     ('ServerGroupSoftAffinityWeigher', {'instances': SERVERS}, {}, {'group': a_group('soft-affinity', [SERVER])}, (1, 0), LEAST, 1),
     ('ServerGroupSoftAntiAffinityWeigher', {}, {'instances': SERVERS}, {'group': a_group('soft-anti-affinity', [SERVER])}, (0, -1), LEAST, 1),
+    ('TraitsWeigher', {'traits': ['CUSTOM_FAST']}, {}, {'extra_specs': {'trait:CUSTOM_FAST': 'preferred'}}, (1, 0), LEAST, 1000),
 ]  # fmt: skip
 
 
@@ -161,12 +162,14 @@ def test_a_weigher_that_prefers(explain, name, better, worse, asked, raw, floor,
     settings = replace(settings, **{kind.multiplier: multiplier / kind.sign})
     hosts = [
         replace(
-            a_host(each, **{k: v for k, v in fields.items() if k != 'instances'}),
+            a_host(each, **{k: v for k, v in fields.items() if k not in ('instances', 'traits')}),
             instances=fields.get('instances', {}),
         )
         for each, fields in (('worse', worse), ('better', better))
     ]
-    decision = Decided(hosts, settings=settings).ask(a_request(**asked))
+    traits = {a_uuid('better'): better.get('traits', ())}
+    placement = TraitsPlacement({host.uuid: 9 for host in hosts}, traits)
+    decision = Decided(hosts, placement, settings=settings).ask(a_request(**asked))
     record = record_of(decision)
     assert record.result.hosts == ('better',)
     lines = explain(decision).splitlines()

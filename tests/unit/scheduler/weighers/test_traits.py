@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts by the traits that a flavor, or the operator, would have or avoid."""
+
+import json
+
+import numpy as np
+import pytest
+
+from novasched.conf.settings import Settings
+from novasched.placement import query
+from novasched.scheduler.model.candidate import CandidateIndex, Offer, RememberedCandidates
+from novasched.scheduler.weighers.traits import TraitsWeigher
+from tests.lab.builders import NOT_ASKED, a_candidate, a_flavor, a_host, a_request
+
+TRAITS = {
+    'none': [],
+    'fast': ['CUSTOM_FAST', 'COMPUTE_NODE'],
+    'hot': ['CUSTOM_HOT'],
+    'both': ['CUSTOM_HOT', 'CUSTOM_FAST'],
+}
+
+
+def asked_now():
+    """Placement's answer to the request."""
+    summaries = {name: {'resources': {}, 'traits': each} for name, each in TRAITS.items()}
+    text = json.dumps({'provider_summaries': summaries}).encode()
+    return CandidateIndex(map(a_candidate, TRAITS), [text])
+
+
+def remembered():
+    """An earlier answer."""
+    rows = {name: row for row, name in enumerate(TRAITS)}
+    kinds = np.array([*rows.values()]), [*map(frozenset, TRAITS.values())]
+    offer = Offer({'VCPU': 1}, [*TRAITS], rows, np.ones(len(TRAITS), bool), *kinds)
+    return RememberedCandidates([offer], 100.0, 2.5)
+
+
+FAST, HOT = 'trait:CUSTOM_FAST', 'trait:CUSTOM_HOT'
+TABLE = [
+    ({}, {}, [], NOT_ASKED),
+    ({FAST: 'required', HOT: 'forbidden'}, {}, [], NOT_ASKED),
+    ({'trait1:CUSTOM_FAST': 'preferred', 'resources1:VGPU': '1'}, {}, [], NOT_ASKED),
+    ({FAST: 'Preferred'}, {}, [], NOT_ASKED),
+    ({FAST: 'preferred'}, {}, [], [0, 1, 0, 1]),
+    ({HOT: 'avoided'}, {}, [], [0, 0, -1, -1]),
+    ({FAST: 'preferred', HOT: 'avoided'}, {}, [], [0, 1, -1, 0]),
+    ({FAST: 'preferred', HOT: 'preferred'}, {}, [], [0, 1, 1, 2]),
+    ({'trait:CUSTOM_NOBODYS': 'preferred'}, {}, [], [0, 0, 0, 0]),
+    ({}, {}, ['CUSTOM_HOT'], [0, 0, -1, -1]),
+    ({}, {}, ['CUSTOM_HOT', 'CUSTOM_FAST'], [0, -1, -1, -2]),
+    ({HOT: 'avoided'}, {}, ['CUSTOM_HOT'], [0, 0, -1, -1]),
+    ({HOT: 'forbidden'}, {}, ['CUSTOM_HOT'], [0, 0, -1, -1]),
+    ({HOT: 'preferred'}, {}, ['CUSTOM_HOT'], [0, 0, 1, 1]),
+    ({HOT: 'required'}, {}, ['CUSTOM_HOT'], NOT_ASKED),
+    ({HOT: 'required'}, {}, ['CUSTOM_HOT', 'CUSTOM_FAST'], [0, -1, 0, -1]),
+    ({}, {'traits_required': ['CUSTOM_HOT']}, ['CUSTOM_HOT'], NOT_ASKED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('offer', [asked_now, remembered])
+@pytest.mark.parametrize(('extra_specs', 'image', 'avoided', 'weights'), TABLE)
+def test_weights(offer, extra_specs, image, avoided, weights):
+    """A preferred trait counts for a host, an avoided one against it, by whatever Placement has said
+    last. The flavor overrides the option, and so does what is required."""
+    each = TraitsWeigher(Settings(avoided_traits=tuple(avoided)))
+    request = a_request(extra_specs=extra_specs, image=image)
+    assert each.applies(request) is (weights is not NOT_ASKED)
+    if weights is not NOT_ASKED:
+        hosts = [a_host(name, uuid=name) for name in TRAITS]
+        assert each.weigh_offered(hosts, request, offer()) == weights
+        for unknown in (None, {}, CandidateIndex(), CandidateIndex((), [b'[]'])):
+            assert each.weigh_offered(hosts, request, unknown) == [0.0] * len(TRAITS)
+
+
+def test_placement_is_not_asked_for_wishes():
+    """The query is that of the same flavor without them, and the operator is not warned."""
+    wishes = {'trait:CUSTOM_FAST': 'preferred', 'trait:HW_CPU_X86_AVX': 'avoided'}
+    for others in ({}, {'trait:CUSTOM_GOLD': 'required', 'trait:CUSTOM_LEAD': 'forbidden'}):
+        with_wishes, without = (
+            query.build_all(a_request(flavor=a_flavor(each)), Settings())
+            for each in (wishes | others, others)
+        )
+        assert with_wishes == without
+        assert [each.warnings for each in with_wishes] == [()]
