@@ -80,6 +80,25 @@ class HostInstances:
 
         return self._add(hosts, read, self._reading_pool)
 
+    def hosts_of(
+        self, uuids: Collection[str], cells: Mapping[str, Mapping[str, Host]]
+    ) -> dict[str, Host]:
+        """The host that each of the instances with these UUIDs is on, of the hosts of cells.
+
+        :raises DatabaseUnavailable: no cell answers.
+        """
+        known = [cell for cell in self._cells.all() if cell.uuid in cells]
+        read = lambda cell: named_instances(cell.database, uuids)  # noqa: E731
+        answers = scatter_gather(self._pool, known, read, self._timeout)
+        if known and not answers:
+            raise no_answer(known)
+        return {
+            uuid: host
+            for cell, by_host in answers
+            for host in (cells[cell.uuid].values() if by_host else ())
+            for uuid in by_host.get(host.host, ())
+        }
+
     def _add(
         self,
         hosts: Mapping[str, Host],

@@ -149,6 +149,7 @@ class HostReader:
         instances: bool,
         images: bool = False,
         named: Collection[str] = (),
+        located: Collection[str] = (),
     ) -> HostSnapshot:
         """See :class:`novasched.scheduler.ports.Hosts`.
 
@@ -173,7 +174,10 @@ class HostReader:
             hosts = self._instances.add_all(chosen, images, snapshot.complete)
         elif named:
             hosts = self._instances.add_named(hosts, named)
-        return replace(snapshot.host_snapshot, hosts=hosts, total=len(snapshot.host_snapshot.hosts))
+        on = self._instances.hosts_of(located, snapshot.cells) if located else {}
+        whole = snapshot.host_snapshot
+        total = len(whole.hosts)
+        return replace(whole, hosts=hosts, total=total, located=on, everywhere=whole.hosts)
 
     def _hosts_of_cell(self, uuid: str, snapshot: CellsSnapshot) -> Mapping[str, Host]:
         """The hosts of one cell. A disabled one is read only for moves within it."""

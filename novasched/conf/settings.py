@@ -181,6 +181,13 @@ class Settings:
         'Traits of hosts that servers are kept away from while there are others, such as '
         'CUSTOM_PRESSURE_CPU; not those whose flavor has trait:X=preferred, nor where flavor or '
         'image require it.')
+    failure_domain_key: str = option('novasched', 'failure_domain',
+        'Metadata of aggregates by which FailureDomainFilter and FailureDomainWeigher know which '
+        'hosts fail together, as those of a rack do.')
+    failure_domain_weight_multiplier: float = option('novasched', 0.0,
+        'Positive spreads the servers of a server group over failure domains where its policy is '
+        'anti-affinity or soft-anti-affinity, and gathers them in one where it is affinity or '
+        'soft-affinity; 0 does not look at domains.')
     placement_patience: float = option('novasched', 30.0,
         'For so many seconds after it was begun a request waits for Placement to work again, if '
         'that fails, before it is refused; 0 refuses at once.', min=0, max=86400.0)

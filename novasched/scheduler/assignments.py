@@ -109,19 +109,38 @@ class SchedulingState:
         uuids = {**pending, **before}
         changed = {uuid for uuid in uuids if pending.get(uuid) != before.get(uuid)}
         known, subtract = self.snapshot.hosts, self.pending_claims.subtract
-        anew = {uuid: subtract(known[uuid], pending.get(uuid, ())) for uuid in changed}
+        anew = {x: subtract(known[x], pending.get(x, ())) for x in changed & known.keys()}
         hosts = [anew.get(host.uuid, host) for host in self.hosts]
         return replace(self, hosts=hosts, pending=pending)
 
     def joined(self, request: Request) -> Request:
         """The current instance's request, whose group has those too that are on their way: no
-        database tells of them yet, nor, perhaps, does the caller."""
+        database tells of them yet, nor, perhaps, does the caller. Where all are to stay together,
+        the request's own first instance leads, else the one that was announced first: others will
+        be given back if they are not with it."""
         if (group := request.instance_group) is None:
             return request
         same = [x for claims in self.pending.values() for x in claims if x.is_in_group(group)]
+        if same and group.policy == 'affinity':
+            first = min(same, key=lambda x: (x.claimed == math.inf, x.order, x.since))
+            same = [*self.placed] or [first]
         members = group.members.union(x.request.instance_uuid or '' for x in same)
         hosts = group.hosts.union(x.host.host for x in same)
-        return replace(request, instance_group=replace(group, members=members, hosts=hosts))
+        shown, own = self.snapshot.located.items(), request.instance_uuid
+        known = self.snapshot.everywhere or self.snapshot.hosts
+        located: dict[str, tuple[Host, ...]] = {uuid: (on,) for uuid, on in shown if uuid != own}
+        for each in same:  # another scheduler's claim does not know the host's aggregates
+            uuid, on = each.request.instance_uuid or '', known[each.host.uuid]
+            located[uuid] = (*located.get(uuid, ()), on)
+        group = replace(group, members=members, hosts=hosts, located=located)
+        return replace(request, instance_group=group)
+
+    def is_as_before(self, before: 'SchedulingState', host: Host) -> bool:
+        """True if no other claims are pending on a host than in an earlier state, nor, for a
+        member of a group, on any."""
+        if self.request.instance_group is not None:
+            return self.pending == before.pending
+        return self.pending.get(host.uuid) == before.pending.get(host.uuid)
 
     def stays(self, choice: PendingClaim, pipeline: Pipeline) -> bool:
         """True if a choice, now that it is claimed, fits beside those that other schedulers have

@@ -79,8 +79,8 @@ class Cycle:
 
     def _read(self, request: Request, candidates: Candidates | None) -> SchedulingState:
         """The candidates' hosts; a rebuild considers every host."""
-        named, images = self.pipeline.needed_instances(request)
-        snapshot = self.hosts.read(candidates, request, named is None, images, named or ())
+        needed = self.pipeline.needed_instances(request)
+        snapshot = self.hosts.read(candidates, request, *needed)
         pending_claims = self.pending_claims.for_request(request)
         hosts = hosts_of(candidates, snapshot, request, pending_claims.peers)
         self.trace.read(snapshot, len(hosts), candidates)
@@ -173,7 +173,7 @@ class Cycle:
             while len(refused) < limit:
                 with state.pending_claims.deciding():
                     now = replace(state, hosts=[host]).now()
-                    if now.pending.get(host.uuid) != state.pending.get(host.uuid):
+                    if not now.is_as_before(state, host):
                         anew = now.joined(request)
                         ranking = self.pipeline.filter(now.hosts, anew, index, now.candidates)
                         now = replace(now, hosts=ranking.hosts, candidates=ranking.candidates)
@@ -190,11 +190,11 @@ class Cycle:
 
     def _with_alternates(self, state: SchedulingState, random: Random) -> list[list[Selection]]:
         """Behind each chosen host, the best of its cell that were not chosen."""
-        request, settings = state.request, self.pipeline.settings
-        number = settings.max_attempts - 1 if request.return_alternates else 0
+        number = self.pipeline.settings.max_attempts - 1 if state.request.return_alternates else 0
         if number and len(state.placed) > 1:
             state, index = state.now(), len(state.placed) - 1
+            request = state.joined(state.request)
             ranking = self.pipeline.rank(state.hosts, request, index, random, state.candidates)
             state = replace(state, hosts=ranking.hosts, candidates=ranking.candidates)
-        zone, limits = settings.default_availability_zone, self.pipeline.limits
+        zone, limits = self.pipeline.settings.default_availability_zone, self.pipeline.limits
         return state.selections(state.hosts if number else (), number, zone, limits)

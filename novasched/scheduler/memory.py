@@ -53,9 +53,10 @@ class MemoryHosts:
         instances: bool,
         images: bool = False,
         named: Collection[str] = (),
+        located: Collection[str] = (),
     ) -> HostSnapshot:
         """Hosts have all their instances, if any, since later requests may name any of them."""
-        hosts = self.all(instances or bool(named), images)
+        hosts = self.all(instances or bool(named) or bool(located), images)
         destination = request.requested_destination
         one_cell = destination and not destination.allow_cross_cell_move
         cell = destination.cell_uuid if destination and one_cell else None
@@ -66,7 +67,9 @@ class MemoryHosts:
                 found = {uuid: hosts[uuid] for uuid in uuids if uuid in hosts}
         if cell:
             found = {uuid: host for uuid, host in found.items() if host.cell_uuid == cell}
-        return HostSnapshot(found, total=len(hosts))
+        looked_at = hosts.values() if located else ()
+        on = {x: host for host in looked_at for x in host.instances.keys() & {*located}}
+        return HostSnapshot(found, total=len(hosts), located=on, everywhere=hosts)
 
     def all(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
         """All hosts, by compute node UUID, perhaps with their instances and the images of these.

@@ -193,14 +193,15 @@ class PendingClaims:
         again: Collection[str] = (),
         own: Collection[PendingClaim] = (),
     ) -> dict[str, ClaimsOfHost]:
-        """The claims that hosts of a snapshot do not show, by UUID of the host.
+        """The claims that hosts do not show which are known to a snapshot, by UUID of the host.
 
         :param again: instances that are being placed now. None of their claims counts but
             those that are the request's ``own``.
         """
+        known = snapshot.everywhere or snapshot.hosts
         with self._lock:
             self._forget_old()
-            pending = {x: each for x, each in self._claims.items() if x in snapshot.hosts}
+            pending = {x: each for x, each in self._claims.items() if x in known}
             repeated = {x.host.uuid for uuid in again for x in self._of_instance.get(uuid, ())}
             for uuid in (self._showing | repeated) & pending.keys():
                 left = tuple(

@@ -124,9 +124,12 @@ class Pipeline:
         pipeline.filters, pipeline.weighers = tuple(own[:count]), tuple(own[count:])
         return pipeline
 
-    def needed_instances(self, request: Request) -> tuple[Collection[str] | None, bool]:
-        """The instances that the filters and weighers of a request look for on hosts, by UUID,
-        None where one of them looks at all that are there; and True if their images are read."""
+    def needed_instances(
+        self, request: Request
+    ) -> tuple[bool, bool, Collection[str], Collection[str]]:
+        """The instances that filters and weighers look at for a request: whether all that are on
+        hosts, and their images; else those that they look for there, by UUID; and those whose hosts
+        they need to know, wherever these are."""
         named: set[str] = set()
         all_of_them = False
         filters = [each for each in self.filters if _judges(each, request)]
@@ -138,7 +141,10 @@ class Pipeline:
             all_of_them = all_of_them or uuids is None
             named.update(uuids or ())
         images = True in [each.plugin.reads_images for each in weighers]
-        return None if all_of_them else named, images
+        group = request.instance_group
+        locates = group and True in [each.plugin.locates_members for each in running]
+        located = group.members if group and locates else ()
+        return all_of_them, images, () if all_of_them else named, located
 
     def rank(
         self,

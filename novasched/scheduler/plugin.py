@@ -49,6 +49,9 @@ class Plugin:
     """The plugin looks at all of ``host.instances``, which take seconds to read in a large
     cloud."""
 
+    locates_members = False
+    """The plugin looks at the hosts of the other members of a group (``group.located``)."""
+
     asking_lock: AbstractContextManager[Any] | None = None
     """Held while the plugin is asked, where it is not known to be thread-safe."""
 

@@ -81,6 +81,7 @@ class Hosts(Protocol):
         instances: bool,
         images: bool = False,
         named: Collection[str] = (),
+        located: Collection[str] = (),
     ) -> HostSnapshot:
         """The hosts as they were when the request arrived, or later: those with the UUIDs
         of these compute nodes and perhaps others; all of them for None.
@@ -88,6 +89,7 @@ class Hosts(Protocol):
         :param instances: with all instances on each host.
         :param images: these with the properties of their images.
         :param named: with those of the instances of these UUIDs that are on hosts, at least.
+        :param located: say of these instances on which hosts of all cells they are.
         """
 
 

@@ -56,8 +56,8 @@ class Whole:
         self.prepare = reader.prepare
         self.aimed = reader.aimed
 
-    def read(self, uuids, request, instances, images=False, named=()):
-        return self._reader.read(uuids, request, True, images)
+    def read(self, uuids, request, instances, images=False, named=(), located=()):
+        return self._reader.read(uuids, request, True, images, (), located)
 
 
 @pytest.fixture(scope='module')

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests at the same time, on hosts that do not report what has been placed on them."""
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Lock
@@ -9,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.scheduler.errors import NoValidHost
+from novasched.scheduler.filters.affinity import ServerGroupAffinityFilter
+from novasched.scheduler.filters.failure_domain import FailureDomainFilter
 from novasched.scheduler.filters.numa_topology import NUMATopologyFilter
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.numa.fit import consume_cells, fit
-from tests.lab.builders import a_host, a_request, a_uuid
+from tests.lab.builders import a_group, a_host, a_request, a_uuid
 from tests.lab.ports import Bus, CountingPlacement, a_driver
 from tests.lab.topologies import a_cell, a_guest, a_pinned
 
@@ -40,6 +43,15 @@ class SharedPlacement(CountingPlacement):
             super().delete_allocations(claim)
 
 
+def places(driver, request):
+    """True unless the request is refused."""
+    try:
+        driver.select_destinations(request)
+    except NoValidHost:
+        return False
+    return True
+
+
 class Cloud:
     """Hosts for ROOM servers each; Placement would let ``spare`` more onto every one."""
 
@@ -53,11 +65,7 @@ class Cloud:
         """A request for some servers: whether they were placed."""
         uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
         request = replace(a_request(count=count, instance_uuids=uuids), numa_topology=GUEST)
-        try:
-            self.drivers[number % len(self.drivers)].select_destinations(request)
-        except NoValidHost:
-            return False
-        return True
+        return places(self.drivers[number % len(self.drivers)], request)
 
     def ask_at_once(self, counts):
         with ThreadPoolExecutor(THREADS) as pool:
@@ -82,6 +90,34 @@ def see_what_comes(cloud, counts):
     assert sum(driver.pending_claims.count() for driver in cloud.drivers) == total
 
 
+class Racks:
+    """Racks of hosts, and a group of which several schedulers place members at the same time."""
+
+    def __init__(self, racks, policy, schedulers=1, plugin=FailureDomainFilter):
+        self.rack_of = {f'h{i}': str(i % racks) for i in range(2 * racks)}
+        hosts = [a_host(x, metadata={'failure_domain': on}) for x, on in self.rack_of.items()]
+        self.placement = SharedPlacement({host.uuid: 40 for host in hosts})
+        self.names = {host.uuid: host.host for host in hosts}
+        how = {'placement': self.placement, 'in_flight_timeout': 60.0}
+        self.drivers = [a_driver(hosts, plugin, **how) for _ in range(schedulers)]
+        self.policy = policy
+
+    def ask(self, number, count):
+        """A request for some members: whether they were placed."""
+        uuids = tuple(a_uuid(f'{number}-{i}') for i in range(count))
+        group = a_group(self.policy, uuids)
+        request = a_request(instance_uuids=uuids, instance_uuid=uuids[0], group=group)
+        return places(self.drivers[number % len(self.drivers)], request)
+
+    def ask_at_once(self, counts):
+        """The number of members that each rack gets, of so many at once."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            placed = list(pool.map(self.ask, range(len(counts)), counts))
+        found = Counter(self.rack_of[self.names[x]] for x in self.placement.hosts.values())
+        assert found.total() == sum(n for n, ok in zip(counts, placed, strict=True) if ok)
+        return found
+
+
 COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=12)
 
 
@@ -101,3 +137,31 @@ def test_several_schedulers_decide_as_one(counts, hosts):
     cloud = Cloud(hosts, 40, schedulers=3)
     with Bus().between(*(driver.pending_claims for driver in cloud.drivers)):
         see_what_comes(cloud, counts)
+
+
+@given(counts=COUNTS, racks=st.integers(1, 9), schedulers=st.sampled_from([1, 3]))
+@settings(max_examples=40)
+def test_members_do_not_meet_in_a_rack(counts, racks, schedulers):
+    """Members of a hard group that are placed at once get a rack each, and as many are placed as
+    there are racks for; nobody has told the requests of the members of others."""
+    cloud = Racks(racks, 'anti-affinity', schedulers)
+    with Bus().between(*(driver.pending_claims for driver in cloud.drivers)):
+        found = cloud.ask_at_once(counts)
+    assert set(found.values()) <= {1}
+    assert found.total() == sum(counts) or sum(counts) > racks
+
+
+TOGETHER = st.sampled_from([FailureDomainFilter, ServerGroupAffinityFilter])
+
+
+@given(counts=COUNTS, racks=st.integers(1, 9), schedulers=st.sampled_from([1, 3]), plugin=TOGETHER)
+@settings(max_examples=40)
+def test_members_meet_in_a_rack(counts, racks, schedulers, plugin):
+    """All members of a group with affinity go to one rack, or to one host, though none was anywhere
+    before."""
+    cloud = Racks(racks, 'affinity', schedulers, plugin)
+    with Bus().between(*(driver.pending_claims for driver in cloud.drivers)):
+        found = cloud.ask_at_once(counts)
+    assert [*found.values()] == [sum(counts)]
+    if plugin is ServerGroupAffinityFilter:
+        assert len({*cloud.placement.hosts.values()}) == 1

@@ -32,7 +32,7 @@ SERVERS = tuple(a_uuid(f'server{i}') for i in range(5))
 OTHERS = ('x', 'y', 'z')
 KEYS = (
     *(f'{name}_weight_multiplier' for name in ('ram', 'cpu', 'io_ops', 'pci', 'metrics')),
-    'availability_zone', 'max_io_ops_per_host', 'ram_allocation_ratio', 'os_type', 'fast',
+    'availability_zone', 'failure_domain', 'max_io_ops_per_host', 'ram_allocation_ratio', 'os_type', 'fast',
 )  # fmt: skip
 VALUES = ('0', '1', '2.5', '-1.5', 'many', 'a', 'a,b', 'linux', '4')
 CPUS = frozenset(range(4))

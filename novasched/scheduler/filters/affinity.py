@@ -7,7 +7,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.model.host import Host
-from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.request import InstanceGroup, Request
 
 DIFFERENT_HOST, SAME_HOST, NEAR_HOST_IP = 'different_host', 'same_host', 'build_near_host_ip'
 """Scheduler hints."""
@@ -89,14 +89,25 @@ class ServerGroupAntiAffinityFilter(Filter):
             return None
         name = group.uuid or 'n/a'
         present = len(host.instances.keys() & group.members)
-        wanted = group.rules.get(MAX_SERVER_PER_HOST, 1)
         try:
-            limit = int(wanted)
-        except (ValueError, TypeError):
-            return (
-                f'group {name} has {wanted!r} for {MAX_SERVER_PER_HOST}, which is no whole number'
-            )
+            limit = max_server_per_host(group)
+        except ValueError as error:
+            return str(error)
         return f'{present} servers of group {name}, limit {limit}' if present >= limit else None
+
+
+def max_server_per_host(group: InstanceGroup) -> int:
+    """The rule of an anti-affinity group.
+
+    :raises ValueError: it is no whole number.
+    """
+    wanted = group.rules.get(MAX_SERVER_PER_HOST, 1)
+    try:
+        return int(wanted)
+    except (ValueError, TypeError):
+        name = group.uuid or 'n/a'
+        text = f'group {name} has {wanted!r} for {MAX_SERVER_PER_HOST}, which is no whole number'
+        raise ValueError(text) from None
 
 
 class SimpleCIDRAffinityFilter(Filter):

@@ -152,13 +152,17 @@ class HostSnapshot:
     """Hosts by compute node UUID, and the moment when reading began (monotonic seconds).
     ``total`` counts those too that are left out; 0 where it is not known. ``freed`` is when hosts
     were seen to have more left than before, or to have come, or their services to have changed,
-    and ``regrouped`` when aggregates were seen to have changed."""
+    and ``regrouped`` when aggregates were seen to have changed. ``located`` are the hosts of the
+    instances that were to be located, by the UUIDs of these; they are of ``everywhere``, which are
+    all hosts, where ``hosts`` are but some."""
 
     hosts: Mapping[str, Host]
     read_at: float = -math.inf
     total: int = 0
     freed: Mapping[str, float] = field(default_factory=dict)
     regrouped: float = -math.inf
+    located: Mapping[str, Host] = field(default_factory=dict)
+    everywhere: Mapping[str, Host] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

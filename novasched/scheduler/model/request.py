@@ -8,7 +8,7 @@ are those of nova's RequestSpec.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.flavor import NO_PROPERTIES, Flavor, Image, RequestGroup
@@ -20,9 +20,18 @@ REBUILD = ('rebuild',)
 NO_REQUIREMENTS = Requirements(Flavor())
 
 
+class InAggregates(Protocol):
+    """A host, as far as a group looks at it."""
+
+    def metadata(self, name: str) -> frozenset[str]:
+        """Every value that the host's aggregates give to a metadata key."""
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceGroup:
-    """A group of instances: its policy, its members, and the names of their hosts."""
+    """A group of instances: its policy, its members, and the names of their hosts. ``located`` are
+    the hosts of the other members by their UUIDs, both of one that moves, if a filter or weigher
+    looks at them (``locates_members``)."""
 
     uuid: str | None = None
     name: str | None = None
@@ -30,6 +39,19 @@ class InstanceGroup:
     rules: Mapping[str, str] = field(default_factory=dict)
     members: frozenset[str] = frozenset()
     hosts: frozenset[str] = frozenset()
+    located: Mapping[str, tuple[InAggregates, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def members_near(self, host: InAggregates, key: str) -> int:
+        """The number of members on hosts whose aggregates give the key a value that those of this
+        one give it, too; or none where those of this one give it none."""
+        values = host.metadata(key)
+        near = [
+            any(each & values or each == values for each in (on.metadata(key) for on in hosts))
+            for hosts in self.located.values()
+        ]
+        return sum(near)
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,6 +290,7 @@ REMOVED: Mapping[str, int] = {
     'AvailabilityZoneFilter': 28,
 }  # fmt: skip
 """Filters that nova has no more, and the first of its releases without each."""
+OURS = 'FailureDomainFilter'
 
 
 OF_COMPUTES: Mapping[str, tuple[Level, str]] = {
@@ -349,6 +350,9 @@ def check_differences(nova_conf: NovaConf) -> Iterator[Finding]:
     for name in settings.enabled_filters:
         if release := REMOVED.get(name):
             text = f'runs here; nova has it no more since release {release}, and does not start'
+            yield Finding(Level.NOTE, f'filter {name}', text)
+        elif name == OURS:
+            text = 'runs here; nova has no such filter, and does not start'
             yield Finding(Level.NOTE, f'filter {name}', text)
     if workers > 1:
         text = f'{workers} processes; requests run in threads here, so that one is mostly enough'

@@ -153,6 +153,28 @@ def test_hosts_of_a_cell_that_fails_are_left_out(full):
     assert [*hosts_of(reader, named=['h1-1'])] == ['h3']
 
 
+@pytest.mark.parametrize(
+    'how',
+    [
+        {},
+        {'uuids': {a_uuid('h2')}, 'instances': True},
+        {'request': a_request().wanting(cell_uuid=a_uuid('cell1'))},
+    ],
+)
+def test_instances_are_located_wherever_they_are(full, how):
+    """The host of each is known, also if that is none that the request may go to; those of a cell
+    that fails are not."""
+    full.add_aggregate(1, ['h3'], rack='r')
+    how = {'uuids': None, 'request': a_request(), 'instances': False, **how}
+    reader = full.reader()
+    found = reader.read(**how, located=['h1-0', 'h3-1', 'nobody'])
+    assert {x: host.host for x, host in found.located.items()} == {'h1-0': 'h1', 'h3-1': 'h3'}
+    assert found.located['h3-1'].metadata('rack') == {'r'}
+    assert found.everywhere.keys() == {a_uuid(name) for name in HOSTS}
+    full.sql('cell2', 'ALTER TABLE instances RENAME TO lost')
+    assert [*reader.read(**how, located=['h1-0', 'h3-1']).located] == ['h1-0']
+
+
 def test_many_names_are_asked_for_in_chunks(full):
     """No statement has more than so many, and all are found."""
     names = [f'{host}-{i}' for host in HOSTS for i in range(NAMES_PER_QUERY)]

@@ -30,9 +30,9 @@ class Cells(MemoryHosts):
         super().__init__(hosts)
         self.reads = []
 
-    def read(self, uuids, request, instances, images=False, named=()):
+    def read(self, uuids, request, instances, images=False, named=(), located=()):
         self.reads.append(instances)
-        found = super().read(uuids, request, instances, images, named).hosts
+        found = super().read(uuids, request, instances, images, named, located).hosts
 
         def shown(host):
             some = {uuid: each for uuid, each in host.instances.items() if uuid in named}

@@ -12,10 +12,11 @@ from novasched.scheduler.filters.affinity import (
     ServerGroupAffinityFilter,
     ServerGroupAntiAffinityFilter,
 )
+from novasched.scheduler.filters.failure_domain import FailureDomainFilter
 from novasched.scheduler.pending_claims import PendingClaim
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
-from tests.lab.ports import Audience, a_driver, ask
+from tests.lab.ports import Audience, CountingPlacement, a_driver, ask
 
 POLICIES = (ServerGroupAntiAffinityFilter, ServerGroupAffinityFilter)
 
@@ -228,3 +229,62 @@ def test_a_decision_says_that_another_was_faster():
     decision = driver.decide(a_request(group=a_group('anti-affinity')), seed=1)
     [attempt] = decision.attempts
     assert (attempt.unfit, decision.hosts) == (('a',), ('b',))
+
+
+RACKS = [a_host(x, metadata={'failure_domain': rack}) for x, rack in ('a1', 'b1', 'c2', 'd3')]
+
+
+@pytest.mark.parametrize(
+    ('rival', 'count', 'group', 'answer', 'given_back'),
+    [
+        ('b', 1, a_group('anti-affinity'), ['c'], 1),
+        ('c', 1, a_group('anti-affinity'), ['a'], 0),
+        ('b', 2, APART, ['c', 'd'], 1),
+        ('c', 2, APART, ['a', 'd'], 1),
+        ('b', 1, a_group('affinity'), ['a'], 0),
+        ('c', 1, a_group('affinity'), ['c'], 1),
+        ('c', 2, a_group('affinity', MEMBERS), ['c', 'c'], 1),
+    ],
+)
+def test_another_scheduler_was_faster_in_a_rack(rival, count, group, answer, given_back):
+    """It is the same as on a host, though the claim is on another one."""
+    [host] = [host for host in RACKS if host.host == rival]
+    driver = a_driver(RACKS, FailureDomainFilter, in_flight_timeout=60.0)
+    Faster(driver, host)
+    assert ask(driver, count=count, group=group) == [[each] for each in answer]
+    assert driver.pending_claims.given_back == given_back
+
+
+@pytest.mark.parametrize(
+    ('plugin', 'policy', 'slots', 'found'),
+    [
+        (FailureDomainFilter, 'anti-affinity', 'bcd', {'x': 'b', 'y': 'd'}),
+        (FailureDomainFilter, 'affinity', 'bcd', {'x': 'b', 'y': 'c'}),
+        (FailureDomainFilter, 'affinity', 'bd', {'x': 'b'}),
+        (ServerGroupAffinityFilter, 'affinity', 'bcd', {'x': 'b'}),
+    ],
+)
+def test_a_group_that_has_changed_when_a_claim_is_refused(plugin, policy, slots, found):
+    """Another member goes to host b just then: whatever the first is tried on next is judged again,
+    though nothing has come to that host."""
+    hosts = [a_host(x, metadata={'failure_domain': rack}) for x, rack in ('a1', 'b2', 'c2', 'd3')]
+    stale = {host.uuid for host in hosts}
+    room = {host.uuid: int(host.host in slots) for host in hosts}
+    driver = a_driver(
+        hosts, plugin, placement=CountingPlacement(room, stale), in_flight_timeout=60.0
+    )
+    members = iter(['x'])
+
+    def place(uuid):
+        group = a_group(policy)
+        with suppress(NoValidHost):
+            ask(driver, instance_uuids=(uuid,), instance_uuid=uuid, group=group)
+
+    def drop(claim, real=driver.pending_claims.drop):
+        real(claim)
+        for uuid in members:
+            place(uuid)
+
+    driver.pending_claims.drop = drop
+    place('y')
+    assert claimed(driver) == found

@@ -68,6 +68,7 @@ TABLE = [
     ('ExactCoreFilter', {}, {}, '8 vCPUs free, exactly 1 wanted', 'have other vCPUs free'),
     ('ExactDiskFilter', {}, {}, '102400 MiB of disk free, exactly 1024 wanted', 'have other disk free'),
     ('ExactRamFilter', {}, {}, '8192 MiB of memory free, exactly 512 wanted', 'have other memory free'),
+    ('FailureDomainFilter', {}, {'group': a_group('affinity')}, 'no aggregate gives it a failure_domain', 'in no failure domain for the server group'),
     ('ImagePropertiesFilter', {}, {'image': {'hw_architecture': 's390x'}}, 'image wants s390x, host supports nothing', 'cannot run the image'),
     ('IoOpsFilter', {'num_io_ops': 8}, {}, '8 I/O operations, limit 8', 'busy with I/O'),
     ('IsolatedHostsFilter', {'host': 'safe'}, {}, 'the host is for isolated images', 'isolated from the image'),
@@ -128,6 +129,7 @@ def _last_cell(lines, name):
 
 MOVING = Destination(cell_uuid=a_uuid('near'), allow_cross_cell_move=True)
 SERVERS = {SERVER: Instance(SERVER, image_properties={'os': 'linux'})}
+RACK = {'failure_domain': 'rack1'}
 NAUGHT, LEAST = 0.0, None
 """What normalises to 0: that value, or the least found."""
 
@@ -136,6 +138,7 @@ WEIGHERS = [
     ('CPUWeigher', {}, {'vcpus_used': 3}, {}, (8, 5), NAUGHT, 1),
     ('CrossCellWeigher', {'cell': 'near'}, {'cell': 'far'}, {'requested_destination': MOVING}, (1, -1), LEAST, 1e6),
     ('DiskWeigher', {'disk_gb': 2}, {'disk_gb': 1}, {}, (2048, 1024), NAUGHT, 1),
+    ('FailureDomainWeigher', {'metadata': RACK, 'instances': SERVERS}, {}, {'group': a_group('affinity', [SERVER])}, (1, 0), LEAST, 2),
     ('HypervisorVersionWeigher', {'hypervisor_version': 9}, {'hypervisor_version': 8}, {}, (9, 8), LEAST, 1),
     ('ImagePropertiesWeigher', {'instances': SERVERS}, {}, {'image': {'os': 'linux'}}, (1, 0), LEAST, 1),
     ('IoOpsWeigher', {}, {'num_io_ops': 4}, {}, (0, 4), NAUGHT, -1),

@@ -18,9 +18,9 @@ class Cells(MemoryHosts):
         super().__init__(hosts)
         self.reads = []
 
-    def read(self, uuids, request, instances, images=False, named=()):
+    def read(self, uuids, request, instances, images=False, named=(), located=()):
         self.reads.append((uuids, instances, images))
-        return super().read(uuids, request, instances, images, named)
+        return super().read(uuids, request, instances, images, named, located)
 
 
 class WantsInstances(Filter):

@@ -145,6 +145,40 @@ rows(
     ({}, on('host3', 'host2'), f'group {GROUP} is on host2, host3'),
 )
 
+
+# Members in the host's failure domain, wherever they are in it; only hosts in a domain take any.
+def in_racks(policy, *racks, **rules):
+    """Fields of a request for one more of a group with a member in each of these racks."""
+    located = {f'in {rack}': (a_host(metadata=rack and {'rack': rack}),) for rack in racks}
+    return {'group': a_group(policy, ['a'], rules=rules, located=located)}
+
+
+MOVING = {'a': (a_host(metadata={'rack': '1'}), a_host(metadata={'rack': '2'}))}
+NO_RACK = 'no aggregate gives it a rack'
+rows(
+    'FailureDomainFilter',
+    ({}, {}, NOT_ASKED),
+    ({}, in_racks('soft-anti-affinity', '1'), NOT_ASKED),
+    ({}, in_racks('anti-affinity'), None),
+    ({}, in_racks('anti-affinity', '2', '3'), None),
+    ({}, in_racks('anti-affinity', '2', '1'), f'1 servers of group {GROUP} in rack 1, limit 1'),
+    ({}, in_racks('anti-affinity', '1', max_server_per_host='2'), None),
+    ({}, in_racks('anti-affinity', max_server_per_host='few'), f"group {GROUP} has 'few' {NO_NUMBER}"),
+    ({}, in_racks('anti-affinity', ''), None),
+    ({'metadata': {}}, in_racks('anti-affinity'), NO_RACK),
+    ({'metadata': {'failure_domain': '1'}}, in_racks('anti-affinity'), NO_RACK),
+    ({'metadata': [{'rack': '1'}, {'rack': '7'}]}, in_racks('anti-affinity', '7'), f'1 servers of group {GROUP} in rack 1, 7, limit 1'),
+    ({}, {'group': a_group('anti-affinity', located=MOVING)}, f'1 servers of group {GROUP} in rack 1, limit 1'),
+    ({}, in_racks('affinity'), None),
+    ({}, in_racks('affinity', '1'), None),
+    ({}, in_racks('affinity', '2', '1'), None),
+    ({}, in_racks('affinity', '3', '2'), f'in rack 1, group {GROUP} is in 2, 3'),
+    ({}, in_racks('affinity', ''), None),
+    ({'metadata': {}}, in_racks('affinity'), NO_RACK),
+    host={'metadata': {'rack': '1'}},
+    failure_domain_key='rack',
+)  # fmt: skip
+
 # A host fails with any of the instances to keep away from, and passes with any to be with.
 rows(
     'DifferentHostFilter',

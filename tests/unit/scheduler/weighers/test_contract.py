@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -9,11 +10,14 @@ from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.weighers import Weigher
 from novasched.scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher
 from novasched.scheduler.weighers.build_failure import BuildFailureWeigher
+from novasched.scheduler.weighers.failure_domain import FailureDomainWeigher
 from novasched.scheduler.weighers.image_properties import ImagePropertiesWeigher
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request
 
 RAM = 'ram_weight_multiplier'
+NOTHING: Any = (False, False, set(), ())
+SOFT = a_group('soft-affinity', ['s'])
 
 
 class Untouchable(Weigher):
@@ -74,19 +78,31 @@ def test_what_changes_nothing_costs_nothing(option, hints, metadata, asked):
 
 
 @pytest.mark.parametrize(
-    ('settings', 'request_', 'needed', 'images'),
+    ('settings', 'request_', 'needed'),
     [
-        ({}, a_request(), set(), False),
-        ({}, a_request(image={'os_type': 'linux'}), set(), False),
-        ({}, a_request(group=a_group('soft-affinity', ['s'])), {'s'}, False),
-        ({}, a_request(group=a_group('affinity', ['s'])), set(), False),
-        ({'image_props_weight_multiplier': 1.0}, a_request(), set(), False),
-        ({'image_props_weight_multiplier': 1.0}, a_request(image={'os_type': 'x'}), None, True),
+        ({}, a_request(), NOTHING),
+        ({}, a_request(image={'os_type': 'linux'}), NOTHING),
+        ({}, a_request(group=SOFT), (False, False, {'s'}, ())),
+        ({}, a_request(group=a_group('affinity', ['s'])), NOTHING),
+        ({'image_props_weight_multiplier': 1.0}, a_request(), NOTHING),
+        (
+            {'image_props_weight_multiplier': 1.0},
+            a_request(image={'os_type': 'x'}),
+            (True, True, (), ()),
+        ),
+        ({'failure_domain_weight_multiplier': 1.0}, a_request(), NOTHING),
+        (
+            {'failure_domain_weight_multiplier': 1.0},
+            a_request(group=SOFT),
+            (False, False, {'s'}, {'s'}),
+        ),
     ],
 )
-def test_what_is_read(settings, request_, needed, images):
-    """Servers and their images are read when a weigher that applies looks at them."""
+def test_what_is_read(settings, request_, needed):
+    """Servers, their images, and the hosts of members of a group are read when a weigher that applies
+    looks at them."""
     values = Settings(**settings)
-    weighers = [ServerGroupSoftAffinityWeigher(values), ImagePropertiesWeigher(values)]
+    kinds = ServerGroupSoftAffinityWeigher, ImagePropertiesWeigher, FailureDomainWeigher
+    weighers = [kind(values) for kind in kinds]
     line = Pipeline(values, [], weighers)
-    assert line.needed_instances(request_) == (needed, images)
+    assert line.needed_instances(request_) == needed

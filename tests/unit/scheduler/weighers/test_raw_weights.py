@@ -91,6 +91,33 @@ rows(
 )
 
 
+# Members in the host's failure domain count, and hosts in no domain are in one together.
+def in_racks(policy, *racks):
+    """Fields of a request for one more of a group with a member in each of these racks."""
+    located = {
+        str(i): (a_host(metadata=rack and {'failure_domain': rack}),)
+        for i, rack in enumerate(racks)
+    }
+    return {'group': a_group(policy, located=located)}
+
+
+IN_1, IN_1_AND_2 = ({'metadata': [{'failure_domain': x} for x in racks]} for racks in ('1', '12'))
+rows(
+    'FailureDomainWeigher',
+    ({}, {}, NOT_ASKED),
+    ({}, in_racks('unheard of', '1'), NOT_ASKED),
+    (IN_1, in_racks('soft-anti-affinity'), 0),
+    (IN_1, in_racks('soft-anti-affinity', '1', '2', '1', ''), -2),
+    (IN_1, in_racks('anti-affinity', '1'), -1),
+    (IN_1, in_racks('soft-affinity', '1', '2', '1'), 2),
+    (IN_1, in_racks('affinity', '2'), 0),
+    (IN_1_AND_2, in_racks('soft-affinity', '1', '2', '3'), 2),
+    ({}, in_racks('soft-affinity', '1', '', ''), 2),
+    failure_domain_weight_multiplier=1.0,
+)
+rows('FailureDomainWeigher', (IN_1, in_racks('soft-affinity', '1'), NOT_ASKED))
+
+
 # Metrics are whole numbers, fractions of a CPU percents rounded down; each counts by its ratio.
 def reports(**values):
     """Fields of a host that reports metrics; an underscore is a dot."""

@@ -165,6 +165,7 @@ CALM = '[novasched]\nin_flight_timeout = 0\n'
     ('', 'note [novasched] in_flight_timeout'),
     (f'{CALM}[scheduler]\ndriver = chance_scheduler', 'note [scheduler] driver'),
     (f'{CALM}[scheduler]\nworkers = 4', 'note [scheduler] workers'),
+    (f'{CALM}[filter_scheduler]\nenabled_filters = FailureDomainFilter', 'note filter FailureDomainFilter'),
     (f'{CALM}[scheduler]\nquery_placement_for_availability_zone = false', 'note [scheduler] query_placement_for_availability_zone, warning [filter_scheduler] enabled_filters'),
     (f'{CALM}[filter_scheduler]\nenabled_filters = RamFilter,ComputeFilter', 'note filter RamFilter'),
 ])  # fmt: skip
