@@ -212,6 +212,7 @@ class Database:
         except DATABASE_ERRORS as error:
             why, waited = reason(error), self._was_waited_for(began, error)
             clear_frames(error)
+        self.breaker.missed(why)
         # Past the handler: in there, oslo.log adds the error in hand to what is logged.
         if waited:
             self.breaker.failed(why, began)

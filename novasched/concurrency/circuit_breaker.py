@@ -5,11 +5,22 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from novasched.concurrency import backoff
 
 FIRST_PROBE_S, LAST_PROBE_S = 1.0, 5.0
 """Seconds between probes, at first and in the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Calls without an answer, none of which had one between: the moments of the first and of the
+    last (monotonic seconds), and why the last had none."""
+
+    since: float
+    last: float
+    why: str
 
 
 class CircuitBreaker:
@@ -20,6 +31,8 @@ class CircuitBreaker:
     back-off, and closes it at the first answer.
 
     :ivar reason: the failure for which the circuit is open; None while it is closed.
+    :ivar trouble: the calls without an answer since the last one that had one, also those that
+        failed too soon to open the circuit; None if there are none.
     """
 
     def __init__(
@@ -45,6 +58,7 @@ class CircuitBreaker:
         self._probing = False
         self._last_success = -math.inf
         self.reason: str | None = None
+        self.trouble: Trouble | None = None
 
     def wait_closed(self, seconds: float) -> bool:
         """Wait until the circuit is closed; False if it stays open for that long."""
@@ -53,9 +67,16 @@ class CircuitBreaker:
     def succeeded(self) -> None:
         """Note that a call was answered just now."""
         self._last_success = time.monotonic()
+        self.trouble = None
+
+    def missed(self, why: str) -> None:
+        """Note that a call got no answer, however soon it failed."""
+        now, before = time.monotonic(), self.trouble
+        self.trouble = Trouble(before.since if before else now, now, why)
 
     def failed(self, reason: str, began: float) -> None:
         """Note that a call has waited in vain since ``began`` (monotonic seconds)."""
+        self.missed(reason)
         with self._lock:
             if self._probing or self._stopped.is_set():
                 return
@@ -102,6 +123,7 @@ class CircuitBreaker:
         try:
             self._probe()
         except self._errors:
+            self.missed(reason)
             return not self._open_unless_succeeded(reason, began)
         self.succeeded()
         return True

@@ -208,6 +208,7 @@ class PlacementApi:
                     pause = _backoff(self._pause / 2, conflicts)
                     conflicts, failures, start = conflicts + 1, 0, time.monotonic()
             if failure is not None:
+                self.breaker.missed(failure.why)
                 maybe_done |= failure.maybe_done
                 again = None if once else self._pause_after(failure, failures, start + limit)
                 if again is None:

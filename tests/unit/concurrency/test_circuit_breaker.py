@@ -118,6 +118,29 @@ def test_an_error_that_nobody_expects(patient, monkeypatch):
     assert closed(breaker)
 
 
+def test_calls_without_an_answer(breaker, patient):
+    """They are remembered from the first to the last, also those that failed at once, until one is
+    answered, be it a probe."""
+    assert breaker.trouble is None
+    before = time.monotonic()
+    breaker.missed('refused')
+    first = breaker.trouble
+    breaker.missed('reset')
+    second = breaker.trouble
+    assert before <= first.since == first.last == second.since <= second.last
+    assert (first.why, second.why) == ('refused', 'reset')
+    assert breaker.reason is None
+    breaker.succeeded()
+    assert breaker.trouble is None
+    breaker.failed('silent', time.monotonic())
+    since = breaker.trouble.since
+    patient.wait_for(3)
+    assert (breaker.trouble.since, breaker.trouble.why) == (since, 'silent')
+    patient.well.set()
+    assert closed(breaker)
+    assert breaker.trouble is None
+
+
 def test_no_probe_outlives_the_process(breaker, patient):
     """Nor does anybody wait for one."""
     breaker.failed('silent', time.monotonic())
