@@ -77,6 +77,11 @@ class HostReader:
         self._versions = SingleFlight(self._read_minimum_version)
 
     @property
+    def cells_snapshot(self) -> CellsSnapshot:
+        """All cells that answered, as they were read the last time."""
+        return self._last
+
+    @property
     def host_snapshot(self) -> HostSnapshot:
         """All hosts, as they were read the last time."""
         return self._last.host_snapshot

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from oslo_config import cfg
 from oslo_log import log as logging
 
+# First: it chooses the threads with which the libraries below are imported.
+import novasched.concurrency  # noqa: F401
 from novasched.conf import loading, logs
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.redaction import hide

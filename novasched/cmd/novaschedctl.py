@@ -8,13 +8,13 @@ A command is a module with a docstring of one line or more, ``add_arguments(pars
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from novasched.conf.errors import NovaschedError
-from novasched.tools import check, explain, sandbox, shadow, simulate
 
 TOOL_NAME = 'novaschedctl'
-COMMANDS = check, explain, sandbox, shadow, simulate
+COMMANDS = 'check', 'explain', 'health', 'sandbox', 'shadow', 'simulate', 'status'
 FAILED, INTERRUPTED = 1, 130
 
 
@@ -29,8 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what a user must mend ends it with one line."""
     parser = Parser(prog=TOOL_NAME, description='Tools for those who run novasched.')
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
-    for module in COMMANDS:
-        name = module.__name__.rpartition('.')[2]
+    argv = sys.argv[1:] if argv is None else argv
+    # One that is asked for is not to wait until the others are imported.
+    for name in argv[:1] if argv and argv[0] in COMMANDS else COMMANDS:
+        module = import_module(f'novasched.tools.{name}')
         summary, _, details = (module.__doc__ or '').partition('\n')
         added = commands.add_parser(name, help=summary, description=summary, epilog=details)
         module.add_arguments(added)

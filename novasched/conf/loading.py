@@ -202,6 +202,7 @@ def service_settings(conf: cfg.ConfigOpts) -> ServiceSettings:
     values['host'] = values.get('host') or socket.gethostname()
     values['workers'] = values.get('workers') or 1
     values['decisions_file'] = values.get('decisions_file') or None
+    values.setdefault('health_bind', None)
     return ServiceSettings(**values)
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from oslo_config import cfg, types
 
-from novasched.conf.settings import Address, ServiceSettings, Settings
+from novasched.conf.settings import Address, ServiceSettings, Settings, SocketFile
 
 DRIVER_ALIASES = {
     'nova.scheduler.filter_scheduler.FilterScheduler': 'filter_scheduler',
@@ -56,6 +56,17 @@ def parse_address(text: str) -> Address:
         raise ValueError('HOST:PORT or [::1]:PORT is wanted') from None
 
 
+def parse_bind(text: str) -> Address | SocketFile:
+    """Read ``unix:/PATH``, or what :func:`parse_address` reads."""
+    scheme, _, path = text.partition(':')
+    if scheme == 'unix' and path.startswith(('/', '$')):
+        return SocketFile(path)
+    try:
+        return parse_address(text)
+    except ValueError:
+        raise ValueError('unix:/PATH, HOST:PORT or [::1]:PORT is wanted') from None
+
+
 def parse_collector(text: str) -> str:
     """Read the URL of a collector that speaks OTLP over HTTP; the answer has its path."""
     try:
@@ -68,6 +79,8 @@ def parse_collector(text: str) -> str:
     return parts._replace(path=parts.path if parts.path.strip('/') else TRACES_PATH).geturl()
 
 
+STATE_PATH, PYTHON_PATH = '/var/lib/nova', '/usr/lib/python3/dist-packages'
+PYBASEDIR_HELP = "Folder of nova's Python package, to which nova's default of state_path refers."
 ADDRESS = OptionalType(parse_address, 'address and port value')
 KINDS: Mapping[str, Callable[..., cfg.Opt]] = {
     'bool': cfg.BoolOpt,
@@ -76,6 +89,7 @@ KINDS: Mapping[str, Callable[..., cfg.Opt]] = {
     'str': cfg.StrOpt,
     'tuple[str, ...]': cfg.ListOpt,
     'Address': partial(cfg.Opt, type=ADDRESS),
+    'Address | SocketFile': partial(cfg.Opt, type=OptionalType(parse_bind, 'address value')),
     'available_filters': cfg.MultiStrOpt,
     'avoided_traits': partial(cfg.ListOpt, item_type=TRAIT),
     'tracing_endpoint': partial(cfg.Opt, type=OptionalType(parse_collector, 'URL value')),
@@ -93,6 +107,7 @@ def _option(field: dataclasses.Field[Any]) -> tuple[str, cfg.Opt]:
     group, old = rules.pop('group'), rules.pop('old')
     kind = KINDS.get(field.name) or KINDS[str(field.type).removesuffix(' | None')]
     default = list(field.default) if isinstance(field.default, tuple) else field.default
+    default = rules.pop('written', default)
     option = kind(
         field.name.removeprefix('metrics_') if group == 'metrics' else field.name,
         default=None if default == '' else default,
@@ -103,6 +118,7 @@ def _option(field: dataclasses.Field[Any]) -> tuple[str, cfg.Opt]:
 
 
 OPTIONS: list[tuple[str, cfg.Opt]] = [
-    ('DEFAULT', cfg.StrOpt('state_path', help="Folder of nova's own files.")),
+    ('DEFAULT', cfg.StrOpt('state_path', default=STATE_PATH, help="Folder of nova's own files.")),
+    ('DEFAULT', cfg.StrOpt('pybasedir', default=PYTHON_PATH, help=PYBASEDIR_HELP)),
     *map(_option, (*dataclasses.fields(Settings), *dataclasses.fields(ServiceSettings))),
 ]

@@ -28,7 +28,8 @@ def option(
     """Declare a field that an option of nova.conf fills.
 
     :param old: its spellings in ``[DEFAULT]`` that releases up to Mitaka used.
-    :param rules: what oslo.config is told beside that, such as bounds.
+    :param rules: what oslo.config is told beside that, such as bounds; ``written`` is the default
+        as text that refers to other options.
     """
     metadata = {'group': group, 'help': help, 'old': old, **rules}
     return field(default=default, repr=repr, metadata=metadata)
@@ -237,6 +238,19 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
+class SocketFile:
+    """A Unix socket, by the path of its file."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f'unix:{self.path}'
+
+
+DEFAULT_HEALTH_BIND = SocketFile('/var/lib/nova/novasched/health.sock')
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSettings:
     """The options that configure the process; no decision depends on them."""
 
@@ -273,6 +287,11 @@ class ServiceSettings:
         'Where traces of decisions go: the URL of a collector that speaks OTLP over HTTP, such '
         'as http://localhost:4318; without a path, /v1/traces. Nothing is traced unless this is '
         'set; novasched[tracing] must be installed.')
+    health_bind: Address | SocketFile | None = option(  # noqa: RUF009  (it makes a field)
+        'novasched', DEFAULT_HEALTH_BIND,  # with the default of state_path
+        'Where probes ask for health by HTTP, without a login: unix:/PATH, HOST:PORT or '
+        '[::1]:PORT. Nothing is served if it is empty, or if the default cannot be used.',
+        written='unix:$state_path/novasched/health.sock')
     metrics_bind: Address | None = option('novasched', None,  # noqa: RUF009  (it makes a field)
         'Where metrics for Prometheus are served by HTTP: HOST:PORT or [::1]:PORT. Nothing is '
         'measured or served unless this is set; novasched[metrics] must be installed.')

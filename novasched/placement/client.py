@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 from keystoneauth1 import adapter
 
+from novasched.concurrency.circuit_breaker import Trouble
 from novasched.concurrency.single_flight import STUCK_AFTER_S, SingleFlight
 from novasched.conf.settings import Settings
 from novasched.placement import query
@@ -102,6 +103,16 @@ class PlacementClient:
     def circuit_open(self) -> bool:
         """True while Placement is not asked, until it answers a probe."""
         return self._api.breaker.reason is not None
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """The calls without an answer since the last one that had one."""
+        return self._api.breaker.trouble
+
+    @property
+    def remembered_age(self) -> float | None:
+        """Seconds since the newest answer was asked for that serves later requests."""
+        return self._remembered.age
 
     @property
     def pending_deletions(self) -> int:

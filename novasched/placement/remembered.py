@@ -159,6 +159,13 @@ class RememberedAnswers:
         self._pause_until = 0.0
         self._forgotten = -math.inf
 
+    @property
+    def age(self) -> float | None:
+        """Seconds since the newest answer was asked for; None without one."""
+        with self._lock:
+            sent = max(map(_sent, self._bases.values()), default=-math.inf)
+        return None if sent == -math.inf else self._clock() - sent
+
     def close(self) -> None:
         """Ask no more."""
         self._pool.shutdown(wait=False, cancel_futures=True)

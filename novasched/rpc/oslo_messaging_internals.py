@@ -157,6 +157,7 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
 
     :param has_free_thread: called with True for a ping, which has a thread kept for it.
     :ivar waiting: the messages that wait, pings first.
+    :ivar connected_at: when it last looked for messages with a connection (monotonic seconds).
     """
 
     message_cls = AMQPIncomingMessage
@@ -172,10 +173,10 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         self.waiting: deque[PendingCall] = deque()
         self._returned: dict[str, PendingCall] = {}
         self._tags = conn._new_tags
-        self._last_poll = math.inf
+        self._last_poll, self.connected_at = math.inf, time.monotonic()
         self._returning = False
-        broker = conn.connection.connection  # oslo.messaging's is around kombu's
-        self._errors = (*broker.connection_errors, *broker.channel_errors)
+        self._broker = conn.connection.connection  # oslo.messaging's is around kombu's
+        self._errors = (*self._broker.connection_errors, *self._broker.channel_errors)
 
     def __call__(self, message: Any) -> None:
         """Take a message from the broker."""
@@ -207,6 +208,8 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
                 # others once more.
                 self._return_waiting()
             self._last_poll = time.monotonic()
+            if self._broker.connected:
+                self.connected_at = self._last_poll
             if (incoming := self._next()) is not None:
                 return [incoming]
             # Only the socket can be waited for, so a free thread is looked for often.
@@ -325,6 +328,8 @@ class RpcServer(RPCServer):  # type: ignore[misc]
     :class:`AckOnStartListener`, and not in a queue without end.
 
     :ivar in_progress: the number of messages that have a thread.
+    :ivar done: the number of messages that are done, without pings; ``moved`` is when one was last
+        begun or done (monotonic seconds).
     """
 
     def __init__(
@@ -335,7 +340,7 @@ class RpcServer(RPCServer):  # type: ignore[misc]
         self._heartbeats = heartbeats
         self.counts = counts
         self._listener: AckOnStartListener | None = None
-        self.in_progress = 0
+        self.in_progress, self.done, self.moved = 0, 0, time.monotonic()
         self._changing = threading.Lock()
 
     @property
@@ -343,20 +348,33 @@ class RpcServer(RPCServer):  # type: ignore[misc]
         """The number of messages that wait for one."""
         return len(self._listener.waiting) if self._listener else 0
 
+    @property
+    def connected_at(self) -> float | None:
+        """See :class:`AckOnStartListener`; None if the driver does not tell."""
+        return self._listener.connected_at if self._listener else None
+
     def start(self, override_pool_size: int | None = None) -> None:
         """See oslo.messaging's. There is one thread more than the option says, for pings."""
-        super().start((override_pool_size or self._threads) + 1)
+        super().start((override_pool_size or self.threads) + 1)
 
     functools.update_wrapper(start, RPCServer.start)  # with its mark that it has an order
 
     def has_free_thread(self, ping: bool = False) -> bool:
         """True if a thread is free. The last one is kept for pings, so that a health probe
         hears of this process while requests take all the others."""
-        return self.in_progress < self._threads + ping
+        return self.in_progress < self.threads + ping
 
     @property
-    def _threads(self) -> int:
+    def threads(self) -> int:
         return int(self.conf.executor_thread_pool_size)
+
+    def _note(self, incoming: Any, change: int) -> None:
+        """Note that a message was begun (1) or done (-1)."""
+        with self._changing:
+            self.in_progress += change
+            if not _is_ping(incoming):
+                self.moved = time.monotonic()
+                self.done += change < 0
 
     def _create_listener(self) -> Any:
         adapter = super()._create_listener()
@@ -371,13 +389,11 @@ class RpcServer(RPCServer):  # type: ignore[misc]
         return PollStyleListenerAdapter(listener, adapter.batch_size, adapter.batch_timeout)
 
     def _on_incoming(self, incoming: Any) -> None:
-        with self._changing:
-            self.in_progress += 1
+        self._note(incoming[0], 1)
         super()._on_incoming(incoming)
 
     def _process_incoming(self, incoming: Any) -> None:
         try:
             super()._process_incoming(incoming)
         finally:
-            with self._changing:
-                self.in_progress -= 1
+            self._note(incoming[0], -1)

@@ -115,6 +115,11 @@ class PeerSchedulers:
                 told = self._heard.wait_for(lambda: claim.order < math.inf, self._patience)
                 self.late += not told
 
+    @property
+    def is_sharing(self) -> bool:
+        """See :class:`novasched.scheduler.pending_claims.Peers`: this process hears itself."""
+        return self._speaks and self._clock() - self.echoed_at <= PEER_TIMEOUT_S
+
     def wake(self) -> None:
         """Have :meth:`announcements` return."""
         self._to_tell.put('')

@@ -108,6 +108,10 @@ class Peers(Protocol):
     late: int
     """Decisions that could not wait for what others had announced before."""
 
+    @property
+    def is_sharing(self) -> bool:
+        """True while announcements go out and come in."""
+
     def tell(self, claim: PendingClaim, state: State) -> None:
         """Announce what has become of a claim; returns at once."""
 

@@ -20,6 +20,9 @@ from novasched.conf import loading
 from novasched.conf.logs import hide_secrets
 from novasched.conf.redaction import hide
 from novasched.conf.settings import ServiceSettings, Settings
+from novasched.observe.health.server import health_service
+from novasched.observe.health.state import MAIN
+from novasched.observe.health.vitals import Vitals, Work
 from novasched.observe.records import render
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.refusals import HostRefusals
@@ -55,6 +58,7 @@ class SchedulerService:
     settings: Settings
     service: ServiceSettings
     metrics: WorkerMetrics | None = None
+    vitals: Vitals | None = None
     _records: DecisionRecorder | None = None
     _refusals: HostRefusals | None = None
 
@@ -66,6 +70,10 @@ class SchedulerService:
     def refusing_hosts(self) -> list[str]:
         """The hosts that refuse again and again, a line each."""
         return self._refusals.lines() if self._refusals else []
+
+    def beat(self) -> None:
+        if self.vitals:
+            self.vitals()
 
     def start(self) -> None:
         """Build the scheduler, show that it is alive, take requests."""
@@ -99,6 +107,14 @@ class SchedulerService:
             its = self.application
             parts = its.hosts, its.placement, its.own, its.notifier, its.records, its.refusals
             self._tasks.append(metrics.sample(*parts, self._server))
+        if self.vitals:
+            self.vitals.work = self._work()
+
+    def _work(self) -> Work:
+        """The work, as it is to be reported."""
+        its, longest = self.application, longest_request_s(self.conf, self.settings)
+        shares = self._exchange is not None
+        return Work(its.hosts, its.placement, its.own, self._server, shares, longest)
 
     def stop(self) -> None:
         """Take no more requests, finish those in progress, close."""
@@ -130,6 +146,16 @@ class SchedulerService:
         if periodic := getattr(self.application.driver, 'periodic', None):
             periodic()
         LOG.info('SIGHUP: reloaded within %.2f s', time.monotonic() - began)
+
+
+def longest_request_s(conf: cfg.ConfigOpts, settings: Settings) -> float | None:
+    """Seconds that a request takes at most, twice what nova.conf lets it wait; None if that is for
+    ever."""
+    timeout = conf.placement.timeout
+    if not timeout:
+        return None
+    patience = settings.placement_patience + settings.database_patience
+    return 2 * float(patience + settings.cell_timeout + timeout)
 
 
 def reload_options(conf: cfg.ConfigOpts) -> None:
@@ -176,20 +202,27 @@ def run(conf: cfg.ConfigOpts) -> int:
     runtime.report_on_signal(conf)
     settings, service = loading.settings(conf), loading.service_settings(conf)
     page = page_factory(conf, settings, service)
-    with metrics_files(service.metrics_bind) as files:
+    with (
+        metrics_files(service.metrics_bind) as files,
+        health_service(conf, settings, service, runtime.version()) as health,
+    ):
         preflight(conf, settings, service)
         runtime.share_modules()
 
         def worker(number: int) -> SchedulerService:
             metrics = files.worker_metrics(number) if files else None
-            made = SchedulerService(conf, settings, service, metrics)
+            vitals = health.worker_vitals(number) if health else None
+            made = SchedulerService(conf, settings, service, metrics, vitals)
             sections = {'Decisions': made.decisions, 'Hosts that refuse': made.refusing_hosts}
             runtime.report_on_signal(conf, sections)
             return made
 
         jobs = _jobs(service.workers, worker, files, page)
+        if health:
+            jobs.append(Job(health.server, 'health', vital=False))
+        beat = health.vitals(MAIN) if health else lambda: None
         reload = functools.partial(reload_options, conf)
-        return Supervisor(jobs, lambda: int(conf.graceful_shutdown_timeout), reload).run()
+        return Supervisor(jobs, lambda: int(conf.graceful_shutdown_timeout), reload, beat).run()
 
 
 def _jobs(

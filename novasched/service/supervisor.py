@@ -34,6 +34,7 @@ STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 HANDLED_SIGNALS = STOP_SIGNALS | {signal.SIGHUP, signal.SIGCHLD}
 PIPE_READ_BYTES = 4096  # bytes, of which each is a signal
 RESTART_INTERVAL_S = 1.0  # seconds from one start of a process to the next
+BEAT_INTERVAL_S = 1.0  # seconds from one sign of life to the next
 START_TIMEOUT_S = 2.0  # seconds for a start that is under way when the process shall stop
 EXIT_OK, EXIT_FAILED = 0, 1
 
@@ -43,6 +44,9 @@ class ProcessService(Protocol):
 
     def start(self) -> None:
         """Begin to serve, and return."""
+
+    def beat(self) -> None:
+        """Show that this process moves; called each second, and returns at once."""
 
     def reload(self) -> None:
         """Read what may have changed, and serve meanwhile."""
@@ -87,12 +91,17 @@ class Supervisor:
     :param jobs: a process runs for each.
     :param timeout: the seconds that they have for what is in progress; 0: as many as they need.
     :param reload: the master's own part of a SIGHUP.
+    :param beat: shows that the master moves.
     """
 
     def __init__(
-        self, jobs: Sequence[Job], timeout: Callable[[], int], reload: Callable[[], None]
+        self,
+        jobs: Sequence[Job],
+        timeout: Callable[[], int],
+        reload: Callable[[], None],
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self._jobs, self._timeout, self._reload = jobs, timeout, reload
+        self._jobs, self._timeout, self._reload, self._beat = jobs, timeout, reload, beat
         self._running: dict[int, tuple[Job, float]] = {}  # by pid, with the moment of the start
         self._failed = False
         # Never written to: a worker reads its end when the master is gone.
@@ -105,7 +114,8 @@ class Supervisor:
         for job in self._jobs:
             self._fork(job)
         systemd.notify_once()
-        while not (got := signals.wait()) & STOP_SIGNALS:
+        while not (got := signals.wait(BEAT_INTERVAL_S)) & STOP_SIGNALS:
+            self._beat()
             if signal.SIGHUP in got:
                 self._reload()
                 self._send(signal.SIGHUP)
@@ -198,7 +208,9 @@ def work(service: ProcessService, signals: Signals) -> int:
     orders = futures.ThreadPoolExecutor(1, thread_name_prefix='orders')
     start = orders.submit(_started, service)
     reload = start
-    while not (got := signals.wait()) & STOP_SIGNALS:
+    service.beat()
+    while not (got := signals.wait(BEAT_INTERVAL_S)) & STOP_SIGNALS:
+        service.beat()
         if signal.SIGHUP in got and (reload is start or reload.running() or reload.done()):
             reload = orders.submit(_reloaded, service)
     done, _ = futures.wait([start], timeout=START_TIMEOUT_S)

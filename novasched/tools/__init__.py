@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-# Before the commands' modules: it chooses the threads with which their libraries are imported.
-import novasched.concurrency  # noqa: F401
 from novasched.conf.errors import NovaschedError
 
 USAGE_ERROR = 2

@@ -171,6 +171,8 @@ class NovaCloud:
             'api_database': {'connection': self.api.url, 'max_retries': 1},
             'database': {'connection': self.cell0.url, 'max_retries': 1},
             'scheduler': {'workers': 1},
+            # One process less; who asks for health sets it.
+            'novasched': {'health_bind': ''},
             'placement': {
                 'auth_type': 'admin_token',
                 'endpoint': self.placement_url,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from novasched.conf.redaction import redact
 from novasched.observe.page.query import HostsQuery
-from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.host import DISABLED, DOWN, UP, Host, state
 from novasched.scheduler.model.numa import HostCell
 
 MAX_PAGE_SIZES = 8
@@ -116,7 +116,6 @@ RESOURCES = {
     'disk': Resource('Disk', _disk, describe_size, 'disk_allocation_ratio'),
     'pinned': Resource('Pinned CPUs', _pinned, describe_count),
 }
-UP, DOWN, DISABLED = 'up', 'down', 'disabled'
 STATES = (UP, DOWN, DISABLED)
 NO_ZONE, NO_AGGREGATE = '(no zone)', '(no aggregate)'
 Entry = tuple[str, Host]
@@ -176,13 +175,6 @@ def ago(seconds: float) -> str:
         if seconds >= 2 * size:
             return f'{seconds // size:.0f} {unit} ago'
     return f'{max(seconds, 0):.0f} s ago'
-
-
-def state(host: Host) -> str:
-    """The state of a host: down, disabled or up. A disabled host that is down is down."""
-    if not host.service.up:
-        return DOWN
-    return DISABLED if host.service.disabled else UP
 
 
 def name_of(host: Host) -> str:

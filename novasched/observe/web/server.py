@@ -171,6 +171,9 @@ class HttpServer(TcpWSGIServer):  # type: ignore[misc]
 
         threading.Thread(target=serve, name='http', daemon=True).start()
 
+    def beat(self) -> None:
+        """Do nothing: whether it moves is no matter of the daemon's health."""
+
     def reload(self) -> None:
         """Do nothing: what is served is read anew all the time."""
 

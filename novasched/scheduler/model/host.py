@@ -17,6 +17,7 @@ from novasched.scheduler.model.pci import Pools
 from novasched.scheduler.model.request import Request
 
 AVAILABILITY_ZONE = 'availability_zone'
+UP, DOWN, DISABLED = 'up', 'down', 'disabled'
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,13 @@ class Host:
         )
 
     __repr__ = __str__
+
+
+def state(host: Host) -> str:
+    """The state of a host: down, disabled or up. A disabled host that is down is down."""
+    if not host.service.up:
+        return DOWN
+    return DISABLED if host.service.disabled else UP
 
 
 @dataclass(frozen=True, slots=True)

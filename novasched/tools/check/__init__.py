@@ -11,6 +11,9 @@ import argparse
 import math
 from importlib import import_module
 
+# It chooses the threads with which the libraries of others are imported.
+import novasched.concurrency  # noqa: F401
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

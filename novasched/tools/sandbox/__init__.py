@@ -9,6 +9,8 @@ the up to 50 ms after which the in-memory transport looks for a message.
 
 import argparse
 
+# It chooses the threads with which the libraries of others are imported.
+import novasched.concurrency  # noqa: F401
 from novasched.scheduler.model.flavor import Flavor
 from novasched.tools import imported, whole_number
 

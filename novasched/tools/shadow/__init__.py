@@ -14,6 +14,8 @@ import argparse
 import sys
 from importlib import import_module
 
+# It chooses the threads with which the libraries of others are imported.
+import novasched.concurrency  # noqa: F401
 from novasched.tools import USAGE_ERROR, add_config_files, whole_number
 
 

@@ -6,13 +6,14 @@ import pytest
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError
 from novasched.conf.redaction import hide
-from novasched.conf.settings import Address
+from novasched.conf.settings import Address, SocketFile
 from novasched.observe.web.wiring import listen
 from tests.lab.processes import free_port
 
-BIND, ENDPOINT = 'metrics_bind', 'tracing_endpoint'
+BIND, HEALTH, ENDPOINT = 'metrics_bind', 'health_bind', 'tracing_endpoint'
 WHY = {
     BIND: 'HOST:PORT or [::1]:PORT is wanted',
+    HEALTH: 'unix:/PATH, HOST:PORT or [::1]:PORT is wanted',
     ENDPOINT: 'http[s]://HOST[:PORT][/PATH] is wanted',
 }
 
@@ -35,6 +36,10 @@ def read(load):
         (BIND, '[::1]:65535', Address('::1', 65535)),
         (BIND, '[fe80::1]:80', Address('fe80::1', 80)),
         (BIND, '', None),
+        (HEALTH, '', None),
+        (HEALTH, '[::1]:9102', Address('::1', 9102)),
+        (HEALTH, 'unix:/run/x.sock', SocketFile('/run/x.sock')),
+        (HEALTH, 'unix:$state_path/x', SocketFile('/var/lib/nova/x')),
         (ENDPOINT, '', None),
         (ENDPOINT, 'http://collector:4318', 'http://collector:4318/v1/traces'),
         (ENDPOINT, 'http://collector:4318/', 'http://collector:4318/v1/traces'),
@@ -57,6 +62,7 @@ def test_values(read, option, text, value):
         '9101', 'localhost', ':9101', '::1:9101', '[::1]', '[::1]9101', 'a:b', 'a:0', 'a:65536',
         'a:-1', 'a b:1', 'user:word@a:1', 'http://a:1', 'a:1/metrics', '[a]:1', 'a:٣',
     )),
+    *((HEALTH, text) for text in ('unix:', 'unix:x', '/run/x.sock')),
     *((ENDPOINT, text) for text in (
         'collector:4318', 'localhost', 'true', 'grpc://collector:4317', 'http://',
         'http:///v1/traces', 'http://collector:0', 'http://collector:99999',
@@ -69,6 +75,20 @@ def test_values_that_cannot_be(read, option, text):
     with pytest.raises(ConfigError) as error:
         read(option, text)
     assert str(error.value) == f'[novasched] {option} = {text}: {WHY[option]}'
+
+
+@pytest.mark.parametrize(
+    ('text', 'path'),
+    [
+        ('', '/var/lib/nova'),
+        ('state_path = /x', '/x'),
+        ('state_path = $pybasedir\npybasedir=/y', '/y'),
+    ],
+)
+def test_where_probes_ask_by_default(load, text, path):
+    """Below nova's folder of state, also where that is as in nova's sample configuration."""
+    found = loading.service_settings(load(f'[DEFAULT]\n{text}\n')).health_bind
+    assert found == SocketFile(f'{path}/novasched/health.sock')
 
 
 @pytest.mark.parametrize('text', ['http://me:Kraken77@col:port', 'http://Kraken77@h:0'])

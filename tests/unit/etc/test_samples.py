@@ -77,6 +77,8 @@ def test_the_unit_says(unit):
     service = {
         'User': 'nova', 'Type': 'notify', 'KillMode': 'mixed', 'Restart': 'on-failure',
         'ExecReload': '/bin/kill -HUP $MAINPID', 'NoNewPrivileges': 'yes',
+        # Health tells the watchdog from a process of its own.
+        'WatchdogSec': '60', 'NotifyAccess': 'all',
     }  # fmt: skip
     assert {key: unit['Service'][key] for key in service} == service
 

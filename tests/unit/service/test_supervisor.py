@@ -40,6 +40,9 @@ class Talkative:
             os._exit(3)
         say(f'{self.name}started')
 
+    def beat(self):
+        pass
+
     def reload(self):
         text = self.file.read_text()
         say(f'{self.name}reload {text}')

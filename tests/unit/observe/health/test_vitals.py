@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports of a process, and how they reach the one that serves them."""
+
+import os
+import socket
+
+import pytest
+
+from novasched.observe.health.state import from_json
+from novasched.observe.health.vitals import Vitals
+
+
+@pytest.fixture
+def channel():
+    """The two ends of it."""
+    inbox, outbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with inbox, outbox:
+        for each in (inbox, outbox):
+            each.setblocking(False)
+        yield inbox, outbox
+
+
+def test_nobody_reads(channel):
+    """Whoever reports does not wait for that."""
+    vitals = Vitals(channel[1], 'main')
+    for _ in range(10_000):
+        vitals()
+    assert from_json(channel[0].recv(1000)).pid == os.getpid()
+
+
+def test_a_description_that_fails(channel, caplog):
+    """The process is known to be alive, and not how its work is; the log has it once."""
+
+    def fail():
+        raise RuntimeError('as told')
+
+    vitals = Vitals(channel[1], 'worker:0', fail)
+    for _ in range(2):
+        vitals()
+        report = from_json(channel[0].recv(1000))
+        assert (report.name, report.work) == ('worker:0', None)
+    assert len(caplog.records) == 1
