@@ -139,7 +139,7 @@ class Comparison:
 def check(figures: Figures, differences: Sequence[Difference]) -> None:
     """Notes the figures of a run, and fails with the differences that are not meant."""
     FIGURES.append(figures)
-    hiding = too_frequent(figures.known, figures.cases)
+    hiding = too_frequent(figures.name, figures.known, figures.cases)
     assert not hiding, 'too frequent to be nothing but what known.yaml says'
     if differences:
         pytest.fail('\n\n'.join(map(str, differences)), pytrace=False)

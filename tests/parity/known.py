@@ -308,9 +308,10 @@ def _load() -> list[Known]:
 KNOWN = _load()
 
 
-def too_frequent(seen: Mapping[str, int], cases: int) -> list[str]:
-    """Those that occurred more often than they may: something else hides behind them."""
-    return [each.id for each in KNOWN if seen.get(each.id, 0) > max(3.0, each.most * cases)]
+def too_frequent(name: str, seen: Mapping[str, int], cases: int) -> list[str]:
+    """Those of a run that occurred more often than they may: something else hides behind them."""
+    of_run = [each for each in KNOWN if _subject(name) in each.of]
+    return [each.id for each in of_run if seen.get(each.id, 0) > max(3.0, each.most * cases)]
 
 
 def explanation(name: str, case: Case, nova: str, ours: str) -> str | None:
