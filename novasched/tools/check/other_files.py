@@ -32,12 +32,13 @@ def check_nova_scheduler_files(
     files: Sequence[str], written: Written, known: Known
 ) -> Iterator[Finding]:
     """Compare nova-scheduler's own files with what is written in those that the daemon reads."""
-    read = {Path(each).expanduser().resolve() for each in files}
-    for place in sorted({each.parent for each in read}):
+    paths = [Path(each).expanduser() for each in files]
+    read = {each.resolve() for each in paths}
+    for place in sorted({each.parent for each in paths}):
         for name, argument in OF_NOVA_SCHEDULER:
             path = place / name
             inside = [*map(Path, within([str(path)]))] if path.is_dir() else [path]
-            unread = [str(each) for each in inside if each.is_file() and each not in read]
+            unread = [str(each) for each in inside if each.is_file() and each.resolve() not in read]
             if unread:
                 yield _of_unread(str(path), unread, argument, written, known)
 

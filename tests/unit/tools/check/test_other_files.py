@@ -66,6 +66,20 @@ def test_files_that_are_read(beside):
     assert beside('', {f'{FOLDER}/a.txt': 'x'}, further=theirs) == []
 
 
+def test_links(tmp_path):
+    """What lies beside a link counts, and not what lies beside the file that it leads to."""
+    place = tmp_path / 'etc'
+    place.mkdir()
+    (place / 'nova.conf').symlink_to(tmp_path / 'nova.conf')
+    (place / CONF).symlink_to(tmp_path / 'read.conf')
+    (tmp_path / CONF).touch()
+    (tmp_path / 'read.conf').touch()
+    linked = [str(place / 'nova.conf')]
+    assert [x.subject for x in check_nova_scheduler_files(linked, {}, {})] == [str(place / CONF)]
+    read = [*linked, str(place / CONF)]
+    assert [*check_nova_scheduler_files(read, {}, {})] == []
+
+
 def test_a_file_that_cannot_be_read(beside):
     """It is said, and its broken line is not quoted."""
     [(level, _, text)] = beside('', {CONF: SECRET})
