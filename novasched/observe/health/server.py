@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -271,7 +272,7 @@ class HealthServer:
             document, kind = self.state.status(self._service.host, self._service.release), JSON_TYPE
         else:
             return _response(HTTPStatus.NOT_FOUND, TEXT_TYPE, b'')
-        body = msgspec.json.format(msgspec.json.encode(document), indent=2) + b'\n'
+        body = json.dumps(document, indent=2).encode() + b'\n'
         whole = _response(status, kind, body, 'Cache-Control: no-cache')
         return whole if method == b'GET' else whole.removesuffix(body)
 
