@@ -167,10 +167,11 @@ class HostReader:
             self.cells.get(cell_uuid)  # a new cell is looked up, and read with the others
         snapshot = self._flights.at_least(max(request.read_since, self.cells.changed))
         cells = self.cells.enabled()
-        hosts = snapshot.host_snapshot.hosts
+        hosts, by_cell = snapshot.host_snapshot.hosts, snapshot.cells
         if destination and cell_uuid and not destination.allow_cross_cell_move:
             cells = [cell for cell in cells if cell.uuid == cell_uuid]
             hosts = self._hosts_of_cell(cell_uuid, snapshot)
+            by_cell = {**by_cell, cell_uuid: hosts}
         failed = [cell for cell in cells if cell.uuid not in snapshot.cells]
         if failed and hosts.keys().isdisjoint(hosts if uuids is None else uuids):
             raise no_answer(failed)
@@ -179,7 +180,7 @@ class HostReader:
             hosts = self._instances.add_all(chosen, images, snapshot.complete)
         elif named:
             hosts = self._instances.add_named(hosts, named)
-        on = self._instances.hosts_of(located, snapshot.cells) if located else {}
+        on = self._instances.hosts_of(located, by_cell) if located else {}
         whole = snapshot.host_snapshot
         total = len(whole.hosts)
         return replace(whole, hosts=hosts, total=total, located=on, everywhere=whole.hosts)

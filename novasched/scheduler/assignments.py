@@ -127,10 +127,11 @@ class SchedulingState:
         members = group.members.union(x.request.instance_uuid or '' for x in same)
         hosts = group.hosts.union(x.host.host for x in same)
         shown, own = self.snapshot.located.items(), request.instance_uuid
-        known = self.snapshot.everywhere or self.snapshot.hosts
+        hosts_here, others = self.snapshot.hosts, self.snapshot.everywhere
         located: dict[str, tuple[Host, ...]] = {uuid: (on,) for uuid, on in shown if uuid != own}
         for each in same:  # another scheduler's claim does not know the host's aggregates
-            uuid, on = each.request.instance_uuid or '', known[each.host.uuid]
+            uuid, name = each.request.instance_uuid or '', each.host.uuid
+            on = hosts_here[name] if name in hosts_here else others[name]
             located[uuid] = (*located.get(uuid, ()), on)
         group = replace(group, members=members, hosts=hosts, located=located)
         return replace(request, instance_group=group)

@@ -202,10 +202,10 @@ class PendingClaims:
         :param again: instances that are being placed now. None of their claims counts but
             those that are the request's ``own``.
         """
-        known = snapshot.everywhere or snapshot.hosts
         with self._lock:
             self._forget_old()
-            pending = {x: each for x, each in self._claims.items() if x in known}
+            here, others = snapshot.hosts, snapshot.everywhere
+            pending = {x: each for x, each in self._claims.items() if x in here or x in others}
             repeated = {x.host.uuid for uuid in again for x in self._of_instance.get(uuid, ())}
             for uuid in (self._showing | repeated) & pending.keys():
                 left = tuple(

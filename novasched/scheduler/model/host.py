@@ -161,8 +161,8 @@ class HostSnapshot:
     ``total`` counts those too that are left out; 0 where it is not known. ``freed`` is when hosts
     were seen to have more left than before, or to have come, or their services to have changed,
     and ``regrouped`` when aggregates were seen to have changed. ``located`` are the hosts of the
-    instances that were to be located, by the UUIDs of these; they are of ``everywhere``, which are
-    all hosts, where ``hosts`` are but some."""
+    instances that were to be located, by the UUIDs of these; ``everywhere`` are hosts of
+    all enabled cells, where ``hosts`` are but some."""
 
     hosts: Mapping[str, Host]
     read_at: float = -math.inf

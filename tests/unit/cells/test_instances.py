@@ -14,6 +14,7 @@ from novasched.conf.settings import DEFAULT_FILTERS, Settings
 from novasched.plugins import loading
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
+from novasched.scheduler.pending_claims import PendingClaims
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_flavor, a_group, a_request, a_uuid
 from tests.lab.nova_databases import hosts_of
@@ -173,6 +174,19 @@ def test_instances_are_located_wherever_they_are(full, how):
     assert found.everywhere.keys() == {a_uuid(name) for name in HOSTS}
     full.sql('cell2', 'ALTER TABLE instances RENAME TO lost')
     assert [*reader.read(**how, located=['h1-0', 'h3-1']).located] == ['h1-0']
+
+
+def test_instances_are_located_in_a_cell_that_takes_no_new_ones(full):
+    """A move within a disabled cell sees those there, and claims that are pending there."""
+    full.sql('api', f"UPDATE cell_mappings SET disabled = 1 WHERE uuid = '{a_uuid('cell2')}'")
+    request = a_request().wanting(cell_uuid=a_uuid('cell2'))
+    reader = full.reader()
+    found = reader.read(None, request, False, located=['h1-0', 'h3-1'])
+    assert {x: host.host for x, host in found.located.items()} == {'h1-0': 'h1', 'h3-1': 'h3'}
+    [host] = found.hosts.values()
+    claims = PendingClaims(Settings())
+    claim = claims.add(host, request, None, {})
+    assert claims.of(found) == {host.uuid: (claim,)}
 
 
 def test_many_names_are_asked_for_in_chunks(full):
