@@ -20,6 +20,7 @@ DEFAULT_FILTERS = (
 )
 ALL_FILTERS = 'nova.scheduler.filters.all_filters'
 ALL_WEIGHERS = 'nova.scheduler.weights.all_weighers'
+DECISIONS_FILE = '$state_path/novasched/decisions.sqlite'
 
 
 def option(
@@ -211,6 +212,9 @@ class Settings:
         'none, neither there nor in the file.', min=0)
     decisions_stored: int = option('novasched', 10_000,
         'So many of the newest decision records are kept in the file.', min=1)
+    decisions_size: int = option('novasched', 100,
+        'MiB of the file of decision records at the most; before it grows larger, the oldest '
+        'records go.', min=1)
     decisions_hash_ids: bool = option('novasched', False,
         'Show a keyed hash in place of the ids of projects and users in decision records. The '
         'key is made when novasched starts, unless decisions_hash_key is set.')
@@ -280,9 +284,9 @@ class ServiceSettings:
     max_answer_size: int = option('novasched', 64,
         'MiB of the largest answer of Placement or Neutron that is read. A larger one counts as '
         'a failure of the service. Placement sends some 0.6 KiB for each candidate.', min=1)
-    decisions_file: str | None = option('novasched', None,
+    decisions_file: str | None = option('novasched', DECISIONS_FILE,
         'SQLite file in which decision records are kept for novaschedctl explain, on a local '
-        'file system, such as $state_path/decisions.sqlite. None is written unless this is set.')
+        'file system; the folder that it is in is made. Empty for no file.')
     tracing_endpoint: str | None = option('novasched', None,
         'Where traces of decisions go: the URL of a collector that speaks OTLP over HTTP, such '
         'as http://localhost:4318; without a path, /v1/traces. Nothing is traced unless this is '

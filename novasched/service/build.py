@@ -192,7 +192,8 @@ def _recorder(
 ) -> DecisionRecorder:
     """Make what keeps decisions, and finds out why Placement offered nothing."""
     path = service.decisions_file
-    store = RecordWriter(path, settings.decisions_stored) if path else None
+    stored, size = settings.decisions_stored, settings.decisions_size
+    store = RecordWriter(path, stored, size) if path else None
     diagnosis_http = http_adapter(conf, 'placement', service)
     why_nothing = functools.partial(diagnose, settings, diagnosis_http, aggregates)
     observers = (traces,) if traces else ()
@@ -216,6 +217,12 @@ def preflight(conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings
             error,
         )
     application.heartbeat.register()
+    if why := application.records.open():
+        LOG.warning(
+            'Decision records are kept in memory alone, where novaschedctl explain does not see '
+            'them: %s; set [novasched] decisions_file to a file that can be written, or to nothing',
+            why,
+        )
     application.close()
     make_transport(conf).cleanup()
 

@@ -86,6 +86,7 @@ class SchedulerService:
         counters = metrics.decisions if metrics else None
         self.application = compose(self.conf, self.settings, self.service, counters)
         self._records = self.application.records
+        self._records.open()  # a failure has been logged before the workers were started
         self.application.hosts.prepare(time.monotonic())
         self._refusals = self.application.refusals
         self._tasks = _start_tasks(self.application, self.settings)

@@ -2,7 +2,8 @@
 """Say why a server went where it went, or nowhere.
 
 WHAT is the UUID of a server or the id of a request (req-...). What is told is what the
-schedulers on this machine have written into [novasched] decisions_file. The exit status is 0
+schedulers on this machine have written into [novasched] decisions_file, by default below
+[DEFAULT] state_path. The exit status is 0
 if there is something to tell, 1 if not or if the file cannot be read, 2 for a wrong argument.
 """
 
@@ -41,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Do it; the exit status."""
     path = arguments.file or _configured(arguments)
     if path is None:
-        return _fail(USAGE_ERROR, 'nova.conf does not set [novasched] decisions_file')
+        return _fail(USAGE_ERROR, '[novasched] decisions_file is empty in nova.conf')
     reader = RecordReader(path)
     what, host = _printable(arguments.what), _printable(arguments.host)
     records = reader.newest(1) if arguments.last else reader.of(what)

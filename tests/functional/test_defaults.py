@@ -35,7 +35,10 @@ print(json.dumps(values, default=str))
 OF_OUR_OWN = {
     ('DEFAULT', 'default_log_levels'): 'nova adds libraries that nothing here imports',
     ('DEFAULT', 'host'): "the machine's name as well, but looked up when it is needed",
-    ('DEFAULT', 'state_path'): "nova's is the folder of its Python package, and there is none",
+    (
+        'DEFAULT',
+        'state_path',
+    ): "nova's is the folder of its Python package, which no distribution leaves as it is",
     ('neutron', 'timeout'): 'a Neutron that hangs would hold requests without end',
     ('oslo_messaging_rabbit', 'rabbit_qos_prefetch_count'): (
         'what waits stays where other schedulers can have it'

@@ -163,6 +163,7 @@ class NovaCloud:
                 'host': host,
                 'debug': True,
                 'transport_url': self.amqp_url,
+                'state_path': self.directory / f'{self._prefix}-{host}-state',
                 'report_interval': 1,
                 # Hosts report once, and a slow test shall not find them down.
                 'service_down_time': 3600,
@@ -179,6 +180,7 @@ class NovaCloud:
                 'token': TOKEN,
             },
         }
+        base['DEFAULT']['state_path'].mkdir(exist_ok=True)
         path = self.directory / f'{self._prefix}-{host}-nova.conf'
         return write_config(path, merged(base, overrides or {}))
 

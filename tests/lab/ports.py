@@ -262,7 +262,7 @@ class Decided:
 
 def keep(path, decided, requests, clock=time.time):
     """Decide requests, with refusals too, and keep the records in a file."""
-    with closing(RecordWriter(str(path), 1000)) as writer:
+    with closing(RecordWriter(str(path), 1000, 10)) as writer:
         recorder = DecisionRecorder(Settings(), writer, clock=clock)
         decided.driver.recorder = recorder
         for request in requests:

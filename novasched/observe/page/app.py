@@ -47,7 +47,7 @@ MAX_DECISIONS_OF_HOST, MAX_DECISIONS_SEARCHED = 10, 1000
 OK, UNAVAILABLE = '200 OK', '503 Service Unavailable'
 NOT_FOUND = '404 Not Found'
 NO_PAGE = 'There is no such page.'
-NO_FILE = 'No decision is kept here. Set [novasched] decisions_file in nova.conf.'
+NO_FILE = 'No decision is kept here: [novasched] decisions_file is empty in nova.conf.'
 NO_RECORD = 'No decision has been recorded yet.'
 UNREADABLE = 'The file of decision records cannot be read; the log says why.'
 

@@ -6,7 +6,6 @@ import secrets
 import sqlite3
 import time
 import uuid
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -15,14 +14,26 @@ from novasched.concurrency.worker_queue import WorkerQueue
 from novasched.conf.errors import NovaschedError
 from novasched.conf.settings import Settings
 from novasched.observe.records.from_decision import record_of, rejections_of
-from novasched.observe.records.record import Diagnosis, Record, from_json, to_json
+from novasched.observe.records.record import (
+    Diagnosis,
+    Record,
+    from_json,
+    packed,
+    unpacked,
+)
 from novasched.observe.records.store import RecordWriter
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.model.request import Request
 
 LOG = logging.getLogger(__name__)
+WRITE_ERRORS = (sqlite3.Error, OSError, NovaschedError)
 MAX_WAITING_RECORDS = 256
 """Decisions that wait to be kept; more are dropped."""
+
+SHARE, MAX_ALLOWANCE_S = 0.05, 0.1
+"""Of the time that decisions take, for writing their records, and seconds of a processor that are
+saved up for a burst. Where nothing is left the reasons against each single host are not written:
+among thousands of hosts they take most of it."""
 
 HASH_KEY = secrets.token_bytes(32)
 """The key of hashed ids unless an option sets one. Made before the workers are forked, so that
@@ -75,6 +86,7 @@ class DecisionRecorder:
             count, 'metrics', lambda _: 'count a decision', MAX_WAITING_RECORDS
         )
         self._writes = True
+        self._allowance = MAX_ALLOWANCE_S
 
     @property
     def dropped(self) -> int:
@@ -89,7 +101,19 @@ class DecisionRecorder:
         if self._count and self._counts and not self._counts.put(decision):
             self._count(decision)  # none is left out
 
-    def close(self) -> None:
+    def open(self) -> str | None:
+        """Make the file, or open it. The answer is why that cannot be, which is tried again with
+        each record, and not logged then."""
+        if self._store is None:
+            return None
+        try:
+            self._store.open()
+        except WRITE_ERRORS as error:
+            self._writes = False
+            return str(error)
+        return None
+
+    def wait(self) -> None:
         """Keep and count the decisions that wait. They lead to questions, and the answers to
         records."""
         if self._counts:
@@ -98,20 +122,26 @@ class DecisionRecorder:
         self._refusals.close()
         self._decisions.close()
 
+    def close(self) -> None:
+        """Keep and count the decisions that wait, and close the file."""
+        self.wait()
+        if self._store is not None:
+            self._store.close()
+
     def newest(self, limit: int | None = None) -> list[Record]:
         """Records kept in memory, the newest first."""
         kept = reversed(tuple(self._kept.values()))
-        return [from_json(zlib.decompress(text)) for text in islice(kept, limit)]
+        return [from_json(unpacked(text)) for text in islice(kept, limit)]
 
     def _keep(self, kept: Decision | Record) -> None:
         if isinstance(kept, Record):  # Placement has been asked about it since
             if kept.id in self._kept:
-                self._kept[kept.id] = zlib.compress(to_json(kept))
+                self._kept[kept.id] = packed(kept)
             self._write(kept, None)
             return
         at = self._clock() - (time.perf_counter() - kept.began)
         record = record_of(kept, uuid.uuid4().hex, at, self._hash_key)
-        self._kept[record.id] = zlib.compress(to_json(record))
+        self._kept[record.id] = packed(record)
         while len(self._kept) > self._limit:
             del self._kept[next(iter(self._kept))]
         self._write(record, kept)
@@ -136,11 +166,20 @@ class DecisionRecorder:
         """Write into the file. The first of several failures is logged."""
         if self._store is None:
             return
+        began, rejections = time.thread_time(), None
+        if decision is not None:
+            earned = SHARE * (decision.ended - decision.began)
+            self._allowance = min(MAX_ALLOWANCE_S, self._allowance + earned)
+            rejections = rejections_of(decision) if self._allowance > 0 else None
         try:
-            self._store.write(record, None if decision is None else rejections_of(decision))
-        except (sqlite3.Error, OSError, NovaschedError) as error:
+            self._store.write(record, rejections)
+        except WRITE_ERRORS as error:
             if self._writes:
                 LOG.warning('Decision records are kept in memory alone: %s', error)
             self._writes = False
         else:
+            if not self._writes:
+                LOG.info('Decision records are kept in %s again', self._store.path)
             self._writes = True
+        spent = time.thread_time() - began
+        self._allowance = max(-MAX_ALLOWANCE_S, self._allowance - spent)

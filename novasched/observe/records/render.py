@@ -187,7 +187,7 @@ def why_not(record: Record, host: str, rejections: Rejections | None) -> list[st
     if record.offer.asked and not record.offer.candidates:
         return ['Placement offered no host at all']
     if rejections is None:
-        return [f'not kept; it is of the newest {MAX_REJECTIONS_KEPT} decisions alone']
+        return [f'not kept; it is of the newest {MAX_REJECTIONS_KEPT}, and under load of fewer']
     if record.offer.asked:
         return ['Placement did not offer it, or there is no such host']
     return ['there is no such host']

@@ -18,8 +18,9 @@ from novasched.observe.records.record import (
     Record,
     Rejections,
     from_json,
+    packed,
     rejections_from_json,
-    to_json,
+    unpacked,
 )
 
 VERSION = 1
@@ -28,6 +29,14 @@ FILE_LOCK_TIMEOUT_S = 5.0
 
 CLEANUP_INTERVAL = 100
 """Records from one removal of old ones to the next."""
+
+MIB = 2**20
+REMOVED_PART = 10
+"""Of the records a tenth, the oldest, goes when the file is as large as it may be."""
+MAX_REJECTIONS_SIZE = MIB
+"""Bytes, compressed, of the reasons against each host that are kept of one decision. Among 5,000
+hosts they take 20 KiB."""
+FOLDER_MODE = 0o750
 
 OWNER = stat.S_IRUSR | stat.S_IWUSR
 LINK = 'this is a symbolic link, which is not followed'
@@ -52,10 +61,14 @@ class UnreadableRecords(NovaschedError):
 
 
 class RecordWriter:
-    """Writes records; one thread of a process does."""
+    """Writes records; one thread of a process does.
 
-    def __init__(self, path: str, stored: int) -> None:
-        self.path, self.stored = path, stored
+    :param stored: records at the most.
+    :param size: MiB of the file at the most; the journal beside it takes a few more.
+    """
+
+    def __init__(self, path: str, stored: int, size: int) -> None:
+        self.path, self.stored, self.size = path, stored, size
         self._connection: sqlite3.Connection | None = None
 
     def write(self, record: Record, rejections: Rejections | None = None) -> None:
@@ -64,7 +77,7 @@ class RecordWriter:
         :raises sqlite3.Error: it cannot be kept.
         :raises OSError: nor can the file be made.
         """
-        connection = self._connection or self._open()
+        connection = self.open()
         try:
             with connection:
                 self._write(connection, record, rejections)
@@ -82,11 +95,14 @@ class RecordWriter:
     def _write(
         self, connection: sqlite3.Connection, record: Record, rejections: Rejections | None
     ) -> None:
-        text = to_json(record).decode()
-        done = connection.execute('update decisions set record = ? where id = ?', (text, record.id))
+        text, why = packed(record), rejections and packed(rejections)
+        why = why if why and len(why) <= MAX_REJECTIONS_SIZE else None
+        done = connection.execute(
+            'update decisions set record = ?, causes = coalesce(?, causes) where id = ?',
+            (text, why, record.id),
+        )
         if done.rowcount:
             return
-        why = rejections and to_json(rejections).decode()
         inserted = connection.execute(
             'insert into decisions (id, request_id, global_request_id, record, causes) '
             'values (?, ?, ?, ?, ?)',
@@ -104,8 +120,30 @@ class RecordWriter:
                 connection.execute(
                     f'delete from {table} where number <= ?', (number - self.stored,)
                 )
+        self._make_room(connection, number)
 
-    def _open(self) -> sqlite3.Connection:
+    def _make_room(self, connection: sqlite3.Connection, newest: int) -> None:
+        """Remove the oldest records while the file is too large, but for the newest one. What
+        they leave is used again, so that the file does not grow."""
+        while _used(connection) > self.size * MIB:
+            (oldest,) = connection.execute('select min(number) from decisions').fetchone()
+            if oldest == newest:
+                return
+            last = min(oldest + (newest - oldest) // REMOVED_PART, newest - 1)
+            for table in ('decisions', 'servers'):
+                connection.execute(f'delete from {table} where number <= ?', (last,))
+
+    def open(self) -> sqlite3.Connection:
+        """The file, made if there is none, with the folder that it is in.
+
+        :raises sqlite3.Error: it cannot be written.
+        :raises OSError: nor made.
+        :raises UnreadableRecords: it is not one of ours.
+        """
+        if self._connection is not None:
+            return self._connection
+        with contextlib.suppress(FileExistsError):
+            Path(self.path).parent.mkdir(FOLDER_MODE)
         created = _create(self.path)
         connection = sqlite3.connect(
             self.path, timeout=FILE_LOCK_TIMEOUT_S, check_same_thread=False
@@ -170,14 +208,12 @@ class RecordReader:
 
     def choosing(self, host: str, limit: int, among: int) -> list[Record]:
         """The newest decisions that chose a host, with limits for those returned and those read."""
-        select = (
-            'select record from decisions where instr(record, :host) and number > '
-            '(select max(number) from decisions) - :among order by number desc'
-        )
-        named = msgspec.json.encode(host).decode()
+        select = 'select record from decisions order by number desc limit :among'
+        named = msgspec.json.encode(host)
         with self._errors():
-            rows = self._connection.execute(select, {'host': named, 'among': among})
-            records = (from_json(text) for (text,) in rows)
+            rows = self._connection.execute(select, {'among': among})
+            texts = (unpacked(text) for (text,) in rows)
+            records = (from_json(text) for text in texts if named in text)
             return [*islice((each for each in records if host in each.result.hosts), limit)]
 
     def rejections(self, record: Record) -> Rejections | None:
@@ -186,11 +222,12 @@ class RecordReader:
             found = self._connection.execute(
                 'select causes from decisions where id = ?', (record.id,)
             ).fetchone()
-            return rejections_from_json(found[0]) if found and found[0] else None
+            return rejections_from_json(unpacked(found[0])) if found and found[0] else None
 
     def _records(self, select: str, **values: str | int) -> list[Record]:
         with self._errors():
-            return [from_json(text) for (text,) in self._connection.execute(select, values)]
+            rows = self._connection.execute(select, values)
+            return [from_json(unpacked(text)) for (text,) in rows]
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -201,6 +238,13 @@ class RecordReader:
         except (sqlite3.DatabaseError, ValueError) as error:
             why = f'damaged, or no file of decision records: {error}'
             raise UnreadableRecords(f'{self.path}: {why}') from None
+
+
+def _used(connection: sqlite3.Connection) -> int:
+    """Bytes of the file that are in use."""
+    pragmas = ('page_count', 'freelist_count', 'page_size')
+    pages, free, size = (connection.execute(f'pragma {x}').fetchone()[0] for x in pragmas)
+    return int((pages - free) * size)
 
 
 def _create(path: str) -> os.stat_result:

@@ -257,7 +257,11 @@ class Sandbox:
         further.mkdir()
         path = folder / 'nova.conf'
         groups: dict[str, dict[str, object]] = {
-            'DEFAULT': {'transport_url': 'fake://', 'host': SANDBOX_NAME},
+            'DEFAULT': {
+                'transport_url': 'fake://',
+                'host': SANDBOX_NAME,
+                'state_path': str(folder),
+            },
             'database': {'connection': databases.url('main')},
             'api_database': {'connection': databases.url('api')},
             'placement': {'auth_type': 'admin_token', 'endpoint': url, 'token': token},

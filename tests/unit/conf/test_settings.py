@@ -47,11 +47,13 @@ def test_the_settings_of_the_process(load):
         return loading.service_settings(load(text))
 
     assert loading.settings(load('')) == Settings()
-    assert read('') == ServiceSettings(host=socket.gethostname())
+    records = '/var/lib/nova/novasched/decisions.sqlite'
+    assert read('') == ServiceSettings(host=socket.gethostname(), decisions_file=records)
+    assert read('[novasched]\ndecisions_file =').decisions_file is None
     assert read('[scheduler]\nworkers = 0').workers == 1
     assert read('[scheduler]\nworkers =').workers == 1
     assert read('[DEFAULT]\nhost = h\n[novasched]\nmetrics_bind = [::1]:9101') == ServiceSettings(
-        host='h', metrics_bind=Address('::1', 9101)
+        host='h', metrics_bind=Address('::1', 9101), decisions_file=records
     )
 
 

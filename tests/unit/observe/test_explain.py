@@ -169,8 +169,9 @@ def test_files_that_may_not_be_read(capsys, path, shut):
 
 
 @pytest.mark.parametrize(('lines', 'status', 'said'), [
-    ('', 2, 'does not set [novasched] decisions_file'),
-    ('state_path = /nowhere\n[novasched]\ndecisions_file =', 2, 'does not set'),
+    ('', 1, '/var/lib/nova/novasched/decisions.sqlite: there is no such file'),
+    ('state_path = /nowhere', 1, '/nowhere/novasched/decisions.sqlite: there is no such file'),
+    ('state_path = /nowhere\n[novasched]\ndecisions_file =', 2, '[novasched] decisions_file is empty in nova.conf'),
     ('state_path = /nowhere\n[novasched]\ndecisions_file = $state_path/x', 1, '/nowhere/x: there'),
     ('[novasched]\ndecisions_file = /nowhere/x', 1, '/nowhere/x: there is no such file'),
 ])  # fmt: skip

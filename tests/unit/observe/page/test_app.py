@@ -218,7 +218,7 @@ SETTINGS = Settings(enabled_filters=('ComputeFilter', 'RamFilter', 'DiskFilter')
 def text_of(tmp_path):
     def words(**request):
         record = record_of(Decided(FEW, settings=SETTINGS).ask(a_request(**request)))
-        writer = RecordWriter(str(tmp_path / 'decisions'), 10)
+        writer = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
         writer.write(record)
         writer.close()
         return seen(ask(a_page(Cells({}), tmp_path / 'decisions'), f'/decisions/{record.id}')).text

@@ -1,16 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import sqlite3
+import tempfile
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from pathlib import Path
+from random import Random
 
 import pytest
 
 from novasched.conf.settings import Settings
 from novasched.observe.records import recorder as module
-from novasched.observe.records.record import MAX_REJECTIONS_KEPT, Diagnosis
+from novasched.observe.records import render
+from novasched.observe.records import store as store_module
+from novasched.observe.records.record import (
+    MAX_REJECTIONS_KEPT,
+    AttemptRecord,
+    Diagnosis,
+    Record,
+    RequestSummary,
+    Stage,
+    to_json,
+)
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import (
     CLEANUP_INTERVAL,
@@ -25,6 +39,7 @@ from tests.lab.ports import CountingPlacement, Decided, keep
 
 A = a_host('a')
 EMPTY = CountingPlacement({})
+NOBODY = 65534
 REFUSING = "create trigger no before insert on decisions begin select raise(abort, 'no'); end"
 
 
@@ -104,7 +119,7 @@ def test_several_workers_write_one_file(tmp_path):
     """Records of one are not lost to another, nor to a restart."""
     path = str(tmp_path / 'decisions')
     names = [[f'{number}-{i}' for i in range(10)] for number in range(4)]
-    recorders = [DecisionRecorder(Settings(), RecordWriter(path, 1000)) for _ in names]
+    recorders = [DecisionRecorder(Settings(), RecordWriter(path, 1000, 10)) for _ in names]
     with ThreadPoolExecutor() as pool:
         for recorder, some in zip(recorders, names, strict=True):
             pool.submit(decide, recorder, *named(*some))
@@ -117,12 +132,112 @@ def test_the_file_is_bounded(tmp_path):
     """Old records go, those of single hosts earlier."""
     names = [str(number) for number in range(2 * CLEANUP_INTERVAL)]
     path = str(tmp_path / 'decisions')
-    decide(DecisionRecorder(Settings(), RecordWriter(path, 150)), *named(*names))
+    decide(DecisionRecorder(Settings(), RecordWriter(path, 150, 10)), *named(*names))
     with sqlite3.connect(path) as base:
         for table in ('decisions', 'servers'):
             assert base.execute(f'select count(*) from {table}').fetchone() == (150,)
         detailed = 'select count(*) from decisions where causes is not null'
         assert base.execute(detailed).fetchone() == (MAX_REJECTIONS_KEPT,)
+
+
+def incompressible(number, size):
+    """A record that takes so many bytes."""
+    text = Random(number).randbytes(size).hex()
+    looks = (AttemptRecord(None, 1, stages=(Stage(text, 1, 0),)),)
+    return Record(str(number), 0.0, 1, None, None, RequestSummary(servers=('a',)), looks=looks)
+
+
+def test_the_file_is_bounded_in_size(tmp_path):
+    """It takes no more than so many MiB, and the newest records are in it. One that is larger than
+    that by itself stays until the next one comes."""
+    path = tmp_path / 'decisions'
+    with closing(RecordWriter(str(path), 10_000, 1)) as writer:
+        for number in range(400):
+            writer.write(incompressible(number, 8192))
+            assert path.stat().st_size <= 2**20 + 2**15
+        kept = [each.id for each in RecordReader(str(path)).newest()]
+        assert 60 < len(kept) < 128
+        assert kept == [str(399 - place) for place in range(len(kept))]
+        assert len(RecordReader(str(path)).of('a')) == len(kept)
+        for number in (400, 401):
+            writer.write(incompressible(number, 2**21))
+            assert [each.id for each in RecordReader(str(path)).newest()] == [str(number)]
+
+
+def test_reasons_that_are_too_long_are_not_kept(tmp_path, monkeypatch):
+    """The record itself is."""
+    monkeypatch.setattr(store_module, 'MAX_REJECTIONS_SIZE', 20)
+    reader = RecordReader(written(tmp_path / 'decisions', *named('a')))
+    (record,) = reader.of('a')
+    assert reader.rejections(record) is None
+
+
+def test_no_time_for_the_reasons(tmp_path, monkeypatch):
+    """Where decisions take less time than their records, those against each host are left out."""
+    monkeypatch.setattr(module, 'MAX_ALLOWANCE_S', 0.0)
+    reader = RecordReader(written(tmp_path / 'decisions', *named('a', 'b')))
+    assert [reader.rejections(each) for each in reader.newest()] == [None, None]
+    assert render.why_not(reader.newest(1)[0], 'b', None) == [
+        'not kept; it is of the newest 100, and under load of fewer'
+    ]
+
+
+def test_reasons_of_an_earlier_release(tmp_path):
+    """They stand there as plain text, and are read as well."""
+    path = written(tmp_path / 'decisions', *named('a'))
+    (record,) = RecordReader(path).of('a')
+    reasons = RecordReader(path).rejections(record)
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute('update decisions set causes = ?', (to_json(reasons).decode(),))
+    assert RecordReader(path).rejections(record) == reasons
+
+
+def as_nobody(work):
+    """Do it in a process that is not root; fails where it does."""
+    child = os.fork()
+    if not child:
+        try:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can be somebody else')
+@pytest.mark.parametrize('is_killed', [False, True])
+def test_root_reads_what_the_user_of_the_daemon_writes(is_killed):
+    """After the daemon has ended, or was killed and has left its journals, and while it writes:
+    what the reader leaves behind is the daemon's own, and it writes on."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chown(folder, NOBODY, NOBODY)
+        path = str(Path(folder, 'decisions.sqlite'))
+
+        def write(*numbers):
+            writer = RecordWriter(path, 10, 1)
+            for number in numbers:
+                writer.write(Record(str(number), 0.0, 1, None, None, RequestSummary()))
+            if not is_killed:
+                writer.close()
+
+        def read():
+            with closing(RecordReader(path)) as reader:
+                found = [each.id for each in reader.newest()]
+                assert {each.stat().st_uid for each in Path(folder).iterdir()} == {NOBODY}
+            assert {each.stat().st_uid for each in Path(folder).iterdir()} == {NOBODY}
+            return found
+
+        as_nobody(lambda: write(1))
+        assert (len(os.listdir(folder)) > 1) is is_killed
+        assert read() == ['1']
+        as_nobody(lambda: write(2))
+        with closing(RecordReader(path)) as reader:  # it stays open
+            as_nobody(lambda: write(3))
+            assert [each.id for each in reader.newest()] == ['3', '2', '1']
+        assert read() == ['3', '2', '1']
 
 
 @pytest.mark.parametrize(
@@ -138,8 +253,9 @@ def test_who_may_read_the_file(tmp_path, before, after):
         path.chmod(before)
     umask = os.umask(0)
     try:
-        store = RecordWriter(str(path), 10)
+        store = RecordWriter(str(path), 10, 1)
         decide(DecisionRecorder(Settings(), store), *named('a'))
+        store.open()
         assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {after}
         store.close()
     finally:
@@ -176,13 +292,47 @@ DAMAGES = {
 }
 
 
+@pytest.mark.parametrize('place', ['', 'novasched', 'further/novasched'])
+def test_the_folder_of_the_file_is_made(tmp_path, place):
+    """But not the one that this is in: who writes nothing there yet has named another one. What
+    could not be opened at the start is tried with each record, which is not told again."""
+    path = tmp_path / place / 'decisions'
+    recorder = DecisionRecorder(Settings(), RecordWriter(str(path), 10, 1))
+    why = recorder.open()
+    decide(recorder, *named('a'))
+    if place.startswith('further'):
+        assert 'No such file or directory' in why
+        assert not (tmp_path / 'further').exists()
+        path.parent.parent.mkdir()
+    else:
+        assert why is None
+    decide(recorder, *named('b'))
+    assert RecordReader(str(path)).of('b')
+
+
+@pytest.mark.parametrize('is_told', [False, True])
+def test_what_the_start_has_told(tmp_path, caplog, is_told):
+    """It is not logged by each worker again; that it works at last, is."""
+    path = tmp_path / 'decisions'
+    path.mkdir()
+    recorder = DecisionRecorder(Settings(), RecordWriter(str(path), 10, 1))
+    caplog.set_level('INFO')
+    if is_told:
+        assert recorder.open()
+    decide(recorder, *named('a', 'b'))
+    assert caplog.text.count('Decision records are kept in memory alone') == (not is_told)
+    path.rmdir()
+    decide(recorder, *named('c', 'd'))
+    assert caplog.text.count(f'Decision records are kept in {path} again') == 1
+
+
 @pytest.mark.parametrize('damage', DAMAGES)
 def test_a_file_that_is_damaged(tmp_path, caplog, damage):
     """The scheduler tells it once, and decides on."""
     path = tmp_path / 'decisions'
     written(path, *named(*map(str, range(20))))
     DAMAGES[damage](path)
-    recorder = DecisionRecorder(Settings(), RecordWriter(str(path), 1000))
+    recorder = DecisionRecorder(Settings(), RecordWriter(str(path), 1000, 10))
     assert len(decide(recorder, *named('x', 'y')).newest()) == 2
     assert caplog.text.count('Decision records are kept in memory alone') == 1
 
@@ -191,7 +341,9 @@ def test_why_placement_offers_nothing(tmp_path):
     """It is asked once the request is answered, and the record tells what it says."""
     path = str(tmp_path / 'decisions')
     found = Diagnosis(('trait A',), 1, 1)
-    recorder = DecisionRecorder(Settings(), RecordWriter(path, 10), diagnose=lambda request: found)
+    recorder = DecisionRecorder(
+        Settings(), RecordWriter(path, 10, 1), diagnose=lambda request: found
+    )
     (kept,) = decide(recorder, *named('a'), placement=EMPTY).newest()
     assert kept.inquiry == found
     assert RecordReader(path).of('a') == [kept]
@@ -203,7 +355,7 @@ def test_why_placement_offers_nothing(tmp_path):
 def test_no_answer_of_placement(tmp_path, questions, placement, times):
     """It is not asked where the option says so, nor if it offered something. Then, and if it
     does not answer, the record stays as it is."""
-    asked, store = [], RecordWriter(str(tmp_path / 'decisions'), 10)
+    asked, store = [], RecordWriter(str(tmp_path / 'decisions'), 10, 1)
 
     def ask(request):
         asked.append(request)
@@ -224,7 +376,7 @@ def test_nobody_waits_for_placement(monkeypatch, tmp_path):
         assert go.wait(30)
         return Diagnosis(passing=True)
 
-    recorder = DecisionRecorder(Settings(), RecordWriter(str(tmp_path / 'decisions'), 10), ask)
+    recorder = DecisionRecorder(Settings(), RecordWriter(str(tmp_path / 'decisions'), 10, 1), ask)
     decided = Decided([A], EMPTY)
     decided.ask(a_request())
     (decision,) = decided.notebook.decisions

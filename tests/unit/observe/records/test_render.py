@@ -37,7 +37,7 @@ def explain(tmp_path, capsys):
 
     def told(decision, *arguments):
         path = str(tmp_path / 'decisions')
-        store = RecordWriter(path, 10)
+        store = RecordWriter(path, 10, 1)
         store.write(record_of(decision), rejections_of(decision))
         store.close()
         assert novaschedctl.main(['explain', '--last', '--file', path, *arguments]) == 0
