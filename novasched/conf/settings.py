@@ -221,9 +221,10 @@ class Settings:
     decisions_hash_key: str | None = option('novasched', None,
         'Key of the hashes of decisions_hash_ids: with the same key, the same id has the same '
         'hash after a restart and on other controllers.', secret=True, repr=False)
-    decisions_questions: int = option('novasched', 12,
-        'How often Placement is asked again, with one constraint less each time, after it '
-        'offered nothing, to find out why; 0 asks never. No request waits for that.', min=0)
+    decisions_questions: int = option('novasched', 20,
+        'How often Placement is asked after a request was refused, about one constraint each time, '
+        'to find out what the hosts lack that it did not offer; 0 asks never. No request waits for '
+        'that.', min=0)
     fault_detail: str = option('novasched', 'none',
         "What NoValidHost tells users: none: what nova's does; counts: also how many hosts "
         'dropped out for which reason.', choices=['none', 'counts'])

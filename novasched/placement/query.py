@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request as the query string of GET /allocation_candidates (microversion 1.36), and the same
-query with a constraint less.
+"""A request as the query string of GET /allocation_candidates (microversion 1.36), and its single
+constraints.
 
 Parameters are sorted, so that equal requests give equal strings.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl, urlencode
 
 from novasched.conf.settings import Settings
@@ -17,8 +17,6 @@ from novasched.scheduler.model.numa import DEDICATED
 from novasched.scheduler.model.request import Request
 
 UNLIMITED_HINTS = frozenset(('group', 'same_host', 'different_host'))
-
-Parameters = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,65 +141,64 @@ def _traits(required: AbstractSet[str], forbidden: AbstractSet[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RelaxedQuery:
-    """A query without one of its constraints.
+class Constraint:
+    """A part of a query that Placement can be asked about by itself: GET /resource_providers has
+    the providers that meet it, or that have what is ``forbidden``.
 
-    :ivar kind: ``resource``, ``trait``, ``aggregates``, ``host``, or the parameter.
-    :ivar value: the constraint, as it stands in the query.
-    :ivar group: the suffix of the request group that it stood in.
+    :ivar kind: ``host``, ``aggregates``, ``trait`` or ``resource``.
+    :ivar value: as it stands in the query, without a ``!`` in front.
+    :ivar of_root: about the host's own provider, where others are about any one in its tree.
+    :ivar group: the suffix of the request group that it stands in.
     """
 
     kind: str
     value: str
-    group: str
-    string: str
+    forbidden: bool = False
+    of_root: bool = False
+    group: str = field(default='', compare=False)
+
+    @property
+    def question(self) -> str:
+        """The query of GET /resource_providers."""
+        return urlencode({_PARAMETERS[self.kind]: self.value})
 
 
 _NAME = re.compile(r'(resources|required|member_of|in_tree)(.*)$')
-_LISTS = ('resources', 'required', 'root_required')
-_KINDS = {
-    'resources': 'resource',
-    'required': 'trait',
-    'member_of': 'aggregates',
-    'in_tree': 'host',
+_PARAMETERS = {
+    'host': 'in_tree',
+    'aggregates': 'member_of',
+    'trait': 'required',
+    'resource': 'resources',
 }
-_ORDER = ('host', 'aggregates', 'trait', 'resource', 'group_policy', 'same_subtree')
+_KINDS = {name: kind for kind, name in _PARAMETERS.items()}
+ORDER = tuple(_PARAMETERS)
+"""The kinds of constraints, the one that leaves least open in front."""
 
 
-def relaxed(string: str) -> list[RelaxedQuery]:
-    """The queries with one constraint less, those that tell most first: the constraint to one
-    host or to an aggregate, traits, then amounts. Each asks for one candidate alone."""
-    parameters = [each for each in parse_qsl(string) if each[0] != 'limit']
-    queries = [x for index in range(len(parameters)) for x in _without(parameters, index)]
-    return sorted(queries, key=lambda query: _ORDER.index(query.kind))
+def constraints(string: str) -> list[Constraint]:
+    """The parts of a query, in order: the host, aggregates, forbidden traits, required ones,
+    then amounts. Left out is what a suffixed group forbids, since another provider of the tree may
+    serve it, and how groups lie to each other."""
+    found = [x for name, value in parse_qsl(string) for x in _constraints(name, value)]
+    distinct = dict.fromkeys(found)
+    return sorted(
+        distinct, key=lambda x: (ORDER.index(x.kind), x.kind == 'trait' and not x.forbidden)
+    )
 
 
-def for_one_candidate(string: str) -> str:
-    """The query itself, for one candidate alone."""
-    return _limited([each for each in parse_qsl(string) if each[0] != 'limit'])
-
-
-def _without(parameters: Parameters, index: int) -> Iterator[RelaxedQuery]:
-    """Leave out one parameter, or each element of a list; a list of resources never ends up
-    empty, since a group has to ask for something."""
-    name, value = parameters[index]
+def _constraints(name: str, value: str) -> Iterator[Constraint]:
     match = _NAME.match(name.removeprefix('root_'))
-    base, group = (match[1], match[2]) if match else (name, '')
-    kind = _KINDS.get(base, base)
-    before, after = parameters[:index], parameters[index + 1 :]
-    if base not in _LISTS:
-        yield RelaxedQuery(kind, value, group, _limited([*before, *after]))
+    if match is None:
         return
-    parts = value.split(',')
-    for part in parts:
-        others = [other for other in parts if other != part]
-        if base == 'resources' and not others:
-            others = [f'{part.partition(":")[0]}:1']
-            if others == parts:
-                continue
-        kept = [(name, ','.join(others))] if others else []
-        yield RelaxedQuery(kind, part, group, _limited([*before, *kept, *after]))
+    kind, group = _KINDS[match[1]], match[2]
+    values = value.split(',') if kind in ('trait', 'resource') else [value]
+    for each in values:
+        text = each.removeprefix('!')
+        forbidden = text != each
+        if not (forbidden and group):
+            yield Constraint(kind, text, forbidden, forbidden or name == 'root_required', group)
 
 
-def _limited(parameters: Parameters) -> str:
-    return urlencode(sorted([*parameters, ('limit', '1')]))
+def unlimited(string: str) -> str:
+    """The same query for all candidates."""
+    return urlencode([each for each in parse_qsl(string) if each[0] != 'limit'])

@@ -32,7 +32,7 @@ from novasched.conf.redaction import hide
 from novasched.conf.settings import ServiceSettings, Settings
 from novasched.neutron import Neutron
 from novasched.observe.records import render
-from novasched.observe.records.diagnosis import diagnose
+from novasched.observe.records.diagnosis import Diagnoser
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import RecordWriter
 from novasched.observe.refusals import HostRefusals
@@ -141,7 +141,7 @@ def compose(
     prefilters = enabled_prefilters(settings, sources)
     notifier = make_notifier(conf, service)
 
-    records = _recorder(conf, settings, service, aggregates, counters, traces)
+    records = _recorder(conf, settings, service, hosts, counters, traces)
     explain = render.explained if settings.fault_detail == COUNTS else None
     parts = Parts(
         settings, prefilters, placement, hosts, filters, weighers, pending_claims, notifier,
@@ -186,18 +186,20 @@ def _recorder(
     conf: cfg.ConfigOpts,
     settings: Settings,
     service: ServiceSettings,
-    aggregates: AggregateReader,
+    hosts: HostReader,
     counters: DecisionCounters | None,
     traces: DecisionExporter | None,
 ) -> DecisionRecorder:
-    """Make what keeps decisions, and finds out why Placement offered nothing."""
+    """Make what keeps decisions, and finds out why Placement did not offer hosts."""
     path = service.decisions_file
     stored, size = settings.decisions_stored, settings.decisions_size
     store = RecordWriter(path, stored, size) if path else None
-    diagnosis_http = http_adapter(conf, 'placement', service)
-    why_nothing = functools.partial(diagnose, settings, diagnosis_http, aggregates)
+    http = http_adapter(conf, 'placement', service)
+    diagnose = Diagnoser(
+        settings, http, hosts.aggregates, lambda since: hosts.snapshot(since).host_snapshot.hosts
+    )
     observers = (traces,) if traces else ()
-    return DecisionRecorder(settings, store, why_nothing, counters, observers=observers)
+    return DecisionRecorder(settings, store, diagnose, counters, observers=observers)
 
 
 def preflight(conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings) -> None:

@@ -18,7 +18,7 @@ from prettytable import PrettyTable
 
 from novasched.conf.redaction import one_line
 from novasched.observe.records import render
-from novasched.observe.records.record import AttemptRecord, Record, Rejections
+from novasched.observe.records.record import AttemptRecord, Record, Rejections, Stage
 from novasched.observe.records.store import RecordReader
 from novasched.tools import USAGE_ERROR, add_config_files, config_files
 
@@ -93,6 +93,8 @@ def as_text(record: Record, others: int, host: str | None, rejections: Rejection
         lines += [f'{host}: {each}' for each in render.why_not(record, host, rejections)]
         return '\n'.join(lines)
     lines += ['', *(f'{name:<10} {text}' for name, text in render.facts(record))]
+    if record.inquiry and record.inquiry.lacking:
+        lines.append(_stages('not offered', record.inquiry.lacking))
     for _, attempt in render.attempts(record)[:1]:
         lines += _tables(attempt)
     if others:
@@ -105,18 +107,22 @@ def _tables(attempt: AttemptRecord) -> Iterator[str]:
     rejecting = [stage for stage in attempt.stages if stage.causes]
     idle = [stage.name for stage in attempt.stages if not stage.causes]
     if rejecting:
-        names = 'filter', 'in', 'out', 'why not'
-        rows = (
-            (each.name, f'{each.start:,}', f'{each.end:,}', '\n'.join(render.reasons(each)))
-            for each in rejecting
-        )
-        yield table_of(names, rows, reasons='why not')
+        yield _stages('filter', rejecting)
     if idle:
         yield f'None dropped by {", ".join(idle)}.'
     if best := attempt.best[:MAX_HOSTS]:
         weighers = render.telling_weighers(best)[:MAX_WEIGHERS]
         weights = ((each.host, *render.weight_cells(each, weighers)) for each in best)
         yield table_of(('host', 'weight', *weighers), weights)
+
+
+def _stages(name: str, stages: Sequence[Stage]) -> str:
+    """A table of what left out hosts."""
+    rows = (
+        (each.name, f'{each.start:,}', f'{each.end:,}', '\n'.join(render.reasons(each)))
+        for each in stages
+    )
+    return table_of((name, 'in', 'out', 'why not'), rows, reasons='why not')
 
 
 def table_of(names: Sequence[str], rows: Iterable[Sequence[str]], reasons: str = '') -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import requests
 
+from novasched.cmd import novaschedctl
 from novasched.observe.records.store import RecordReader
 from novasched.tools import explain
-from tests.lab.compute_rows import Flavor
+from tests.lab.compute_rows import Compute, Flavor
 from tests.lab.daemon import Daemon, new_uuids
 from tests.lab.processes import free_port, wait_until
 from tests.lab.proxy import Proxy, Tunnel, answer, every
@@ -18,19 +19,15 @@ SMALL, LARGE = Flavor(ram_mb=512), Flavor(ram_mb=6000)
 SOON = 60.0
 
 
-def test_a_placement_and_refusals(cloud, client, tmp_path, tool):
+def test_a_placement_and_refusals(cloud, client, tool):
     """Of each request the command names the true cause, once the daemon that decided it is
-    gone; users are told the first line, as the option wants it."""
+    gone; users are told the first line, as the option wants it. Nothing else has to be set."""
     cloud.reset()
     for number, ram_mb in enumerate((4096, 8192), 1):
         cloud.add_host(f'host-{number}', ram_mb=ram_mb)
     cloud.add_aggregate('rack-1', ['host-1'], zone='south')
-    config = {
-        'DEFAULT': {'state_path': tmp_path},
-        'novasched': {'decisions_file': '$state_path/decisions.sqlite', 'fault_detail': 'counts'},
-    }
     placed, unoffered, filtered = new_uuids(3)
-    with Daemon(cloud, config) as daemon:
+    with Daemon(cloud, {'novasched': {'fault_detail': 'counts'}}) as daemon:
         client.select_destinations([placed], SMALL)
         no_offer = client.refusal(unoffered, flavor=LARGE, zone='south')
         cloud.cells['cell1'].update('services', {'disabled': True}, binary='nova-compute')
@@ -56,10 +53,7 @@ def test_a_placement_and_refusals(cloud, client, tmp_path, tool):
     }  # fmt: skip
 
     told = explain(unoffered)
-    assert told['headline'] == (
-        'Placement offers no host, but would without availability zone south or without '
-        '6000 MEMORY_MB'
-    )
+    assert told['headline'] == '0 of 2 hosts: 1 in another zone, 1 lack MEMORY_MB'
     assert 'Placement offers no host.' in no_offer
 
     told = explain('--last', '--host', 'host-2')
@@ -71,26 +65,25 @@ def test_a_placement_and_refusals(cloud, client, tmp_path, tool):
 
 
 AVX = Flavor(extra_specs={'trait:HW_CPU_X86_AVX512F': 'required'})
+AVX_TRAIT, DISABLED = ('HW_CPU_X86_AVX512F',), 'COMPUTE_STATUS_DISABLED'
 NOWHERE = Flavor(extra_specs={'trait:CUSTOM_NOWHERE': 'required'})
 NO_ROOM = json.dumps({'errors': [{'status': 409, 'detail': 'no room', 'code': ''}]}).encode()
 NO_OFFER = 'Placement offers no host'
 REFUSALS = (
     (
         {'flavor': Flavor(vcpus=999, ram_mb=999_999)}, None,
-        f'{NO_OFFER}, whichever one of 5 constraints is left out',
+        '0 of 3 hosts: 2 lack MEMORY_MB, 1 disabled',
     ),
-    ({'flavor': AVX}, None, f'{NO_OFFER}, but would without trait HW_CPU_X86_AVX512F'),
-    (
-        {'project_id': 'tenant'}, None,
-        f'{NO_OFFER}, but would without aggregate tenants or without leaving out disabled hosts',
-    ),
+    ({'flavor': AVX}, None, '0 of 3 hosts: 2 lack HW_CPU_X86_AVX512F, 1 disabled'),
+    ({'project_id': 'tenant'}, None, '0 of 3 hosts: 2 for other projects, 1 disabled'),
     (
         {'flavor': NOWHERE}, None,
-        f'{NO_OFFER}: it refuses the query: No such trait(s): CUSTOM_NOWHERE.',
+        f'{NO_OFFER}: it refuses the query: Invalid trait(s) in "required" parameter: No such '
+        'trait(s): CUSTOM_NOWHERE.',
     ),
     (
         {}, every('PUT', '/allocations', answer(409, NO_ROOM)),
-        '0 of 3 hosts: 2 not offered by Placement, 1 claimed by others',
+        '0 of 3 hosts: 1 disabled, 1 lack MEMORY_MB, 1 claimed by others',
     ),
     (
         {}, every('GET', '/allocation_candidates', answer(503)),
@@ -129,11 +122,105 @@ def test_refusals_by_placement(cloud, client, tmp_path):
                 [server] = new_uuids()
                 client.refusal(server, **asked)
                 # Placement is asked again after the answer, and the record made anew.
-                known = lambda server=server: told(server)['headline'] != NO_OFFER  # noqa: E731
+                known = lambda: told(server)['headline'] == headline  # noqa: B023, E731
                 wait_until(known, SOON, f'record of: {headline}')
-                assert told(server)['headline'] == headline
                 assert sum(told(server)['counts'].values()) in (0, 3)
     assert len(cloud.placement.all_allocations()) == 1
+
+
+FUSSY = Flavor(
+    vcpus=4,
+    ram_mb=2048,
+    extra_specs={
+        'trait:HW_CPU_X86_AVX512F': 'required', 'trait:CUSTOM_BAD': 'forbidden',
+        'resources1:CUSTOM_NIC': '2', 'trait1:CUSTOM_FAST': 'required',
+    },
+)  # fmt: skip
+LACKING = {
+    'stranger': 'unknown to Placement: it has no provider of that UUID',
+    'elsewhere': 'in another zone: availability zone south',
+    'theirs': 'for other projects: aggregate ours',
+    'isolated': 'in isolated aggregates: staying out of aggregate licensed',
+    'off': 'disabled: its provider is marked so, though its service is enabled',
+    'bad': 'have CUSTOM_BAD: forbidding trait CUSTOM_BAD',
+    'plain': 'lack HW_CPU_X86_AVX512F: trait HW_CPU_X86_AVX512F',
+    'full': 'lack MEMORY_MB: 2048 MEMORY_MB, in use or reserved',
+    'tiny': 'lack MEMORY_MB: 2048 MEMORY_MB, more than there is',
+    'bare': 'lack CUSTOM_NIC: 2 CUSTOM_NIC (group 1)',
+    'mixed': 'without a candidate that meets all at once: each constraint is met by itself, but '
+    'not by what a candidate may be made of',
+}
+"""Hosts that lack one thing each, and what ``explain --host`` says of them."""
+
+
+def a_host_that_lacks(cloud, name):
+    """All that is asked for, but for the one thing by which the host is called."""
+    traits = {'plain': (), 'bad': (*AVX_TRAIT, 'CUSTOM_BAD'), 'off': (*AVX_TRAIT, DISABLED)}
+    host = cloud.add_host(
+        name, ram_mb=1024 if name == 'tiny' else 4096, traits=traits.get(name, AVX_TRAIT)
+    )
+    nic = {'CUSTOM_NIC': {'total': 2}}
+    cards = {
+        'bare': [({'CUSTOM_NIC': {'total': 1}}, ['CUSTOM_FAST'])],
+        'mixed': [(nic, []), ({'CUSTOM_NIC': {'total': 1}}, ['CUSTOM_FAST'])],
+    }.get(name, [(nic, ['CUSTOM_FAST'])])
+    for number, (inventories, card_traits) in enumerate(cards):
+        [card] = new_uuids()
+        cloud.placement.add_provider(card, f'{name}-{number}', inventories, card_traits, host.uuid)
+    if name == 'full':
+        cloud.placement.allocate(*new_uuids(), host.uuid, {'MEMORY_MB': 4000})
+
+
+def test_what_each_host_lacks(cloud, client, tool):
+    """Each kind of cause by itself, asked of the real Placement, together with a host that a filter
+    dropped; then of a request for one host, what the others lack is that they are another one."""
+    cloud.reset()
+    for name in (*LACKING, 'down'):
+        if name != 'stranger':
+            a_host_that_lacks(cloud, name)
+    cloud.add_rows([Compute('stranger', 'cell2')])
+    names = {*LACKING, 'down'} - {'stranger'}
+    cloud.add_aggregate('rack', [*names - {'elsewhere'}], zone='south')
+    cloud.add_aggregate('ours', [*names - {'theirs'}], metadata={'filter_tenant_id': 'us'})
+    cloud.add_aggregate('licensed', ['isolated'], metadata={'trait:CUSTOM_LICENSED': 'required'})
+    cloud.cells['cell1'].update('services', {'forced_down': True}, host='down')
+    config = {'scheduler': {
+        'limit_tenants_to_placement_aggregate': True, 'enable_isolated_aggregate_filtering': True,
+    }}  # fmt: skip
+    asked = {'flavor': FUSSY, 'zone': 'south', 'project_id': 'us'}
+    refused, aimed = new_uuids(2)
+    with Daemon(cloud, config) as daemon:
+        client.refusal(refused, **asked)
+        client.refusal(aimed, **asked, force_hosts=['tiny'])
+        assert daemon.stop() == 0
+    status, told = tool('explain', daemon.config, refused)
+    assert status == 0
+    assert told['counts'] == {
+        **{why.partition(': ')[0]: 1 for why in LACKING.values()}, 'lack MEMORY_MB': 2, 'down': 1,
+    }  # fmt: skip
+    for name, why in LACKING.items():
+        _, told = tool('explain', daemon.config, refused, '--host', name)
+        assert told['host']['why'] == [f'Placement: {why}']
+    _, told = tool('explain', daemon.config, aimed)
+    assert told['headline'] == '0 of 12 hosts: 11 not the requested host, 1 lack MEMORY_MB'
+
+
+def test_a_file_that_cannot_be_written(cloud, client, capsys):
+    """The start warns once, says which option to set, and servers get their hosts."""
+    cloud.reset()
+    cloud.add_host('host-1')
+    config = {'DEFAULT': {'state_path': '/nowhere'}, 'scheduler': {'workers': 2}}
+    with Daemon(cloud, config) as daemon:
+        for _ in range(4):
+            client.select_destinations(new_uuids(), SMALL)
+        assert daemon.stop() == 0
+        warnings = [x for x in daemon.text().splitlines() if 'kept in memory alone' in x]
+    assert len(warnings) == 1
+    assert ' WARNING ' in warnings[0]
+    assert '/nowhere/novasched' in warnings[0]
+    assert 'set [novasched] decisions_file' in warnings[0]
+    assert novaschedctl.main(['explain', '--config-file', str(daemon.config), '--last']) == 1
+    assert '/nowhere/novasched/decisions.sqlite: there is no such file' in capsys.readouterr().err
 
 
 def test_hosts_and_decisions(cloud, client, tmp_path):
@@ -172,7 +259,7 @@ def test_hosts_and_decisions(cloud, client, tmp_path):
         assert 'host-2: 8.00 of 8.00 GiB free' in text
         assert 'rack-1' in get('/hosts/host-1')
         assert 'host-2: 2 of 2 hosts fit' in get(f'/decisions?q={placed}')
-        wait_until(lambda: 'but would without' in get(f'/decisions?q={refused}'), SOON, 'inquiry')
+        wait_until(lambda: 'lack MEMORY_MB' in get(f'/decisions?q={refused}'), SOON, 'inquiry')
         assert 'host-2: 2 of 2 hosts fit' in get('/hosts/host-2')
         assert requests.get(f'http://{bind}/metrics', timeout=SOON).status_code == 200
         get('/hosts/host-3', 404)

@@ -13,18 +13,20 @@ import json
 import sys
 import time
 from collections import Counter
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from novasched.cmd import novaschedctl
+from novasched.observe.records.store import RecordReader
 from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox.cloud import Sandbox
 from novasched.tools.sandbox.computes import CELLS, SandboxHost
 from tests.lab.compute_rows import Compute
 from tests.lab.large_cloud import Providers
+from tests.lab.processes import wait_until
 from tests.lab.sandboxed import disable, offer
 
 LARGE = Flavor('m1.large', 'm1.large', 1, 4, 8192, 80)
@@ -78,9 +80,10 @@ def main():
     parser.add_argument('--hosts', type=int, default=5_000)
     count, began = parser.parse_args().hosts, time.perf_counter()
     with TemporaryDirectory() as folder:
+        records = Path(folder, 'decisions.sqlite')
         options = {
             'DEFAULT': {'report_interval': LONG, 'service_down_time': 2 * LONG},
-            'novasched': {'decisions_file': Path(folder, 'decisions.sqlite')},
+            'novasched': {'decisions_file': records},
         }
         with LargeSandbox([machine(number) for number in range(count)], options) as cloud:
             for flavor in (LARGE, TINY):
@@ -98,6 +101,9 @@ def main():
                 servers += boot.uuids
             seconds = time.perf_counter() - began
             print(f'placed for real: {hosts.total():,} on {len(hosts):,} hosts ({seconds:.1f} s)')
+            # Placement is asked about the refusal once it has been answered.
+            with closing(RecordReader(str(records))) as reader:
+                wait_until(lambda: reader.newest(1)[0].inquiry, LONG, 'answer of Placement')
             for words in ([servers[-1]], [servers[-1], '--host', 'host-00000'], ['--last']):
                 printed(cloud, 'explain', *words)
     same = hosts == said['placed']

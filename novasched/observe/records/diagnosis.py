@@ -1,112 +1,315 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks Placement why it offers nothing: again, with one constraint less each time.
+"""Finds out what each host lacks that Placement does not offer.
 
-It runs after the request has been answered, with connections of its own, and without the limits
-that hold for requests.
+Placement is asked about one constraint of the query at a time: which providers meet it. That is far
+cheaper than a query for candidates. It happens after the request has been answered, with
+connections of its own, and without the limits that hold for requests.
+
+A host lacks a constraint where no provider of its tree meets it, nor one that shares with it. What
+is left then is how the parts fit together, which only the query itself can tell.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
-import msgspec
 import os_traits
 from keystoneauth1 import adapter
-from keystoneauth1 import exceptions as ks_exc
 
 from novasched.conf.errors import NovaschedError
-from novasched.conf.redaction import hide, one_line
+from novasched.conf.redaction import one_line
 from novasched.conf.settings import Settings
-from novasched.observe.records.record import Diagnosis
+from novasched.observe.records import render
+from novasched.observe.records.from_decision import grouped, host_names
+from novasched.observe.records.questions import EVERYONE, Meeting, Questions, RefusedQuery
+from novasched.observe.records.record import Diagnosis, ReasonCount, Stage, StageRejections
 from novasched.placement import query
-from novasched.placement.api import MICROVERSION, Response
-from novasched.scheduler.errors import PlacementUnavailable
-from novasched.scheduler.model.host import AVAILABILITY_ZONE, Aggregate
+from novasched.placement.query import Constraint
+from novasched.scheduler.decision import Decision
+from novasched.scheduler.model.host import AVAILABILITY_ZONE, Aggregate, Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.prefilters import Aggregates
-
-DIAGNOSIS_TIMEOUT_S = 30.0
-"""Seconds that Placement has for an answer."""
-
-BAD_REQUEST_PREFIX = (
-    'The server could not comply with the request since it is either malformed or otherwise '
-    'incorrect. '
-)
-"""Every refusal of a query begins with it, before the reason."""
+from novasched.scheduler.prefilters.request_filter import TENANT_KEY
 
 
-class _Candidates(msgspec.Struct):
-    allocation_requests: list[msgspec.Raw]
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """One thing that a host lacks.
 
-
-def diagnose(
-    settings: Settings, http: adapter.Adapter, aggregates: Aggregates, request: Request
-) -> Diagnosis:
-    """Find the constraints without any one of which Placement offers a candidate.
-
-    :raises NovaschedError: Placement does not answer.
+    :ivar rank: its place in the order in which hosts are counted, each by its first one.
+    :ivar words: follow a number of hosts.
+    :ivar name: of the constraint, in the words of those who set it.
     """
-    string = query.build(request, settings).string
-    offered, refusal = _ask(http, query.for_one_candidate(string), request)
-    if offered:
-        return Diagnosis(passing=True)
-    constraints = query.relaxed(string)
-    tried = constraints[: settings.decisions_questions]
-    found = [each for each in tried if _ask(http, each.string, request)[0]]
-    known: Sequence[Aggregate] = ()
-    if any(each.kind == 'aggregates' for each in found):
-        with contextlib.suppress(NovaschedError):
-            known = aggregates.all(request.arrived)
-    names = tuple(_describe(each, request.availability_zone, known) for each in found)
-    return Diagnosis(names, len(tried), len(constraints), refusal)
+
+    rank: int
+    words: str
+    reason: str
+    name: str = ''
 
 
-def _ask(http: adapter.Adapter, string: str, request: Request) -> tuple[bool, str | None]:
-    """True if there is a candidate, or else the reason that Placement gives."""
-    headers = {'X-Openstack-Request-Id': request.trace_id} if request.trace_id else {}
-    try:
-        response = http.request(
-            f'/allocation_candidates?{string}',
-            'GET',
-            headers=headers,
-            microversion=MICROVERSION,
-            raise_exc=False,
-            timeout=DIAGNOSIS_TIMEOUT_S,
+ELSEWHERE = Lack(-1, render.LEFT_OUT, 'the request is for another cell')
+UNKNOWN = Lack(1, 'unknown to Placement', 'it has no provider of that UUID')
+MAX_RANK = 10_000
+APART = Lack(
+    MAX_RANK,
+    'without a candidate that meets all at once',
+    'each constraint is met by itself, but not by what a candidate may be made of',
+)
+BEYOND = Lack(MAX_RANK, 'beyond max_placement_results', 'Placement offers them without that limit')
+SINCE = Lack(MAX_RANK, 'offered when asked again', 'something has changed since')
+
+ANOTHER = 'not the requested host'
+ZONE, PROJECTS, OUTSIDE = 'in another zone', 'for other projects', 'outside of the aggregates'
+FIRST_OF_KIND = (ZONE, PROJECTS, OUTSIDE, render.DISABLED)
+"""Words for constraints that are looked at before others of their kind."""
+
+Lacking = dict[str, list[Lack]]
+"""What each host lacks, by UUID, in order."""
+
+
+@dataclass(eq=False)
+class Diagnoser:
+    """Says why Placement did not offer the hosts that it did not.
+
+    :param hosts: those of all cells by UUID, as of a moment (monotonic seconds) or later.
+    """
+
+    settings: Settings
+    http: adapter.Adapter
+    aggregates: Aggregates
+    hosts: Callable[[float], Mapping[str, Host]]
+    _answers: dict[str, Meeting] = field(default_factory=dict, init=False)
+
+    def __call__(self, decision: Decision) -> tuple[Diagnosis, StageRejections]:
+        """The numbers of hosts by what they lack first, and all that each one lacks.
+
+        :raises NovaschedError: Placement or a database does not answer.
+        """
+        request = decision.narrowed or decision.request
+        offered = _offered(decision)
+        known = self.hosts(request.read_since)
+        left = {uuid: host for uuid, host in known.items() if uuid not in offered}
+        strings = [each.string for each in query.build_all(request, self.settings)]
+        wanted = [query.constraints(string) for string in strings]
+        number = len(dict.fromkeys(each for row in wanted for each in row))
+        asking = Questions(self.http, self._answers, self.settings.decisions_questions, request)
+        try:
+            lacking = self._lacking(wanted, left, asking)
+            limit = query.limit(request, self.settings)
+            count = decision.counts.candidates if decision.counts else 0
+            whole = BEYOND if limit and count >= limit else SINCE
+            if not asking.is_over:
+                self._look_at_wholes(strings, lacking, left, asking, whole)
+        except RefusedQuery as error:
+            return Diagnosis((), asking.asked, number, str(error)), _rejections({}, {})
+        nearest = Counter(each[0].name for each in lacking.values() if len(each) == 1)
+        alone = tuple(ReasonCount(*each) for each in nearest.most_common() if each[0])
+        stages = _stages(lacking)
+        found = Diagnosis((), asking.asked, number, lacking=stages, nearest=alone)
+        return found, _rejections(lacking, left)
+
+    def _lacking(
+        self, wanted: Sequence[Sequence[Constraint]], left: Mapping[str, Host], asking: Questions
+    ) -> Lacking:
+        """The lacks of each host by one of the queries: by that which it comes further with."""
+        known = self._known(wanted, asking.request)
+        rows = [self._lacking_of(query, left, asking, known) for query in wanted]
+        end = [Lack(MAX_RANK, '', '')]
+        first = lambda lacks: (lacks or end)[0].rank  # noqa: E731
+        lacking = {uuid: max((row[uuid] for row in rows), key=first) for uuid in left}
+        lacks_any = (uuid for uuid in left if lacking[uuid] and lacking[uuid][0].words != ANOTHER)
+        unnamed = [uuid for uuid in lacks_any if uuid not in asking.named]
+        if unnamed and (everyone := asking.meeting(EVERYONE)):
+            strangers = (uuid for uuid in unnamed if uuid not in everyone.roots)
+            lacking.update((uuid, [UNKNOWN]) for uuid in strangers)
+        destination = asking.request.requested_destination
+        if destination and destination.cell_uuid and not destination.allow_cross_cell_move:
+            cell = destination.cell_uuid
+            elsewhere = (uuid for uuid, host in left.items() if host.cell_uuid != cell)
+            lacking.update((uuid, [ELSEWHERE]) for uuid in elsewhere)
+        return lacking
+
+    def _lacking_of(
+        self,
+        constraints: Sequence[Constraint],
+        left: Mapping[str, Host],
+        asking: Questions,
+        known: Sequence[Aggregate],
+    ) -> Lacking:
+        lacking: Lacking = {uuid: [] for uuid in left}
+        shares = asking.shares()
+        words = [_Words(each, asking.request, known, not shares) for each in constraints]
+        words.sort(key=lambda each: each.place)
+        for number, describe in enumerate(words, 1):
+            constraint = describe.constraint
+            rank = 0 if constraint.kind == 'host' else UNKNOWN.rank + number
+            if constraint.kind == 'host':
+                without: Collection[str] = left.keys() - {constraint.value}
+            elif (met := asking.meeting(constraint.question)) is None:
+                continue
+            elif constraint.forbidden:
+                without = left.keys() & met.providers
+            else:
+                without = left.keys() - (met.providers if constraint.of_root else met.roots)
+                if constraint.kind in ('trait', 'resource') and not constraint.of_root:
+                    for provider in shares.keys() & met.providers:
+                        without -= shares[provider]
+            for uuid in without:
+                lacking[uuid].append(describe(left[uuid], rank))
+        return lacking
+
+    def _look_at_wholes(
+        self,
+        strings: Sequence[str],
+        lacking: Lacking,
+        left: Mapping[str, Host],
+        asking: Questions,
+        whole: Lack,
+    ) -> None:
+        """Add what becomes of hosts that meet each constraint, by the queries themselves.
+
+        :param whole: for those that the queries offer.
+        """
+        complete = [uuid for uuid, lacks in lacking.items() if not lacks]
+        if complete and (roots := asking.offered(strings)) is not None:
+            lacking.update((uuid, [whole if uuid in roots else APART]) for uuid in complete)
+
+    def _known(
+        self, wanted: Sequence[Sequence[Constraint]], request: Request
+    ) -> Sequence[Aggregate]:
+        """The aggregates, by whose names some constraints are called; none if they are not at
+        hand."""
+        if any(each.kind == 'aggregates' for row in wanted for each in row):
+            with contextlib.suppress(NovaschedError):
+                return self.aggregates.all(request.read_since)
+        return ()
+
+
+def _offered(decision: Decision) -> frozenset[str]:
+    """The hosts that Placement offered."""
+    if not decision.attempts:
+        return frozenset()
+    ranking = decision.attempts[0].ranking
+    dropped = (host.uuid for each in ranking.filters for host in each.rejected_hosts)
+    return frozenset(dropped) | {host.uuid for host in ranking.hosts}
+
+
+def _stages(lacking: Lacking) -> tuple[Stage, ...]:
+    """The numbers of hosts by what they lack first, in order."""
+    by_words: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
+    for lacks in lacking.values():
+        for each in lacks[:1]:
+            by_words[each.rank, each.words][each.reason] += 1
+    stages, start = [], len(lacking)
+    for (_, words), reasons in sorted(by_words.items(), key=lambda item: item[0]):
+        end = start - reasons.total()
+        stages.append(Stage(words, start, end, grouped(reasons)))
+        start = end
+    return tuple(stages)
+
+
+def _rejections(lacking: Lacking, hosts: Mapping[str, Host]) -> StageRejections:
+    """All that each host lacks."""
+    texts: dict[str, int] = {}
+    which = [
+        texts.setdefault(
+            '; '.join(f'{x.words}: {x.reason}' for x in lacks) or 'no offer', len(texts)
         )
-    except ks_exc.ClientException as error:
-        raise PlacementUnavailable(hide(error)) from None
-    answer = Response(response.status_code, response.content, response.reason or '')
-    if answer.status_code == 400:
-        return False, one_line(answer.detail).removeprefix(BAD_REQUEST_PREFIX)
-    return bool(answer.decode(_Candidates).allocation_requests), None
+        for lacks in lacking.values()
+    ]
+    lines = [one_line(text) for text in texts]
+    return StageRejections('Placement', host_names([hosts[x] for x in lacking]), lines, which)
 
 
-def _describe(
-    relaxed: query.RelaxedQuery, zone: str | None, aggregates: Sequence[Aggregate]
-) -> str:
-    """The constraint that a query leaves out, in the words of those who set it."""
-    kind, value = relaxed.kind, relaxed.value
-    if kind == 'resource':
-        name, _, amount = value.partition(':')
-        text = f'{amount} {name}'
-    elif value == f'!{os_traits.COMPUTE_STATUS_DISABLED}':
-        text = 'leaving out disabled hosts'
-    elif kind == 'trait' and value.startswith('!'):
-        text = f'forbidding trait {value[1:]}'
-    elif kind == 'aggregates':
-        text = _describe_aggregates(value, zone, aggregates)
-    elif kind == 'host':
-        text = f'the one host {value}'
-    else:
-        text = f'{kind} {value}'
-    return one_line(f'{text} (group {relaxed.group})' if relaxed.group else text)
+class _Words:
+    """Says of hosts what it is that they lack.
+
+    :param is_own: hosts have what they have for themselves, and share nothing.
+    :ivar place: among the constraints, in the order in which hosts are counted.
+    """
+
+    def __init__(
+        self,
+        constraint: Constraint,
+        request: Request,
+        known: Sequence[Aggregate],
+        is_own: bool,
+    ) -> None:
+        self.constraint, self._is_own = constraint, is_own
+        self._made: dict[str, Lack] = {}
+        self._amount = 0
+        kind, value = constraint.kind, constraint.value
+        if kind == 'resource':
+            value, _, amount = value.partition(':')
+            self._amount = int(amount)
+            words, name = f'lack {value}', f'{amount} {value}'
+        elif kind == 'aggregates':
+            words, name = _aggregates(constraint, request, known)
+        elif kind == 'host':
+            words, name = ANOTHER, f'the one host {value}'
+        elif constraint.forbidden and value == os_traits.COMPUTE_STATUS_DISABLED:
+            words, name = render.DISABLED, 'leaving out disabled hosts'
+        elif constraint.forbidden:
+            words, name = f'have {value}', f'forbidding trait {value}'
+        else:
+            words, name = f'lack {value}', f'trait {value}'
+        self._class = value
+        name = f'{name} (group {constraint.group})' if constraint.group else name
+        self._words, self._name = one_line(words), one_line(name)
+        first = FIRST_OF_KIND.index(words) if words in FIRST_OF_KIND else len(FIRST_OF_KIND)
+        self.place = query.ORDER.index(kind), first
+
+    def __call__(self, host: Host, rank: int) -> Lack:
+        reason = self._reason(host)
+        made = self._made.get(reason)
+        if made is None:
+            made = self._made[reason] = Lack(rank, self._words, reason, self._name)
+        return made
+
+    def _reason(self, host: Host) -> str:
+        if self._words == render.DISABLED:
+            if host.service.disabled:
+                return one_line(f'disabled, reason: {host.service.disabled_reason}')
+            return 'its provider is marked so, though its service is enabled'
+        if not self._amount or not self._is_own or (most := _most(host, self._class)) is None:
+            return self._name
+        what = 'in use or reserved' if most >= self._amount else 'more than there is'
+        return f'{self._name}, {what}'
 
 
-def _describe_aggregates(value: str, zone: str | None, aggregates: Sequence[Aggregate]) -> str:
-    forbidden = value.startswith('!')
-    members = value.removeprefix('!').removeprefix('in:').split(',')
-    in_zone = {each.uuid for each in aggregates if each.metadata.get(AVAILABILITY_ZONE) == zone}
-    if zone and in_zone == {*members} and not forbidden:
-        return f'availability zone {zone}'
-    names = {each.uuid: each.name for each in aggregates}
-    known = ', '.join(sorted(names.get(each) or each for each in members))
-    return f'{"staying out of " if forbidden else ""}aggregate {known}'
+def _most(host: Host, name: str) -> float | None:
+    """The amount of a resource class that a host without instances could give one; None if nova's
+    databases do not tell. A single one never gets more than there is before overcommit."""
+    of = {
+        'VCPU': (host.vcpus_total, host.cpu_allocation_ratio),
+        'PCPU': (host.vcpus_total, 1.0),
+        'MEMORY_MB': (host.total_usable_ram_mb, host.ram_allocation_ratio),
+        'DISK_GB': (host.total_usable_disk_gb, host.disk_allocation_ratio),
+    }
+    total, ratio = of.get(name, (None, 1.0))
+    return None if total is None else total * min(1.0, ratio)
+
+
+def _aggregates(
+    constraint: Constraint, request: Request, known: Sequence[Aggregate]
+) -> tuple[str, str]:
+    """Words and name of a constraint to aggregates, or out of some."""
+    members = {*constraint.value.removeprefix('in:').split(',')}
+    named = {each.uuid: each for each in known if each.uuid in members}
+    names = ', '.join(sorted(named[x].name if x in named else x for x in members))
+    if constraint.forbidden:
+        return 'in isolated aggregates', f'staying out of aggregate {names}'
+    zone = request.availability_zone
+    of_zone = {each.uuid for each in known if each.metadata.get(AVAILABILITY_ZONE) == zone}
+    if zone and of_zone == members:
+        return ZONE, f'availability zone {zone}'
+    of_project = {
+        each.uuid
+        for each in known
+        for key, value in each.metadata.items()
+        if key.startswith(TENANT_KEY) and value == request.project_id
+    }
+    if of_project == members:
+        return PROJECTS, f'aggregate {names}'
+    return OUTSIDE, f'aggregate {names}'

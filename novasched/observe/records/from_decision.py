@@ -81,7 +81,7 @@ def rejections_of(decision: Decision) -> Rejections:
     attempts = decision.attempts
     results = [result for attempt in attempts for result in attempt.ranking.filters]
     ranked = attempts[0].ranking.hosts if attempts and attempts[0].ranking.best else ()
-    return Rejections([_rejections(each) for each in results if each.reasons], _names(ranked))
+    return Rejections([_rejections(each) for each in results if each.reasons], host_names(ranked))
 
 
 def _attempt(attempt: PlacementAttempt) -> AttemptRecord:
@@ -105,10 +105,11 @@ def _rejections(result: FilterResult) -> StageRejections:
     texts = one_line_each(result.reasons)
     number = {reason: index for index, reason in enumerate(texts)}
     which = [number[reason] for reason in result.reasons]
-    return StageRejections(result.name, _names(result.rejected_hosts), [*texts.values()], which)
+    return StageRejections(result.name, host_names(result.rejected_hosts), [*texts.values()], which)
 
 
-def _names(hosts: Sequence[Host]) -> HostNames:
+def host_names(hosts: Sequence[Host]) -> HostNames:
+    """The names of hosts, and of their nodes."""
     names, nodes = [host.host for host in hosts], [host.nodename for host in hosts]
     return HostNames(names, () if names == nodes else nodes)
 

@@ -92,12 +92,17 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Reasons why Placement offers no candidate.
+    """Reasons why Placement did not offer hosts.
 
-    :ivar found: the constraints without any one of which it offers some.
-    :ivar asked: the number of constraints that were left out, one at a time.
+    :ivar found: of earlier releases and of simulations, constraints without any one of which it
+        offers some.
+    :ivar asked: the number of questions to it.
+    :ivar constraints: the number of constraints in the query.
     :ivar refusal: Placement's reason against the query itself.
-    :ivar passing: asked again with all constraints, it offered some.
+    :ivar passing: of earlier releases: asked again with all constraints, it offered some.
+    :ivar lacking: the hosts that it did not offer, by the constraint that they lack first; those
+        that are left at the end are not known to lack any.
+    :ivar nearest: constraints that are all that some hosts lack, with their number.
     """
 
     found: tuple[str, ...] = ()
@@ -105,6 +110,8 @@ class Diagnosis:
     constraints: int = 0
     refusal: str | None = None
     passing: bool = False
+    lacking: tuple[Stage, ...] = ()
+    nearest: tuple[ReasonCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

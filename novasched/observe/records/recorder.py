@@ -17,13 +17,14 @@ from novasched.observe.records.from_decision import record_of, rejections_of
 from novasched.observe.records.record import (
     Diagnosis,
     Record,
+    Rejections,
+    StageRejections,
     from_json,
     packed,
     unpacked,
 )
 from novasched.observe.records.store import RecordWriter
 from novasched.scheduler.decision import Decision
-from novasched.scheduler.model.request import Request
 
 LOG = logging.getLogger(__name__)
 WRITE_ERRORS = (sqlite3.Error, OSError, NovaschedError)
@@ -42,14 +43,15 @@ they share it."""
 MAX_WAITING_DIAGNOSES = 8
 """Refusals that wait for Placement to be asked why; more are not asked about."""
 
-Diagnose = Callable[[Request], Diagnosis]
+Diagnose = Callable[[Decision], tuple[Diagnosis, StageRejections]]
+"""Says why Placement did not offer the hosts that it did not, and what each of them lacks."""
 
 
 class DecisionRecorder:
     """Gets every decision (:attr:`novasched.scheduler.drivers.Parts.recorder`).
 
     :param store: the file, if there is one.
-    :param diagnose: finds out why Placement offers nothing.
+    :param diagnose: finds out, of refusals, why Placement did not offer hosts.
     :param count: adds a decision to others, kept or not; from any thread.
     :param clock: seconds since 1970.
     :param observers: get each decision with its record, in the thread that keeps them.
@@ -73,13 +75,13 @@ class DecisionRecorder:
         self._count, self._observers = count, observers
         self._keeps = bool(settings.decisions_kept or observers)
         self._clock = clock
-        self._decisions: WorkerQueue[Decision | Record] = WorkerQueue(
+        self._decisions: WorkerQueue[Decision | tuple[Record, Rejections]] = WorkerQueue(
             self._keep, 'records', lambda _: 'keep a decision record', MAX_WAITING_RECORDS
         )
-        self._refusals: WorkerQueue[tuple[Request, Record]] = WorkerQueue(
+        self._refusals: WorkerQueue[tuple[Decision, Record]] = WorkerQueue(
             self._ask,
             'diagnoses',
-            lambda _: 'ask Placement why it offers nothing',
+            lambda _: 'ask Placement why it does not offer hosts',
             MAX_WAITING_DIAGNOSES,
         )
         self._counts = count and WorkerQueue(
@@ -133,44 +135,45 @@ class DecisionRecorder:
         kept = reversed(tuple(self._kept.values()))
         return [from_json(unpacked(text)) for text in islice(kept, limit)]
 
-    def _keep(self, kept: Decision | Record) -> None:
-        if isinstance(kept, Record):  # Placement has been asked about it since
-            if kept.id in self._kept:
-                self._kept[kept.id] = packed(kept)
-            self._write(kept, None)
+    def _keep(self, kept: Decision | tuple[Record, Rejections]) -> None:
+        if isinstance(kept, tuple):  # Placement has been asked about it since
+            record, rejections = kept
+            if record.id in self._kept:
+                self._kept[record.id] = packed(record)
+            self._write(record, rejections)
             return
         at = self._clock() - (time.perf_counter() - kept.began)
         record = record_of(kept, uuid.uuid4().hex, at, self._hash_key)
         self._kept[record.id] = packed(record)
         while len(self._kept) > self._limit:
             del self._kept[next(iter(self._kept))]
-        self._write(record, kept)
-        offer = record.offer
-        unoffered = offer and offer.asked and not offer.candidates
-        if self._diagnose and unoffered and kept.narrowed:
-            self._refusals.put((replace(kept.narrowed, origin=None), record))
+        earned = SHARE * (kept.ended - kept.began)
+        self._allowance = min(MAX_ALLOWANCE_S, self._allowance + earned)
+        began = time.thread_time()
+        self._write(record, rejections_of(kept) if self._store and self._allowance > 0 else None)
+        spent = time.thread_time() - began
+        self._allowance = max(-MAX_ALLOWANCE_S, self._allowance - spent)
+        if self._diagnose and _lacks_hosts(record):
+            self._refusals.put((kept, record))
         for observer in self._observers:
             observer(kept, record)
 
-    def _ask(self, refused: tuple[Request, Record]) -> None:
+    def _ask(self, refused: tuple[Decision, Record]) -> None:
         assert self._diagnose is not None
-        request, record = refused
+        decision, record = refused
         try:
-            found = self._diagnose(request)
+            found, unoffered = self._diagnose(decision)
         except NovaschedError as error:
-            LOG.debug('Placement cannot be asked why it offers nothing: %s', error)
+            LOG.debug('Placement cannot be asked why it does not offer hosts: %s', error)
             return
-        self._decisions.put(replace(record, inquiry=found))
+        rejections = rejections_of(decision)
+        rejections = replace(rejections, dropped=[unoffered, *rejections.dropped])
+        self._decisions.put((replace(record, inquiry=found), rejections))
 
-    def _write(self, record: Record, decision: Decision | None) -> None:
+    def _write(self, record: Record, rejections: Rejections | None) -> None:
         """Write into the file. The first of several failures is logged."""
         if self._store is None:
             return
-        began, rejections = time.thread_time(), None
-        if decision is not None:
-            earned = SHARE * (decision.ended - decision.began)
-            self._allowance = min(MAX_ALLOWANCE_S, self._allowance + earned)
-            rejections = rejections_of(decision) if self._allowance > 0 else None
         try:
             self._store.write(record, rejections)
         except WRITE_ERRORS as error:
@@ -181,5 +184,11 @@ class DecisionRecorder:
             if not self._writes:
                 LOG.info('Decision records are kept in %s again', self._store.path)
             self._writes = True
-        spent = time.thread_time() - began
-        self._allowance = max(-MAX_ALLOWANCE_S, self._allowance - spent)
+
+
+def _lacks_hosts(record: Record) -> bool:
+    """True for a request that was refused, and of which Placement did not offer all hosts."""
+    offer, result = record.offer, record.result
+    if offer is None or not offer.asked or result.refusal is None or result.failure is not None:
+        return False
+    return not offer.candidates or offer.hosts < offer.total

@@ -12,6 +12,7 @@ from novasched.observe.records.record import (
     MAX_REJECTIONS_KEPT,
     AttemptRecord,
     Diagnosis,
+    ReasonCount,
     Record,
     Rejections,
     RequestSummary,
@@ -62,8 +63,11 @@ def tally(record: Record) -> Counter[str]:
     counts: Counter[str] = Counter()
     if record.offer is None:
         return counts
-    if away := record.offer.total - record.offer.hosts:
-        counts[NOT_OFFERED if record.offer.asked else LEFT_OUT] = away
+    away = record.offer.total - record.offer.hosts
+    if record.inquiry and (lacking := record.inquiry.lacking):
+        counts.update({stage.name: stage.start - stage.end for stage in lacking})
+        away = lacking[-1].end
+    counts[NOT_OFFERED if record.offer.asked else LEFT_OUT] += away
     for attempt in record.looks:
         for stage in attempt.stages:
             for cause in stage.causes:
@@ -89,8 +93,9 @@ def headline(record: Record) -> str:
         return f'Not decided: {result.failure}'
     if offer is None:
         return f'Refused before Placement was asked: {result.refusal or "no reason"}'
-    if not offer.candidates and offer.asked:
-        return _unoffered(record.inquiry or Diagnosis())
+    inquiry = record.inquiry or Diagnosis()
+    if not offer.candidates and offer.asked and not inquiry.lacking:
+        return _unoffered(inquiry)
     which = ''
     if record.asked.count > 1:
         which = f' for server {max(len(record.looks), 1)} of {record.asked.count}'
@@ -117,8 +122,6 @@ def _unoffered(found: Diagnosis) -> str:
         return f'{line}; asked again, it did'
     if found.found:
         return f'{line}, but would without {" or without ".join(found.found)}'
-    if found.asked:
-        return f'{line}, whichever one of {found.asked} constraints is left out'
     return line
 
 
@@ -154,7 +157,9 @@ def facts(record: Record) -> Iterator[tuple[str, str]]:
         yield 'asked anew', f'what was offered before did not do: {record.outdated}'
     if record.inquiry is not None and record.inquiry.asked:
         tried, every = record.inquiry.asked, record.inquiry.constraints
-        yield 'asked again', f'without each of {tried} of {every} constraints'
+        yield 'asked why', f'{tried} questions to Placement about {every} constraints'
+        if record.inquiry.nearest:
+            yield 'nearest', '; '.join(map(_but_for, record.inquiry.nearest[:MAX_SHOWN_REASONS]))
     if record.result.refusal is not None:
         yield 'refused', record.result.refusal or '(no reason given to the caller)'
     if record.result.hosts:
@@ -246,6 +251,10 @@ def _size(asked: RequestSummary) -> str:
     size = f'{asked.vcpus} vCPUs, {asked.memory_mb} MiB, {asked.disk_gb} GiB'
     specs = ', '.join(f'{key}={value}' for key, value in asked.extra_specs.items())
     return f'{asked.count} x {asked.flavor or "flavor"} ({size}){f"; {specs}" if specs else ""}'
+
+
+def _but_for(constraint: ReasonCount) -> str:
+    return f'{_hosts(constraint.hosts)} but for {constraint.reason}'
 
 
 def _conditions(asked: RequestSummary) -> Iterator[str]:

@@ -20,7 +20,7 @@ from novasched.conf.logs import without_secrets
 from novasched.conf.options import OPTIONS, field_of
 from novasched.conf.redaction import redact
 from novasched.conf.settings import Settings
-from novasched.observe.records.diagnosis import diagnose
+from novasched.observe.records.diagnosis import Diagnoser
 from novasched.observe.records.from_decision import rejections_of
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import Flavor, Image
@@ -153,8 +153,9 @@ def _simulation(conf: cfg.ConfigOpts, seed: int) -> Iterator[Simulation]:
         settings = driver.pipeline.settings
         placement = SimulatedPlacement(application.placement.offer, settings)
         http = http_adapter(conf, 'placement', loading.service_settings(conf))
-        why_nothing = functools.partial(diagnose, settings, http, application.hosts.aggregates)
-        simulator = Simulator(driver, placement, seed, time.monotonic(), why_nothing)
+        simulator = Simulator(driver, placement, seed, time.monotonic())
+        aggregates, hosts = application.hosts.aggregates, simulator.simulated_hosts
+        simulator.diagnose = Diagnoser(settings, http, aggregates, lambda _: hosts.all())
         yield Simulation(conf, application, simulator)
 
 

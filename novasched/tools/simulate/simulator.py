@@ -183,8 +183,10 @@ class Simulator:
 
     :param real: the scheduler that nova.conf describes; of it nothing is changed.
     :param moment: nothing that is older is used (monotonic seconds).
-    :param diagnose: finds out why Placement itself offers nothing.
+    :ivar diagnose: finds out why Placement itself offers nothing.
     """
+
+    diagnose: Diagnose | None = None
 
     def __init__(
         self,
@@ -192,14 +194,12 @@ class Simulator:
         placement: SimulatedPlacement,
         seed: int,
         moment: float,
-        diagnose: Diagnose | None = None,
     ) -> None:
         settings = self.settings = real.pipeline.settings
         self.placement = placement
         self.simulated_hosts = SimulatedHosts(real.hosts, settings, moment)
         self._random = Random(seed)
         self._moment = moment
-        self._diagnose = diagnose
         self._groups: dict[str, InstanceGroup] = {}
         self._driver = FilterScheduler(
             Parts(
@@ -273,7 +273,7 @@ class Simulator:
         diagnosis, full = placement.shortage(asked)
         if counts.candidates:
             diagnosis = None
-        elif diagnosis is None and self._diagnose is not None:
+        elif diagnosis is None and self.diagnose is not None:
             with suppress(NovaschedError):
-                diagnosis = self._diagnose(asked)
+                diagnosis, _ = self.diagnose(decision)
         return SimulatedDecision(decision, diagnosis, placement.beyond, full)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-from urllib.parse import parse_qs, parse_qsl
+from urllib.parse import parse_qs, parse_qsl, unquote
 
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.placement.query import build, build_all, for_one_candidate, relaxed
+from novasched.placement.query import build, build_all, constraints, unlimited
 from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.request import Destination
@@ -112,34 +112,33 @@ def test_groups_from_outside_are_checked():
 
 
 @pytest.mark.parametrize(('string', 'found'), [
-    ('resources=VCPU:1', []),
-    ('resources=VCPU:4', [('resource', 'VCPU:4', '', {'resources': 'VCPU:1'})]),
-    ('resources=DISK_GB:2,VCPU:1', [('resource', 'DISK_GB:2', '', {'resources': 'VCPU:1'}), ('resource', 'VCPU:1', '', {'resources': 'DISK_GB:2'})]),
-    ('resources=VCPU:1&required=A,!B', [('trait', 'A', '', {'required': '!B'}), ('trait', '!B', '', {'required': 'A'})]),
-    ('resources=VCPU:1&root_required=A', [('trait', 'A', '', {'root_required': None})]),
-    ('resources=VCPU:1&member_of=in:x,y&member_of=!in:z', [('aggregates', 'in:x,y', '', {'member_of': '!in:z'}), ('aggregates', '!in:z', '', {'member_of': 'in:x,y'})]),
-    ('resources=VCPU:1&in_tree=host', [('host', 'host', '', {'in_tree': None})]),
-    ('resources=VCPU:1&resources_net=CUSTOM_X:1&required_net=A&group_policy=none', [('trait', 'A', '_net', {'required_net': None}), ('group_policy', 'none', '', {'group_policy': None})]),
-    ('resources=VCPU:1&same_subtree=_a,_b', [('same_subtree', '_a,_b', '', {'same_subtree': None})]),
+    ('resources=VCPU:4', [('resource', 'VCPU:4', 'resources=VCPU:4')]),
+    ('resources=DISK_GB:2,VCPU:1&limit=9', [('resource', 'DISK_GB:2', 'resources=DISK_GB:2'), ('resource', 'VCPU:1', 'resources=VCPU:1')]),
+    ('resources=VCPU:1&required=A,!B', [('forbidden root trait', 'B', 'required=B'), ('trait', 'A', 'required=A'), ('resource', 'VCPU:1', 'resources=VCPU:1')]),
+    ('root_required=A,!B', [('forbidden root trait', 'B', 'required=B'), ('root trait', 'A', 'required=A')]),
+    ('member_of=in:x,y&member_of=!in:z', [('aggregates', 'in:x,y', 'member_of=in:x,y'), ('forbidden root aggregates', 'in:z', 'member_of=in:z')]),
+    ('required=A&in_tree=host', [('host', 'host', 'in_tree=host'), ('trait', 'A', 'required=A')]),
+    ('resources_net=CUSTOM_X:1&required_net=A,!B&member_of_net=!in:x&group_policy=none&same_subtree=_a,_net', [('trait (_net)', 'A', 'required=A'), ('resource (_net)', 'CUSTOM_X:1', 'resources=CUSTOM_X:1')]),
+    ('resources1=VGPU:1&resources2=VGPU:1', [('resource (1)', 'VGPU:1', 'resources=VGPU:1')]),
 ])  # fmt: skip
-def test_one_constraint_less(string, found):
-    """Each query lacks one constraint, keeps the others, and asks for one candidate."""
-    before = parse_qsl(string)
-    for each, (kind, value, group, changed) in zip(relaxed(string), found, strict=True):
-        assert (each.kind, each.value, each.group) == (kind, value, group)
-        ((name, left),) = changed.items()
-        others = [pair for pair in before if pair[0] != name]
-        kept = [(name, left)] if left else []
-        assert parse_qsl(each.string) == sorted([*others, *kept, ('limit', '1')])
+def test_single_constraints(string, found):
+    """What a query asks for, part by part, each with the question for those that meet it, or that
+    have what is forbidden; those that more than one group has are one."""
+
+    def kind(each):
+        words = ['forbidden'] * each.forbidden + ['root'] * each.of_root + [each.kind]
+        return ' '.join(words + [f'({each.group})'] * bool(each.group))
+
+    got = [(kind(each), each.value, unquote(each.question)) for each in constraints(string)]
+    assert got == found
 
 
 def test_of_a_real_query():
-    """The limit of the daemon gives way to one, and what tells most comes first."""
+    """The limit of the daemon is no constraint, and can be left out."""
     string = build(a_request(extra_specs={'trait:CUSTOM_A': 'required'}), Settings()).string
     assert 'limit=1000' in string
-    assert for_one_candidate(string).count('limit=1') == 1
-    assert 'limit=1000' not in for_one_candidate(string)
-    values = [each.value for each in relaxed(string)]
+    assert parse_qsl(unlimited(string)) == [x for x in parse_qsl(string) if x[0] != 'limit']
+    values = [each.value for each in constraints(string)]
     assert values == ['CUSTOM_A', 'DISK_GB:1', 'MEMORY_MB:512', 'VCPU:1']
 
 

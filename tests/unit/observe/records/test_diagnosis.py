@@ -1,53 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-from types import SimpleNamespace
-from urllib.parse import parse_qsl
+from dataclasses import replace
 
 import pytest
-from keystoneauth1 import exceptions as ks_exc
 
 from novasched.conf.settings import Settings
-from novasched.observe.records.diagnosis import BAD_REQUEST_PREFIX, diagnose
-from novasched.observe.records.record import Diagnosis
+from novasched.observe.records import render
+from novasched.observe.records.diagnosis import Diagnoser
+from novasched.observe.records.record import Diagnosis, Rejections
 from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.filters import Filter
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.request import Destination
-from tests.lab.builders import a_request, a_uuid
-from tests.lab.ports import StillAggregates
+from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
+from tests.lab.ports import CountingPlacement, Decided, StillAggregates, record_of
+from tests.lab.providers import Provider, ProvidersInMemory
 
 WEST = Aggregate(1, a_uuid('west'), 'rack-1', {'availability_zone': 'west'})
 SSD = Aggregate(2, a_uuid('ssd'), 'ssd', {})
-KNOWN = StillAggregates([WEST, SSD])
+OURS = Aggregate(3, a_uuid('ours'), 'ours', {'filter_tenant_id': 'project'})
+KNOWN = StillAggregates([WEST, SSD, OURS])
+HOSTS = [a_host(name, ram=2048) for name in ('a', 'b', 'c')]
+DISABLED = 'COMPUTE_STATUS_DISABLED'
+MUCH = {'VCPU': 8, 'MEMORY_MB': 2048, 'DISK_GB': 100}
 
 
-class Placement:
-    """Has a candidate for queries in which nothing that is lacking is asked for."""
-
-    def __init__(self, *lacking, status=200):
-        self.lacking, self.status = lacking, status
-        self.asked = []
-
-    def request(self, path, method, **_):
-        self.asked.append(path)
-        values = [value for _, value in parse_qsl(path.partition('?')[2])]
-        if self.status is None:
-            raise ks_exc.ConnectFailure('down')
-        missing = any(
-            each in value.split(',') or each == value for each in self.lacking for value in values
-        )
-        body = b'{"allocation_requests": [%s]}' % (b'' if missing else b'{}')
-        status = 200 if self.status == 400 and not missing else self.status
-        if status == 400:
-            body = (
-                b'{"errors": [{"detail": "%s\\n\\n No such trait(s): CUSTOM_A."}]}'
-                % BAD_REQUEST_PREFIX.strip().encode()
-            )
-        return SimpleNamespace(status_code=status, content=body, reason='')
+def provider(name, *, without=None, traits=(), aggregates=(), root='', **left):
+    """One that has much of all, but for what is named."""
+    has = {} if root or without == 'all' else {**MUCH}
+    return Provider(
+        a_uuid(name),
+        {rc: n for rc, n in {**has, **left}.items() if rc != without},
+        frozenset(traits),
+        frozenset(each.uuid for each in aggregates),
+        a_uuid(root) if root else '',
+    )
 
 
-def diagnosis(placement, questions=12, aggregates=KNOWN, **asked):
-    settings = Settings(decisions_questions=questions)
-    return diagnose(settings, placement, aggregates, a_request(**asked))
+class Nobody(Filter):
+    """Refuses every host."""
+
+    def reject(self, host, request):
+        return 'not liked'
+
+
+def refused(request, offered=(), hosts=HOSTS, settings=None):
+    """The decision on a request for which Placement offered these hosts."""
+    slots = {each.uuid: 9 for each in hosts if each.host in offered}
+    decided = Decided(hosts, CountingPlacement(slots), [Nobody(Settings())], settings=settings)
+    return decided.ask(request)
+
+
+def diagnose(placement, request, offered=(), hosts=HOSTS, settings=None, aggregates=KNOWN):
+    """The record of a refusal once Placement was asked, and what each host lacks."""
+    settings = settings or Settings()
+    decision = refused(request, offered, hosts, settings)
+    known = {each.uuid: each for each in hosts}
+    found, each = Diagnoser(settings, placement, aggregates, lambda since: known)(decision)
+    return replace(record_of(decision), inquiry=found), Rejections([each])
 
 
 def within(*aggregates, **fields):
@@ -55,50 +65,225 @@ def within(*aggregates, **fields):
     return {'requested_destination': Destination(aggregates=sets, **fields)}
 
 
-@pytest.mark.parametrize(('lacking', 'asked', 'found'), [
-    ((), {}, Diagnosis(passing=True)),
-    (('VCPU:1',), {}, Diagnosis(('1 VCPU',), 3, 3)),
-    (('MEMORY_MB:512',), {}, Diagnosis(('512 MEMORY_MB',), 3, 3)),
-    (('CUSTOM_A',), {'extra_specs': {'trait:CUSTOM_A': 'required'}}, Diagnosis(('trait CUSTOM_A',), 3, 3)),
-    (('!CUSTOM_A',), {'extra_specs': {'trait:CUSTOM_A': 'forbidden'}}, Diagnosis(('forbidding trait CUSTOM_A',), 3, 3)),
-    (('!COMPUTE_STATUS_DISABLED',), {'root_forbidden': frozenset(['COMPUTE_STATUS_DISABLED'])}, Diagnosis(('leaving out disabled hosts',), 4, 4)),
-    ((f'in:{WEST.uuid}',), {'availability_zone': 'west', **within(WEST)}, Diagnosis(('availability zone west',), 3, 3)),
-    ((f'in:{SSD.uuid}',), {'availability_zone': 'west', **within(WEST, SSD)}, Diagnosis(('aggregate ssd',), 4, 4)),
-    ((f'!in:{SSD.uuid}',), within(forbidden_aggregates=frozenset([SSD.uuid])), Diagnosis(('staying out of aggregate ssd',), 3, 3)),
-    (('node',), {'in_tree': 'node'}, Diagnosis(('the one host node',), 3, 3)),
-    (('CUSTOM_X:2',), {'requested_resources': (RequestGroup('_nic', {'CUSTOM_X': 2}),)}, Diagnosis(('2 CUSTOM_X (group _nic)',), 3, 3)),
-    (('512', 'MEMORY_MB:512', 'DISK_GB:1'), {}, Diagnosis((), 3, 3)),
+def required(name):
+    return {'extra_specs': {f'trait:{name}': 'required'}}
+
+
+NIC = {
+    'requested_resources': (RequestGroup('_nic', {'CUSTOM_NIC': 2}, frozenset(['CUSTOM_FAST'])),)
+}
+NOT_OURS = within(forbidden_aggregates=frozenset([SSD.uuid]))
+CAUSES = {
+    'in use': ({'MEMORY_MB': 100}, {}, {}, 'lack MEMORY_MB: 512 MEMORY_MB, in use or reserved'),
+    'too small': ({}, {}, {'flavor': a_flavor(memory_mb=4096)}, 'lack MEMORY_MB: 4096 MEMORY_MB, more than there is'),
+    'more vCPUs than CPUs': ({'VCPU': 8}, {}, {'flavor': a_flavor(vcpus=9)}, 'lack VCPU: 9 VCPU, more than there is'),
+    'custom class': ({'CUSTOM_X': 1}, {'CUSTOM_X': 2}, {'extra_specs': {'resources:CUSTOM_X': '2'}}, 'lack CUSTOM_X: 2 CUSTOM_X'),
+    'trait': ({}, {'traits': ['CUSTOM_A']}, required('CUSTOM_A'), 'lack CUSTOM_A: trait CUSTOM_A'),
+    'trait of the root': ({}, {'traits': ['CUSTOM_A']}, {'root_required': frozenset(['CUSTOM_A'])}, 'lack CUSTOM_A: trait CUSTOM_A'),
+    'forbidden trait': ({'traits': ['CUSTOM_A']}, {}, {'extra_specs': {'trait:CUSTOM_A': 'forbidden'}}, 'have CUSTOM_A: forbidding trait CUSTOM_A'),
+    'zone': ({}, {'aggregates': [WEST]}, {'availability_zone': 'west', **within(WEST)}, 'in another zone: availability zone west'),
+    'tenants': ({}, {'aggregates': [OURS]}, within(OURS), 'for other projects: aggregate ours'),
+    'aggregate': ({}, {'aggregates': [SSD]}, within(SSD), 'outside of the aggregates: aggregate ssd'),
+    'isolated': ({'aggregates': [SSD]}, {}, NOT_OURS, 'in isolated aggregates: staying out of aggregate ssd'),
+    'two aggregates': ({'aggregates': [WEST]}, {'aggregates': [WEST, SSD]}, within(WEST, SSD), 'outside of the aggregates: aggregate ssd'),
+}  # fmt: skip
+"""What a host that lacks something has, what one that does not has, what is asked for, and the cause."""
+
+
+@pytest.mark.parametrize('name', CAUSES)
+def test_what_a_host_lacks(name):
+    """Two hosts have all that is asked for, but for the other constraint of the second; the third
+    lacks this one, which the first line and the question about that host say."""
+    lacking, having, asked, why = CAUSES[name]
+    small = 'small' in name or 'CPUs' in name
+    placement = ProvidersInMemory([
+        provider('a', **having), provider('b', **{**having, 'DISK_GB': 0}), provider('c', **lacking),
+    ])  # fmt: skip
+    record, each = diagnose(placement, a_request(**asked))
+    words = why.partition(': ')[0]
+    reasons = each.against('c')
+    assert reasons == [f'Placement: {why}']
+    counts = render.tally(record)
+    assert counts.total() == 3
+    assert counts[words] == (2 if small else 1)
+    assert counts['lack DISK_GB'] == 1
+    assert f'{counts[words]} {words}' in render.headline(record)
+    assert render.headline(record).startswith('0 of 3 hosts: ')
+
+
+@pytest.mark.parametrize(('disabled', 'why'), [
+    (True, 'disabled: disabled, reason: rack 4'),
+    (False, 'disabled: its provider is marked so, though its service is enabled'),
 ])  # fmt: skip
-def test_what_leaves_no_host(lacking, asked, found):
-    """The constraints without any one of which there is a host, in the words of those who
-    set them."""
-    answer = diagnosis(Placement(*lacking), **asked)
-    assert (answer.found, answer.passing) == (found.found, found.passing)
-    assert answer.asked == answer.constraints
+def test_a_disabled_host(disabled, why):
+    """It is one as ComputeFilter would say it, also where only Placement takes it for one."""
+    off = a_host('off', disabled=disabled, why='rack 4')
+    placement = ProvidersInMemory([provider('off', traits=[DISABLED])])
+    asked = a_request(root_forbidden=frozenset([DISABLED]))
+    record, each = diagnose(placement, asked, hosts=[off])
+    assert render.headline(record) == '0 of 1 host: 1 disabled'
+    assert each.against('off') == [f'Placement: {why}']
+
+
+def test_not_the_requested_host():
+    """The one that is, is looked at."""
+    placement = ProvidersInMemory([provider('a'), provider('b', MEMORY_MB=3), provider('c')])
+    record, _ = diagnose(placement, a_request(in_tree=a_uuid('b')))
+    assert render.tally(record) == {'not the requested host': 2, 'lack MEMORY_MB': 1}
+
+
+def test_a_host_of_another_cell():
+    """It is not asked for, whatever it has."""
+    hosts = [*HOSTS, a_host('far', cell='cell2')]
+    placement = ProvidersInMemory([provider(each.host, MEMORY_MB=3) for each in hosts])
+    asked = a_request(requested_destination=Destination(cell_uuid=a_uuid('cell1')))
+    record, _ = diagnose(placement, asked, hosts=hosts)
+    assert render.tally(record) == {'lack MEMORY_MB': 3, render.LEFT_OUT: 1}
+
+
+def test_a_host_without_a_provider():
+    """It is told from one that is full."""
+    placement = ProvidersInMemory([provider('a', without='all'), provider('b', MEMORY_MB=1)])
+    record, each = diagnose(placement, a_request())
+    assert render.tally(record) == {
+        'unknown to Placement': 1, 'lack DISK_GB': 1, 'lack MEMORY_MB': 1,
+    }  # fmt: skip
+    assert each.against('c') == ['Placement: unknown to Placement: it has no provider of that UUID']
+
+
+def test_all_that_a_host_lacks():
+    """Hosts are counted once, by what comes first; asked about one, all is said. A host that lacks
+    one thing alone is told of."""
+    west = {'aggregates': [WEST]}
+    placement = ProvidersInMemory([
+        provider('a', MEMORY_MB=1, DISK_GB=0), provider('b', **west, MEMORY_MB=1, DISK_GB=0),
+        provider('c', **west, MEMORY_MB=1),
+    ])  # fmt: skip
+    record, each = diagnose(placement, a_request(availability_zone='west', **within(WEST)))
+    assert (
+        render.headline(record)
+        == '0 of 3 hosts: 1 in another zone, 1 lack DISK_GB, 1 lack MEMORY_MB'
+    )
+    assert each.against('a') == [
+        'Placement: in another zone: availability zone west; lack DISK_GB: 1 DISK_GB, in use or '
+        'reserved; lack MEMORY_MB: 512 MEMORY_MB, in use or reserved'
+    ]
+    assert dict(render.facts(record))['nearest'] == '1 host but for 512 MEMORY_MB'
+
+
+def test_those_that_filters_dropped():
+    """Hosts that Placement offered are not looked at; with them the counts add up to all."""
+    placement = ProvidersInMemory(
+        [provider('a'), provider('b', MEMORY_MB=1), provider('c', VCPU=0)]
+    )
+    record, each = diagnose(placement, a_request(), offered=['a'])
+    assert render.tally(record) == {'rejected by Nobody': 1, 'lack MEMORY_MB': 1, 'lack VCPU': 1}
+    assert each.against('a') == []
+
+
+@pytest.mark.parametrize(('limit', 'words'), [
+    (1, 'beyond max_placement_results'), (1000, 'offered when asked again'),
+])  # fmt: skip
+def test_hosts_that_lack_nothing(limit, words):
+    """They are beyond the limit where that was reached, or else something has changed."""
+    placement = ProvidersInMemory([provider('a'), provider('b'), provider('c', MEMORY_MB=1)])
+    settings = Settings(max_placement_results=limit)
+    record, _ = diagnose(placement, a_request(), offered=['a'], settings=settings)
+    assert render.tally(record) == {'rejected by Nobody': 1, 'lack MEMORY_MB': 1, words: 1}
+    assert 'limit' not in placement.asked[-1]
+
+
+APART = 'without a candidate that meets all at once'
+TREES = {
+    'in one provider': ([provider('nic', root='a', CUSTOM_NIC=2), provider('fast', root='a', traits=['CUSTOM_FAST'])], NIC, APART),
+    'too few': ([provider('nic', root='a', CUSTOM_NIC=1, traits=['CUSTOM_FAST'])], NIC, 'lack CUSTOM_NIC'),
+    'slow': ([provider('nic', root='a', CUSTOM_NIC=2)], NIC, 'lack CUSTOM_FAST'),
+    'there is one': ([provider('nic', root='a', CUSTOM_NIC=2, traits=['CUSTOM_FAST'])], NIC, 'offered when asked again'),
+    'trait of what gives nothing': ([provider('idle', root='a', traits=['CUSTOM_A'])], required('CUSTOM_A'), APART),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', TREES)
+def test_nested_providers(name):
+    """Where a provider of the tree meets each constraint, and no candidate all, that is said."""
+    nested, asked, words = TREES[name]
+    placement = ProvidersInMemory([provider('a'), *nested])
+    record, _ = diagnose(placement, a_request(**asked), hosts=HOSTS[:1])
+    assert render.tally(record) == {words: 1}
+
+
+@pytest.mark.parametrize(('pool', 'words'), [
+    ({'DISK_GB': 100}, 'lack MEMORY_MB'), ({'DISK_GB': 0}, 'lack DISK_GB'),
+])  # fmt: skip
+def test_a_provider_that_shares(pool, words):
+    """Hosts have what a provider shares with them; where it is full, the reason does not blame
+    the disks of the host."""
+    shared = provider('nfs', without='all', traits=['MISC_SHARES_VIA_AGGREGATE'], aggregates=[SSD])
+    shared.left = pool
+    host = provider('a', without='DISK_GB', aggregates=[SSD], MEMORY_MB=1)
+    record, each = diagnose(ProvidersInMemory([host, shared]), a_request(), hosts=HOSTS[:1])
+    assert render.tally(record) == {words: 1}
+    assert ('Placement: lack DISK_GB: 1 DISK_GB; ' in each.against('a')[0]) == (not pool['DISK_GB'])
+
+
+def test_pinned_cpus():
+    """Of the two queries for them a host is judged by the one that it comes further with."""
+    placement = ProvidersInMemory([
+        provider('a', PCPU=4, MEMORY_MB=1), provider('b', MEMORY_MB=1), provider('c', VCPU=0),
+    ])  # fmt: skip
+    asked = a_request(extra_specs={'hw:cpu_policy': 'dedicated'})
+    record, _ = diagnose(placement, asked)
+    assert render.tally(record) == {'lack MEMORY_MB': 2, 'lack PCPU': 1}
+    plain = [x for x in placement.asked if x.endswith('resources=MEMORY_MB%3A512')]
+    assert len(plain) == 1
 
 
 def test_a_query_that_is_refused():
-    """What Placement has against it is told, with the constraint that it is about."""
-    specs = {'trait:CUSTOM_A': 'required'}
-    answer = diagnosis(Placement('CUSTOM_A', status=400), extra_specs=specs)
-    assert answer.refusal == 'No such trait(s): CUSTOM_A.'
-    assert answer.found == ('trait CUSTOM_A',)
+    """What Placement has against it is told."""
+    placement = ProvidersInMemory([provider('a')], unknown='CUSTOM_A')
+    record, _ = diagnose(placement, a_request(**required('CUSTOM_A')))
+    assert render.headline(record) == (
+        'Placement offers no host: it refuses the query: No such: CUSTOM_A.'
+    )
 
 
-@pytest.mark.parametrize(('questions', 'asked'), [(1, 1), (2, 2), (99, 3)])
-def test_so_many_questions(questions, asked):
-    """One for the query itself, and no more than the option allows."""
-    placement = Placement('DISK_GB:1', 'MEMORY_MB:512')
-    answer = diagnosis(placement, questions)
-    assert len(placement.asked) == 1 + asked
-    assert (answer.asked, answer.constraints) == (asked, 3)
-    assert all('limit=1&' in path or path.endswith('limit=1') for path in placement.asked)
+@pytest.mark.parametrize(('questions', 'counts'), [
+    (1, {}),
+    (2, {'lack CUSTOM_A': 1, render.NOT_OFFERED: 2}),
+    (4, {'lack CUSTOM_A': 1, 'lack MEMORY_MB': 1, render.NOT_OFFERED: 1}),
+    (6, {'lack CUSTOM_A': 1, 'lack MEMORY_MB': 1, 'offered when asked again': 1}),
+])  # fmt: skip
+def test_so_many_questions(questions, counts):
+    """No more than the option allows; what is not known is not claimed."""
+    has = {'traits': ['CUSTOM_A']}
+    placement = ProvidersInMemory([
+        provider('a', **has), provider('b', MEMORY_MB=1, **has), provider('c'),
+    ])  # fmt: skip
+    settings = Settings(decisions_questions=questions)
+    record, _ = diagnose(placement, a_request(**required('CUSTOM_A')), settings=settings)
+    assert len(placement.asked) == record.inquiry.asked == questions
+    assert render.tally(record) == counts
+    assert record.inquiry.constraints == 4
+
+
+def test_an_answer_for_several_refusals():
+    """One that was asked for after a request came serves it, too; an older one does not."""
+    placement = ProvidersInMemory([provider(each.host, MEMORY_MB=1) for each in HOSTS])
+    known = {each.uuid: each for each in HOSTS}
+    diagnoser = Diagnoser(Settings(), placement, KNOWN, lambda since: known)
+    waiting = [refused(a_request()) for _ in range(3)]
+    found = [diagnoser(each)[0] for each in waiting]
+    number = len(placement.asked)
+    assert [each.asked for each in found] == [number, 0, 0]
+    found.append(diagnoser(refused(a_request()))[0])
+    assert found[-1].asked == number
+    assert len({each.lacking for each in found}) == 1
 
 
 @pytest.mark.parametrize('status', [None, 503])
 def test_placement_that_fails(status):
     with pytest.raises(PlacementUnavailable):
-        diagnosis(Placement(status=status))
+        diagnose(ProvidersInMemory([], status=status), a_request())
 
 
 def test_aggregates_that_cannot_be_read():
@@ -108,5 +293,14 @@ def test_aggregates_that_cannot_be_read():
         def all(self, since):
             raise PlacementUnavailable('down')
 
-    answer = diagnosis(Placement(f'in:{SSD.uuid}'), aggregates=Down(), **within(SSD))
-    assert answer.found == (f'aggregate {SSD.uuid}',)
+    placement = ProvidersInMemory([provider(each.host) for each in HOSTS])
+    _, each = diagnose(placement, a_request(**within(SSD)), aggregates=Down())
+    assert each.against('a') == [f'Placement: outside of the aggregates: aggregate {SSD.uuid}']
+
+
+def test_no_host_at_all():
+    """Then there is nothing to count."""
+    record, _ = diagnose(ProvidersInMemory([]), a_request(), hosts=[])
+    assert (record.inquiry, render.headline(record)) == (
+        Diagnosis(asked=record.inquiry.asked, constraints=3), 'Placement offers no host',
+    )  # fmt: skip

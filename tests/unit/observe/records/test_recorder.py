@@ -20,9 +20,11 @@ from novasched.observe.records.record import (
     MAX_REJECTIONS_KEPT,
     AttemptRecord,
     Diagnosis,
+    HostNames,
     Record,
     RequestSummary,
     Stage,
+    StageRejections,
     to_json,
 )
 from novasched.observe.records.recorder import DecisionRecorder
@@ -340,13 +342,17 @@ def test_a_file_that_is_damaged(tmp_path, caplog, damage):
 def test_why_placement_offers_nothing(tmp_path):
     """It is asked once the request is answered, and the record tells what it says."""
     path = str(tmp_path / 'decisions')
-    found = Diagnosis(('trait A',), 1, 1)
+    lacking = (Stage('lack A', 1, 0),)
+    found = Diagnosis(asked=1, constraints=1, lacking=lacking)
+    each = StageRejections('Placement', HostNames(['b']), ['lack A: trait A'], [0])
     recorder = DecisionRecorder(
-        Settings(), RecordWriter(path, 10, 1), diagnose=lambda request: found
+        Settings(), RecordWriter(path, 10, 1), diagnose=lambda decision: (found, each)
     )
     (kept,) = decide(recorder, *named('a'), placement=EMPTY).newest()
     assert kept.inquiry == found
-    assert RecordReader(path).of('a') == [kept]
+    reader = RecordReader(path)
+    assert reader.of('a') == [kept]
+    assert reader.rejections(kept).against('b') == ['Placement: lack A: trait A']
 
 
 @pytest.mark.parametrize(
@@ -357,8 +363,8 @@ def test_no_answer_of_placement(tmp_path, questions, placement, times):
     does not answer, the record stays as it is."""
     asked, store = [], RecordWriter(str(tmp_path / 'decisions'), 10, 1)
 
-    def ask(request):
-        asked.append(request)
+    def ask(decision):
+        asked.append(decision)
         raise PlacementUnavailable('down')
 
     recorder = DecisionRecorder(Settings(decisions_questions=questions), store, ask)
@@ -371,10 +377,10 @@ def test_nobody_waits_for_placement(monkeypatch, tmp_path):
     monkeypatch.setattr(module, 'MAX_WAITING_DIAGNOSES', 1)
     busy, go = threading.Event(), threading.Event()
 
-    def ask(request):
+    def ask(decision):
         busy.set()
         assert go.wait(30)
-        return Diagnosis(passing=True)
+        return Diagnosis(asked=1), StageRejections('Placement', HostNames(), [], [])
 
     recorder = DecisionRecorder(Settings(), RecordWriter(str(tmp_path / 'decisions'), 10, 1), ask)
     decided = Decided([A], EMPTY)

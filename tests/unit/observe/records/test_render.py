@@ -304,7 +304,7 @@ def test_hosts_drawn_by_chance():
 INQUIRIES = [
     (None, 'Placement offers no host'),
     (Diagnosis(('trait A', '9 VCPU'), 3, 3), 'Placement offers no host, but would without trait A or without 9 VCPU'),
-    (Diagnosis((), 3, 3), 'Placement offers no host, whichever one of 3 constraints is left out'),
+    (Diagnosis((), 3, 3), 'Placement offers no host'),
     (Diagnosis((), 0, 3), 'Placement offers no host'),
     (Diagnosis((), 1, 1, refusal='No such trait'), 'Placement offers no host: it refuses the query: No such trait'),
     (Diagnosis(passing=True), 'Placement offers no host; asked again, it did'),

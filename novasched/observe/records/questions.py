@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions to Placement about single constraints, for a diagnosis."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import os_traits
+from keystoneauth1 import adapter
+from keystoneauth1 import exceptions as ks_exc
+
+from novasched.conf.redaction import hide, one_line
+from novasched.placement import query
+from novasched.placement.api import MICROVERSION, Body, Response
+from novasched.placement.query import Constraint
+from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.request import Request
+
+DIAGNOSIS_TIMEOUT_S = 30.0
+"""Seconds that Placement has for an answer."""
+MAX_ANSWERS = 16
+"""Answers that serve later diagnoses, too."""
+SHARING = Constraint('trait', os_traits.MISC_SHARES_VIA_AGGREGATE)
+EVERYONE = ''
+"""The query for all providers."""
+
+BAD_REQUEST_PREFIX = (
+    'The server could not comply with the request since it is either malformed or otherwise '
+    'incorrect. '
+)
+"""Every refusal of a query begins with it, before the reason."""
+
+
+class _Provider(msgspec.Struct):
+    uuid: str
+    root_provider_uuid: str
+
+
+class _Providers(msgspec.Struct):
+    resource_providers: list[_Provider]
+
+
+class _Allocations(msgspec.Struct):
+    allocations: dict[str, msgspec.Raw]
+
+
+class _Summary(msgspec.Struct):
+    root_provider_uuid: str
+
+
+class _Offer(msgspec.Struct):
+    allocation_requests: list[_Allocations]
+    provider_summaries: dict[str, _Summary]
+
+
+class _AggregatesOfProvider(msgspec.Struct):
+    aggregates: list[str]
+
+
+class RefusedQuery(Exception):
+    """Placement refuses a query, and says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """The providers that meet a constraint, and the roots of their trees, at a moment (monotonic
+    seconds)."""
+
+    asked_at: float
+    providers: frozenset[str]
+    roots: frozenset[str]
+
+
+class Questions:
+    """Asks Placement, so many times at the most, and no more than once the same.
+
+    :ivar named: the hosts that any answer named.
+    :ivar is_over: a question could not be asked.
+    """
+
+    def __init__(
+        self, http: adapter.Adapter, answers: dict[str, Meeting], most: int, request: Request
+    ) -> None:
+        """:param answers: to earlier questions, by their queries."""
+        self.request, self._http, self._answers = request, http, answers
+        self._most, self.asked = most, 0
+        self._since = min(request.arrived, time.monotonic())
+        self.named: set[str] = set()
+        self.is_over = False
+
+    def meeting(self, question: str) -> Meeting | None:
+        """The providers that a query finds; None if it may not be asked any more. An answer that
+        another request had after this one came does as well."""
+        found = self._answers.get(question)
+        if found is None or found.asked_at < self._since:
+            began = time.monotonic()
+            answer = self._ask(f'/resource_providers?{question}', _Providers)
+            if answer is None:
+                return None
+            pairs = [(x.uuid, x.root_provider_uuid) for x in answer.resource_providers]
+            found = Meeting(began, frozenset(x for x, _ in pairs), frozenset(x for _, x in pairs))
+            self._answers.pop(question, None)
+            self._answers[question] = found
+            if len(self._answers) > MAX_ANSWERS:
+                del self._answers[next(iter(self._answers))]
+        self.named |= found.roots
+        return found
+
+    def shares(self) -> dict[str, frozenset[str]]:
+        """The hosts that each provider shares with that does."""
+        shares = {}
+        sharing = self.meeting(SHARING.question)
+        for provider in sorted(sharing.providers if sharing else ()):
+            path = f'/resource_providers/{provider}/aggregates'
+            answer = self._ask(path, _AggregatesOfProvider)
+            if answer and answer.aggregates:
+                members = f'in:{",".join(sorted(answer.aggregates))}'
+                if met := self.meeting(Constraint('aggregates', members).question):
+                    shares[provider] = met.roots
+        return shares
+
+    def offered(self, strings: Sequence[str]) -> set[str] | None:
+        """The roots of all providers that queries offer; None if they may not be asked."""
+        roots: set[str] = set()
+        for string in strings:
+            answer = self._ask(f'/allocation_candidates?{query.unlimited(string)}', _Offer)
+            if answer is None:
+                return None
+            trees = answer.provider_summaries
+            names = {rp for each in answer.allocation_requests for rp in each.allocations}
+            roots.update(trees[rp].root_provider_uuid for rp in names if rp in trees)
+        return roots
+
+    def _ask(self, path: str, kind: type[Body]) -> Body | None:
+        """An answer of Placement; None if it may not be asked any more.
+
+        :raises PlacementUnavailable: it does not answer.
+        """
+        if self.asked >= self._most:
+            self.is_over = True
+            return None
+        self.asked += 1
+        trace = self.request.trace_id
+        try:
+            response = self._http.request(
+                path.removesuffix('?'),
+                'GET',
+                headers={'X-Openstack-Request-Id': trace} if trace else {},
+                microversion=MICROVERSION,
+                raise_exc=False,
+                timeout=DIAGNOSIS_TIMEOUT_S,
+            )
+        except ks_exc.ClientException as error:
+            raise PlacementUnavailable(hide(error)) from None
+        answer = Response(response.status_code, response.content, response.reason or '')
+        if answer.status_code == 400:
+            raise RefusedQuery(one_line(answer.detail).removeprefix(BAD_REQUEST_PREFIX))
+        return answer.decode(kind)
