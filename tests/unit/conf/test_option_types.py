@@ -31,7 +31,7 @@ def read(load):
 @pytest.mark.parametrize(
     ('option', 'text', 'value'),
     [
-        (BIND, '127.0.0.1:9101', Address('127.0.0.1', 9101)),
+        (BIND, '127.0.0.1:18774', Address('127.0.0.1', 18774)),
         (BIND, 'controller-1.example.org:1', Address('controller-1.example.org', 1)),
         (BIND, '[::1]:65535', Address('::1', 65535)),
         (BIND, '[fe80::1]:80', Address('fe80::1', 80)),
@@ -59,7 +59,7 @@ def test_values(read, option, text, value):
 
 @pytest.mark.parametrize(('option', 'text'), [
     *((BIND, text) for text in (
-        '9101', 'localhost', ':9101', '::1:9101', '[::1]', '[::1]9101', 'a:b', 'a:0', 'a:65536',
+        '18774', 'localhost', ':18774', '::1:18774', '[::1]', '[::1]18774', 'a:b', 'a:0', 'a:65536',
         'a:-1', 'a b:1', 'user:word@a:1', 'http://a:1', 'a:1/metrics', '[a]:1', 'a:٣',
     )),
     *((HEALTH, text) for text in ('unix:', 'unix:x', '/run/x.sock')),

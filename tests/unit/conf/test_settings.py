@@ -52,8 +52,8 @@ def test_the_settings_of_the_process(load):
     assert read('[novasched]\ndecisions_file =').decisions_file is None
     assert read('[scheduler]\nworkers = 0').workers == 1
     assert read('[scheduler]\nworkers =').workers == 1
-    assert read('[DEFAULT]\nhost = h\n[novasched]\nmetrics_bind = [::1]:9101') == ServiceSettings(
-        host='h', metrics_bind=Address('::1', 9101), decisions_file=records
+    assert read('[DEFAULT]\nhost = h\n[novasched]\nmetrics_bind = [::1]:18774') == ServiceSettings(
+        host='h', metrics_bind=Address('::1', 18774), decisions_file=records
     )
 
 

@@ -174,7 +174,7 @@ def test_a_port_in_use():
         listen(address, '[novasched] metrics_bind')
 
 
-BIND = 'metrics_bind = 127.0.0.1:9105\n'
+BIND = 'metrics_bind = 127.0.0.1:18774\n'
 
 
 def loaded(load, lines):
@@ -213,8 +213,8 @@ def test_nothing_is_imported_unless_it_is_wanted():
     ('missing', 'option', 'extra'),
     [
         ('jinja2', 'page = True', 'page'),
-        ('prometheus_client', 'metrics_bind = 127.0.0.1:9105', 'metrics'),
-        ('waitress', 'metrics_bind = 127.0.0.1:9105', 'metrics'),
+        ('prometheus_client', 'metrics_bind = 127.0.0.1:18774', 'metrics'),
+        ('waitress', 'metrics_bind = 127.0.0.1:18774', 'metrics'),
     ],
 )
 def test_a_missing_library(load, monkeypatch, missing, option, extra):
