@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+import configparser
 from pathlib import Path
 
+import jinja2
 import pytest
 import yaml
 from oslo_config import iniparser
 
 from novasched.conf.options import OPTIONS
 
-ETC = Path(__file__).parents[3] / 'etc'
+TOP = Path(__file__).parents[3]
+ETC = TOP / 'etc'
 LINK = 'ln -sf /opt/novasched/bin/novasched'
 KNOWN = {(group, option.dest) for group, option in OPTIONS}
 
@@ -53,3 +56,37 @@ def test_snippets_set_options_that_exist(path):
 def test_deployments_find_the_image_and_nova_scheduler_in_it(path, line):
     """They go on starting, and probing, what they know."""
     assert line in (ETC / path).read_text()
+
+
+def test_kolla_adds_a_job_of_every_scheduler():
+    """Filled in as kolla-ansible does, the snippet is what prometheus.yml has in this place; and the
+    port is that of the documentation."""
+    filters = {
+        'kolla_address': lambda network, host: f'{network}-of-{host}',
+        'put_address_in_context': lambda address, _context: f'[{address}]',
+    }
+    environment = jinja2.Environment(trim_blocks=True)  # as ansible's
+    environment.filters.update(filters)
+    file = ETC / 'kolla' / 'config' / 'prometheus' / 'prometheus.yml.d' / 'novasched.yml'
+    groups = {'nova-scheduler': ['one', 'two']}
+    [job] = yaml.safe_load(environment.from_string(file.read_text()).render(groups=groups))[
+        'scrape_configs'
+    ]
+    targets = ['[api-of-one]:18774', '[api-of-two]:18774']
+    assert job == {'job_name': 'novasched', 'static_configs': [{'targets': targets}]}
+    assert 'metrics_bind = 192.0.2.10:18774' in (TOP / 'doc/source/metrics.rst').read_text()
+
+
+def test_openstack_ansible_starts_it_as_the_unit_does():
+    """What is overridden of nova-scheduler's unit has the unit's values."""
+    variables = yaml.safe_load((ETC / 'openstack-ansible' / 'user_variables.yml').read_text())
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str
+    unit.read(ETC / 'systemd' / 'novasched.service')
+    overridden = variables['nova_scheduler_init_overrides']['Service']
+    command = overridden.pop('ExecStart')
+    assert unit['Service']['ExecStart'].split()[0] == command
+    assert overridden
+    assert {name: unit['Service'][name] for name in overridden} == {
+        name: str(value) for name, value in overridden.items()
+    }
