@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import configparser
+import re
 from pathlib import Path
 
 import jinja2
@@ -69,9 +70,8 @@ def test_kolla_adds_a_job_of_every_scheduler():
     environment.filters.update(filters)
     file = ETC / 'kolla' / 'config' / 'prometheus' / 'prometheus.yml.d' / 'novasched.yml'
     groups = {'nova-scheduler': ['one', 'two']}
-    [job] = yaml.safe_load(environment.from_string(file.read_text()).render(groups=groups))[
-        'scrape_configs'
-    ]
+    rendered = environment.from_string(file.read_text()).render(groups=groups)
+    [job] = yaml.safe_load(rendered)['scrape_configs']
     targets = ['[api-of-one]:18774', '[api-of-two]:18774']
     assert job == {'job_name': 'novasched', 'static_configs': [{'targets': targets}]}
     assert 'metrics_bind = 192.0.2.10:18774' in (TOP / 'doc/source/metrics.rst').read_text()
@@ -90,3 +90,15 @@ def test_openstack_ansible_starts_it_as_the_unit_does():
     assert {name: unit['Service'][name] for name in overridden} == {
         name: str(value) for name, value in overridden.items()
     }
+
+
+@pytest.mark.parametrize(
+    ('path', 'pattern'),
+    [('Containerfile', r'^ARG EXTRAS=(.+)$'), ('debian/rules', r'^EXTRAS = (.+)$')],
+)
+def test_packages_bring_extras_that_exist(path, pattern):
+    """pip would only warn of others."""
+    setup = configparser.ConfigParser()
+    setup.read(TOP / 'setup.cfg')
+    [extras] = re.findall(pattern, (TOP / path).read_text(), re.M)
+    assert set(extras.split(',')) <= set(setup['extras'])

@@ -109,6 +109,6 @@ def test_systemd_accepts_the_unit(tmp_path):
 def test_logrotate_accepts_its_entry(tmp_path):
     """logrotate reads the entry and would rotate one file."""
     arguments, changes = ('-d', '-s', tmp_path / 'state'), {'nova nova': 'root root'}
-    said = said_by('logrotate', tmp_path, 'logrotate.d/novasched', changes, *arguments)
+    said = said_by('logrotate', tmp_path, 'logrotate.d/00-novasched', changes, *arguments)
     assert 'Handling 1 logs' in said
     assert 'error' not in said
