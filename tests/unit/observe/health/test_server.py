@@ -272,7 +272,7 @@ class TestTheCommand:
         ('text', 'status', 'said'),
         [
             ('[novasched]\nhealth_bind =\n', 2, 'health_bind is empty'),
-            ('[novasched]\nhealth_bind = nonsense\n', 1, '[novasched] health_bind = (not shown)'),
+            ('[novasched]\nhealth_bind = nonsense\n', 1, '[novasched] health_bind = '),
             ('nonsense', 1, '--config-file = '),
         ],
     )
@@ -283,9 +283,7 @@ class TestTheCommand:
         conf.write_text(text)
         assert novaschedctl.main([command, '--config-file', str(conf)]) == status
         error = capsys.readouterr().err
-        assert said.replace('(not shown)', '') in error.replace('nonsense', '').replace(
-            '(not shown)', ''
-        )
+        assert said in error
         assert error.count('\n') == 1
 
     def test_somebody_else(self, tmp_path):
