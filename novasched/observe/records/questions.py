@@ -98,8 +98,9 @@ class Questions:
             answer = self._ask(f'/resource_providers?{question}', _Providers)
             if answer is None:
                 return None
-            pairs = [(x.uuid, x.root_provider_uuid) for x in answer.resource_providers]
-            found = Meeting(began, frozenset(x for x, _ in pairs), frozenset(x for _, x in pairs))
+            roots = frozenset(each.root_provider_uuid for each in answer.resource_providers)
+            providers = frozenset(each.uuid for each in answer.resource_providers)
+            found = Meeting(began, roots if roots == providers else providers, roots)
             self._answers.pop(question, None)
             self._answers[question] = found
             if len(self._answers) > MAX_ANSWERS:
