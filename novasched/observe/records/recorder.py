@@ -88,7 +88,7 @@ class DecisionRecorder:
             count, 'metrics', lambda _: 'count a decision', MAX_WAITING_RECORDS
         )
         self._writes = True
-        self._allowance = MAX_ALLOWANCE_S
+        self._allowance, self._earned_at = MAX_ALLOWANCE_S, time.monotonic()
 
     @property
     def dropped(self) -> int:
@@ -147,9 +147,11 @@ class DecisionRecorder:
         self._kept[record.id] = packed(record)
         while len(self._kept) > self._limit:
             del self._kept[next(iter(self._kept))]
-        earned = SHARE * (kept.ended - kept.began)
+        # Decisions at the same time share one processor.
+        now, began = time.monotonic(), time.thread_time()
+        earned = SHARE * min(kept.ended - kept.began, now - self._earned_at)
         self._allowance = min(MAX_ALLOWANCE_S, self._allowance + earned)
-        began = time.thread_time()
+        self._earned_at = now
         self._write(record, rejections_of(kept) if self._store and self._allowance > 0 else None)
         spent = time.thread_time() - began
         self._allowance = max(-MAX_ALLOWANCE_S, self._allowance - spent)
