@@ -35,15 +35,8 @@ print(json.dumps(values, default=str))
 OF_OUR_OWN = {
     ('DEFAULT', 'default_log_levels'): 'nova adds libraries that nothing here imports',
     ('DEFAULT', 'host'): "the machine's name as well, but looked up when it is needed",
-<<<<<<< ours
-    (
-        'DEFAULT',
-        'state_path',
-    ): "nova's is the folder of its Python package, which no distribution leaves as it is",
-=======
     ('DEFAULT', 'pybasedir'): "nova's is the folder of its Python package, and there may be none",
     ('DEFAULT', 'state_path'): "that of packages; nova's is pybasedir",
->>>>>>> theirs
     ('neutron', 'timeout'): 'a Neutron that hangs would hold requests without end',
     ('oslo_messaging_rabbit', 'rabbit_qos_prefetch_count'): (
         'what waits stays where other schedulers can have it'

@@ -272,32 +272,31 @@ def ran(command, **environment):
     )
 
 
-def kolla_probe(folder):
-    """The command of kolla's probe, and the options that its sample sets."""
+def kolla_probe():
+    """The command of kolla's probe."""
     text = (ETC / 'kolla' / 'globals.yml').read_text()
     kind, command = yaml.safe_load(text)['nova_scheduler_healthcheck_test']
     assert kind == 'CMD-SHELL'
-    return [['/bin/sh', '-c', command]], {'DEFAULT': {'state_path': folder}}
+    return [['/bin/sh', '-c', command]]
 
 
-def helm_probes(folder):
-    """The commands of openstack-helm's probes, and the options that its sample sets."""
+def helm_probes():
+    """The commands of openstack-helm's probes."""
     values = yaml.safe_load((ETC / 'openstack-helm' / 'values.yaml').read_text())
     probes = values['pod']['probes']['scheduler']['default']
-    commands = [probes[kind]['params']['exec']['command'] for kind in ('liveness', 'readiness')]
-    options = values['conf']['nova']['novasched']
-    return commands, {
-        'novasched': {k: v.replace('/tmp/', f'{folder}/') for k, v in options.items()}
-    }
+    return [probes[kind]['params']['exec']['command'] for kind in ('liveness', 'readiness')]
 
 
 @pytest.mark.parametrize('probes', [kolla_probe, helm_probes])
 def test_probes_of_deployments(small_cloud, tmp_path, probes):
     """As they stand in the samples, they pass while the daemon is well, and fail once it hangs or is
     gone; only its paths are those of the test. kolla's finds nova.conf by itself."""
-    commands, options = probes(tmp_path)
-    if 'DEFAULT' in options:  # the default, where a test has none
-        options['novasched'] = {'health_bind': 'unix:$state_path/novasched/health.sock'}
+    commands = probes()
+    options = {
+        'DEFAULT': {'state_path': tmp_path},
+        # The default, where a test has none.
+        'novasched': {'health_bind': 'unix:$state_path/novasched/health.sock'},
+    }
     with Daemon(small_cloud, options) as daemon:
         home = tmp_path / '.nova'
         home.mkdir()
