@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
 from novasched.observe.records import render
-from novasched.observe.records.from_decision import MAX_REASONS, grouped, rejections_of
+from novasched.observe.records.from_decision import (
+    MAX_REASONS,
+    grouped,
+    rejections_of,
+)
 from novasched.observe.records.record import from_json, to_json
 from novasched.observe.tracing import spans_of
 from novasched.scheduler.filters import Filter
@@ -20,7 +24,13 @@ from novasched.scheduler.filters.availability_zone import AvailabilityZoneFilter
 from novasched.scheduler.filters.capacity import RamFilter
 from novasched.scheduler.filters.compute import ComputeFilter
 from novasched.scheduler.filters.io_ops import IoOpsFilter
-from tests.lab.builders import a_flavor, a_group, a_host, a_request
+from novasched.scheduler.model.flavor import RequestGroup
+from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.model.request import Destination, InstanceGroup, RequestedNetwork, Retry
+from novasched.scheduler.requirements import numa
+from novasched.tools.simulate.sources import rebuilt
+from tests.lab import topologies
+from tests.lab.builders import a_flavor, a_group, a_host, a_request, a_uuid
 from tests.lab.ports import CountingPlacement, Decided, record_of
 
 TEXTS = st.sampled_from(['{} MiB free', '{} of {} cells', 'disabled', 'host {} lacks {}', 'a.b.{}'])
@@ -217,3 +227,96 @@ def test_other_releases_may_read_it():
     text = b'{"id":"x","at":1.5,"seed":1,"request_id":null,"global_request_id":null,"asked":{},"new":[]}'
     assert from_json(text).asked.count == 1
     assert msgspec.json.decode(to_json(from_json(text)))['result']['hosts'] == []
+
+
+NAMES = [f'h{i}' for i in range(4)]
+IDS = [a_uuid(f'member{i}') for i in range(4)]
+some_names = st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple)
+some_ids = st.frozensets(st.sampled_from(IDS), max_size=3)
+some_traits = st.frozensets(st.sampled_from(['CUSTOM_A', 'CUSTOM_B']), max_size=2)
+GROUPS = st.builds(
+    InstanceGroup,
+    uuid=st.just(a_uuid('group')),
+    policy=st.sampled_from(
+        ['affinity', 'anti-affinity', 'soft-affinity', 'soft-anti-affinity', None]
+    ),
+    rules=st.sampled_from([{}, {'max_server_per_host': '2'}]),
+    members=some_ids,
+    hosts=st.frozensets(st.sampled_from(NAMES)),
+)
+REQUEST_PARTS = {
+    'availability_zone': st.sampled_from([None, 'west']),
+    'extra_specs': st.sampled_from([{}, {'hw:numa_nodes': '1'}, {'long:x': 'y' * 300}]),
+    'image': st.sampled_from([None, {}, {'hw_cpu_policy': 'dedicated', 'traits_required': ['X']}]),
+    'hints': st.sampled_from([{}, {'different_host': IDS}, {'same_host': IDS[:1]}]),
+    'group': st.none() | GROUPS,
+    'ignore_hosts': some_names,
+    'force_hosts': some_names,
+    'requested_destination': st.none()
+    | st.builds(
+        Destination,
+        host=st.sampled_from([None, *NAMES]),
+        cell_uuid=st.sampled_from([None, a_uuid('cell1'), a_uuid('cell2')]),
+        aggregates=st.sampled_from([(), (frozenset(IDS[:2]), frozenset(IDS[1:]))]),
+        forbidden_aggregates=some_ids,
+        allow_cross_cell_move=st.booleans(),
+    ),
+    'retry': st.none() | st.builds(Retry, hosts=some_names.map(lambda x: tuple((n, n) for n in x))),
+    'numa_topology': st.builds(
+        topologies.a_guest, st.builds(topologies.a_pinned, st.integers(1, 6))
+    ),
+    'physnets': st.none() | some_traits,
+    'tunneled': st.booleans(),
+    'pci_requests': st.lists(
+        st.builds(
+            PciRequest,
+            count=st.integers(1, 3),
+            spec=st.just(({'vendor_id': 'v', 'product_id': 'p'},)),
+            alias_name=st.sampled_from([None, 'gpu']),
+            request_id=st.sampled_from(IDS),
+            numa_policy=st.sampled_from([None, 'required']),
+        ),
+        max_size=2,
+    ).map(tuple),
+    'requested_resources': st.lists(
+        st.builds(
+            RequestGroup,
+            requester_id=st.sampled_from(IDS),
+            resources=st.just({'CUSTOM_X': 1}),
+            required_traits=some_traits,
+            aggregates=st.sampled_from([(), (frozenset(IDS[:1]),)]),
+        ),
+        max_size=2,
+    ).map(tuple),
+    'requested_networks': st.sampled_from([(), (RequestedNetwork(*IDS[:3]),)]),
+    'root_required': some_traits,
+    'same_subtree': st.lists(some_traits, max_size=2).map(tuple),
+}
+
+
+@given(parts=st.fixed_dictionaries({}, optional=REQUEST_PARTS), seed=st.integers(0, 2**32))
+def test_a_record_is_decided_as_the_request_was(parts, seed):
+    """Groups, destinations, devices and ports included, host by host and reason by reason."""
+    settings = Settings()
+    cells = topologies.a_host(topologies.a_cell(0, cores=2), topologies.a_cell(1, cores=1))
+    hosts = [
+        a_host(
+            name,
+            cell=f'cell{1 + number % 2}',
+            metadata={'availability_zone': 'west'} if number > 1 else (),
+            instances=IDS[number : number + 1],
+            numa=lambda number=number: None if number == 3 else cells,
+            pci=lambda number=number: (Pool('p', 'v', number, 0),),
+        )
+        for number, name in enumerate(NAMES)
+    ]
+    kinds = ['PciPassthroughFilter', 'NUMATopologyFilter', 'SameHostFilter', 'DifferentHostFilter']
+    settings = Settings(enabled_filters=(*settings.enabled_filters, *kinds))
+    request = a_request(**parts)
+    usual = numa.topology(request.flavor, request.requirements.properties)
+    request = replace(request, numa_topology=request.numa_topology or usual)
+    record = record_of(Decided(hosts, settings=settings).driver.decide(request, seed))
+    again = rebuilt(from_json(to_json(record)), settings)
+    assert not isinstance(again, str)
+    same = record_of(Decided(hosts, settings=settings).driver.decide(again, seed))
+    assert replace(same, steps=record.steps) == record

@@ -10,17 +10,20 @@ from dataclasses import replace
 from itertools import chain, islice, zip_longest
 from typing import Any
 
-from novasched.conf.redaction import one_line, one_line_each
+from novasched.conf.redaction import one_line, one_line_each, redact
 from novasched.observe.records.record import (
     AttemptRecord,
     HostNames,
     ReasonCount,
     Record,
     Rejections,
+    RequestParts,
     RequestSummary,
     Result,
     Stage,
     StageRejections,
+    parts_from_json,
+    to_json,
 )
 from novasched.scheduler.decision import Decision, FilterResult, PlacementAttempt
 from novasched.scheduler.model.host import Host
@@ -29,14 +32,17 @@ from novasched.scheduler.model.request import Destination, Request
 HASH_DIGITS = 16
 """Digits that stand for an id that is not shown."""
 MAX_KEPT_ITEMS = 20
-"""Extra specs, hints, properties and names of each kind that are kept."""
+"""Extra specs, hints, properties and names of each kind that are in a summary."""
+MAX_PARTS_CHARACTERS = 8_000
+"""What a summary lacks is kept beside it if its JSON is no longer than that: a group of 100
+members, for example."""
 
 NAME_FIELDS = ('ignore_hosts', 'force_hosts', 'force_nodes')
 OMITTED_FIELDS = (
     'instance_group', 'requested_destination', 'pci_requests', 'requested_resources',
     'requested_networks', 'root_required', 'root_forbidden', 'same_subtree',
 )  # fmt: skip
-"""Fields of a request that are not kept, or only in short."""
+"""Fields of a request that are not in a summary, or only in short."""
 
 MAX_REASONS = 5
 """Reasons of a filter that are kept apart."""
@@ -143,21 +149,43 @@ def summary_of(request: Request, key: bytes | None = None) -> RequestSummary:
         image_format=image.disk_format if image else None,
         image_properties=_properties(request),
     )
-    return replace(summary, lacks=tuple(_omitted(request, summary, key is not None)))
+    lacks = tuple(_omitted(request, summary))
+    if key is not None and request.project_id:  # nobody can repeat it
+        return replace(summary, lacks=('project_id', *lacks))
+    cells = ('numa_topology',) if request.numa_topology else ()
+    return replace(summary, lacks=lacks, parts=_parts(request, (*cells, *lacks)))
 
 
-def _omitted(request: Request, summary: RequestSummary, hashed: bool) -> Iterator[str]:
-    """The parts of a request that are not kept, or not as they are."""
-    if hashed and request.project_id:
-        yield 'project_id'
+def _parts(request: Request, names: Sequence[str]) -> RequestParts | None:
+    """The parts of a request of these names that come back from JSON as they are, in which nothing
+    is secret, and that are short enough all together."""
+    inside = {'extra_specs': request.flavor.extra_specs, 'image': request.requirements.properties}
+    kept: dict[str, Any] = {}
+    left = MAX_PARTS_CHARACTERS
+    for name in names:
+        part = inside[name] if name in inside else getattr(request, name)
+        one = RequestParts(**dict[str, Any]({name: part}))
+        try:
+            text = to_json(part).decode()
+            is_whole = parts_from_json(to_json(one)) == one
+        except (TypeError, ValueError, OverflowError):
+            continue
+        if is_whole and len(text) <= left and redact(text) == text:
+            kept[name] = part
+            left -= len(text)
+    return RequestParts(**kept) if kept else None
+
+
+def _omitted(request: Request, summary: RequestSummary) -> Iterator[str]:
+    """The parts of a request that are not in its summary, or not as they are."""
     if summary.extra_specs != request.flavor.extra_specs:
         yield 'extra_specs'
     if {name: (text,) for name, text in summary.hints.items()} != request.scheduler_hints:
         yield 'scheduler_hints'
     if summary.image_properties != request.requirements.properties:
         yield 'image'
-    if request.numa_topology and (request.physnets or request.tunneled):
-        yield 'network_metadata'
+    if request.numa_topology:
+        yield from (name for name in ('physnets', 'tunneled') if getattr(request, name))
     if request.retry and request.retry.hosts:
         yield 'retry'
     yield from (name for name in NAME_FIELDS if len(getattr(request, name)) > MAX_KEPT_ITEMS)

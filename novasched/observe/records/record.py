@@ -13,9 +13,46 @@ from typing import Any
 import msgspec
 
 from novasched.scheduler.decision import CandidateCounts, HostWeight
+from novasched.scheduler.model.flavor import RequestGroup
+from novasched.scheduler.model.numa import GuestTopology
+from novasched.scheduler.model.pci import PciRequest
+from novasched.scheduler.model.request import (
+    Destination,
+    InstanceGroup,
+    RequestedNetwork,
+    Retry,
+)
 
 MAX_REJECTIONS_KEPT = 100
 """Newest decisions of which the reasons against each host are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParts:
+    """The parts of a request that a summary lacks, as they are in the request; None for those that
+    it has, or that are too long to be kept. ``image`` are the image's properties.
+
+    What is in them is a part of a record, too: fields of these classes are only ever added.
+    """
+
+    scheduler_hints: Mapping[str, tuple[str, ...]] | None = None
+    extra_specs: Mapping[str, str] | None = None
+    image: Mapping[str, Any] | None = None
+    ignore_hosts: tuple[str, ...] | None = None
+    force_hosts: tuple[str, ...] | None = None
+    force_nodes: tuple[str, ...] | None = None
+    instance_group: InstanceGroup | None = None
+    requested_destination: Destination | None = None
+    retry: Retry | None = None
+    numa_topology: GuestTopology | None = None
+    pci_requests: tuple[PciRequest, ...] | None = None
+    requested_networks: tuple[RequestedNetwork, ...] | None = None
+    requested_resources: tuple[RequestGroup, ...] | None = None
+    root_required: frozenset[str] | None = None
+    root_forbidden: frozenset[str] | None = None
+    same_subtree: tuple[frozenset[str], ...] | None = None
+    physnets: frozenset[str] | None = None
+    tunneled: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +60,10 @@ class RequestSummary:
     """A request in short. Sizes are the flavor's, in MiB and GiB; the root disk counts towards
     ``disk_gb`` unless it is a volume.
 
-    :ivar lacks: the parts of the request that are not kept in full; None in older records.
+    :ivar lacks: the parts of the request that are not in full in the summary; None in older
+        records.
+    :ivar parts: those of them that are short enough, and the NUMA cells, which readers make of
+        flavor and image if they are not there.
     """
 
     servers: tuple[str, ...] = ()
@@ -50,6 +90,7 @@ class RequestSummary:
     image_format: str | None = None
     image_properties: Mapping[str, Any] = field(default_factory=dict)
     lacks: tuple[str, ...] | None = None
+    parts: RequestParts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,4 +253,5 @@ def unpacked(text: bytes | str) -> bytes:
 to_json = msgspec.json.encode
 from_json = msgspec.json.Decoder(Record).decode
 """Raises ValueError where a text holds no record."""
+parts_from_json = msgspec.json.Decoder(RequestParts).decode
 rejections_from_json = msgspec.json.Decoder(Rejections).decode

@@ -4,12 +4,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 from novasched.conf.errors import NovaschedError
 from novasched.conf.settings import Settings
-from novasched.observe.records.record import Record
+from novasched.observe.records.record import Record, RequestParts
 from novasched.observe.records.store import RecordReader
+from novasched.scheduler.errors import BadRequest, NoValidHost
 from novasched.scheduler.model.flavor import Flavor, Image
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.requirements import numa
@@ -17,6 +18,10 @@ from novasched.tools.shadow.messages import Recorded, Unread, read
 
 SQLITE = b'SQLite format 3\0'
 NETWORKS = 'requested_networks'
+PARTS = {each.name for each in fields(RequestParts)} & {each.name for each in fields(Request)} - {
+    'image'
+}
+"""Fields of a request that a record keeps in the same form."""
 
 
 class Unusable(NovaschedError):
@@ -100,11 +105,13 @@ def remembered(path: str, name: str, settings: Settings) -> Request:
 
 def rebuilt(record: Record, settings: Settings) -> Request | str:
     """The request that a record is about; or why it cannot be had."""
-    kept = record.asked
+    kept, parts = record.asked, record.asked.parts or RequestParts()
     if kept.lacks is None:
         return 'not all of the request is kept by the release that wrote it'
     is_routed = settings.query_placement_for_routed_network_aggregates
-    lacks = [name for name in kept.lacks if name != NETWORKS or is_routed]
+    lacks = [name for name in kept.lacks if getattr(parts, name, None) is None]
+    if not is_routed:
+        lacks = [name for name in lacks if name != NETWORKS]
     if lacks:
         return f'not kept: {", ".join(lacks)}'
     flavor = Flavor(
@@ -115,14 +122,12 @@ def rebuilt(record: Record, settings: Settings) -> Request | str:
         root_gb=kept.root_gb,
         ephemeral_gb=kept.disk_gb - (0 if kept.is_bfv else kept.root_gb),
         swap=kept.swap_mb,
-        extra_specs=kept.extra_specs,
+        extra_specs=kept.extra_specs if parts.extra_specs is None else parts.extra_specs,
     )
-    image = None
-    if kept.image or kept.image_format or kept.image_properties:
-        image = Image(
-            id=kept.image, disk_format=kept.image_format, properties=kept.image_properties
-        )
-    return Request(
+    image, properties = None, kept.image_properties if parts.image is None else parts.image
+    if kept.image or kept.image_format or properties:
+        image = Image(id=kept.image, disk_format=kept.image_format, properties=properties)
+    request = Request(
         flavor=flavor,
         instance_uuids=kept.servers or None,
         instance_uuid=kept.servers[0] if kept.servers else None,
@@ -136,8 +141,14 @@ def rebuilt(record: Record, settings: Settings) -> Request | str:
         ignore_hosts=kept.ignore_hosts,
         force_hosts=kept.force_hosts,
         force_nodes=kept.force_nodes,
-        numa_topology=numa.topology(flavor, kept.image_properties),
     )
+    if parts.numa_topology is None:
+        try:
+            request = replace(request, numa_topology=numa.topology(flavor, properties))
+        except (BadRequest, NoValidHost) as error:
+            return str(error)
+    whole = {name: getattr(parts, name) for name in PARTS}
+    return replace(request, **{name: part for name, part in whole.items() if part is not None})
 
 
 def _lines(path: str) -> Iterator[Recorded | Unread]:

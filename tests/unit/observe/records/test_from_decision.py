@@ -6,27 +6,33 @@ import pytest
 from novasched.conf import redaction
 from novasched.conf.redaction import one_line
 from novasched.observe.records.from_decision import OTHERS, grouped, summary_of
-from novasched.observe.records.record import RequestSummary
+from novasched.observe.records.record import RequestParts, RequestSummary
 from novasched.scheduler.model.request import Destination, Origin, Retry
 from tests.lab.builders import a_flavor, a_group, a_request, a_uuid
+
+
+def beside(**parts):
+    """What is not in the summary, and is kept beside it."""
+    return {'lacks': tuple(parts), 'parts': RequestParts(**parts)}
 
 
 @pytest.mark.parametrize(('asked', 'kept'), [
     ({}, {}),
     ({'count': 2}, {'count': 2, 'servers': (a_uuid('server0'), a_uuid('server1'))}),
     ({'availability_zone': 'west'}, {'zone': 'west'}),
-    ({'hints': {'same_host': ['a', 'b']}}, {'hints': {'same_host': 'a, b'}, 'lacks': ('scheduler_hints',)}),
+    ({'hints': {'same_host': ['a', 'b']}}, {'hints': {'same_host': 'a, b'}, **beside(scheduler_hints={'same_host': ('a', 'b')})}),
     ({'hints': {'query': ['["=", 1]']}}, {'hints': {'query': '["=", 1]'}}),
     ({'extra_specs': {'hw:x': '1'}}, {'extra_specs': {'hw:x': '1'}}),
     ({'extra_specs': {'hw:x': 'y' * 9999}}, {'extra_specs': {'hw:x': one_line('y' * 9999)}, 'lacks': ('extra_specs',)}),
     ({'image': {'hw_x': 'y', 'hw_n': 2}}, {'image_properties': {'hw_x': 'y', 'hw_n': 2}}),
-    ({'image': {'traits_required': ['X']}}, {'lacks': ('image',)}),
-    ({'group': a_group('affinity')}, {'policy': 'affinity', 'lacks': ('instance_group',)}),
-    ({'requested_destination': Destination(host='a')}, {'destination': 'a', 'lacks': ('requested_destination',)}),
-    ({'requested_destination': Destination(host='a', node='n')}, {'destination': 'a n', 'lacks': ('requested_destination',)}),
-    ({'requested_destination': Destination(cell_uuid='c')}, {'lacks': ('requested_destination',)}),
+    ({'extra_specs': {'hw:x': 'y' * 999}}, {'extra_specs': {'hw:x': one_line('y' * 999)}, **beside(extra_specs={'hw:x': 'y' * 999})}),
+    ({'image': {'traits_required': ['X']}}, beside(image={'traits_required': ['X']})),
+    ({'group': a_group('affinity')}, {'policy': 'affinity', **beside(instance_group=a_group('affinity'))}),
+    ({'requested_destination': Destination(host='a')}, {'destination': 'a', **beside(requested_destination=Destination(host='a'))}),
+    ({'requested_destination': Destination(host='a', node='n')}, {'destination': 'a n', **beside(requested_destination=Destination(host='a', node='n'))}),
+    ({'requested_destination': Destination(cell_uuid='c')}, {**beside(requested_destination=Destination(cell_uuid='c'))}),
     ({'retry': Retry()}, {}),
-    ({'retry': Retry(2, (('a', 'a'),))}, {'lacks': ('retry',)}),
+    ({'retry': Retry(2, (('a', 'a'),))}, beside(retry=Retry(2, (('a', 'a'),)))),
     ({'ignore_hosts': ('a',), 'force_hosts': ('b',)}, {'ignore_hosts': ('a',), 'force_hosts': ('b',)}),
     ({'flavor': a_flavor(name='m1', vcpus=4, memory_mb=8, root_gb=5, ephemeral_gb=2, swap=9)}, {'flavor': 'm1', 'vcpus': 4, 'memory_mb': 8, 'disk_gb': 7, 'root_gb': 5, 'swap_mb': 9}),
     ({'is_bfv': True}, {'disk_gb': 0, 'is_bfv': True}),
@@ -48,6 +54,8 @@ def test_ids_that_are_not_shown():
     one, two, other = (summary_of(a_request(), key) for key in (b'key', b'key', b'another key'))
     assert one == two
     assert one.project not in (None, 'project', one.user, other.project)
+    grouped = summary_of(a_request(group=a_group('affinity')), b'key')
+    assert (grouped.lacks, grouped.parts) == (('project_id', 'instance_group'), None)
     assert one.project != hashlib.sha256(b'project').hexdigest()[: len(one.project)]
 
 

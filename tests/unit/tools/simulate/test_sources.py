@@ -6,19 +6,25 @@ from dataclasses import replace
 
 import pytest
 
+from novasched.conf import redaction
 from novasched.conf.settings import Settings
 from novasched.observe.records.from_decision import summary_of
-from novasched.observe.records.record import Record
+from novasched.observe.records.record import Record, from_json, to_json
 from novasched.observe.records.store import UnreadableRecords
+from novasched.rpc import decode, versions
 from novasched.scheduler.model.flavor import Image
+from novasched.scheduler.model.request import RequestedNetwork
+from novasched.scheduler.requirements import numa
 from novasched.tools.simulate import sources
 from novasched.tools.simulate.sources import Unusable
 from tests.lab.builders import a_flavor, a_group, a_host, a_request
 from tests.lab.ports import Decided, keep
-from tests.lab.wire import CALLS
+from tests.lab.wire import CALLS, CONTEXT, decoded
 
 SETTINGS = Settings()
 LINE = json.dumps({'request': CALLS['boot']})
+GROUP = a_group('affinity', ['two', 'three'], name='a group')
+LARGE_GROUP = a_group('affinity', map(str, range(5000)))
 
 
 @pytest.fixture
@@ -36,7 +42,7 @@ def decisions(tmp_path):
     flavor = a_flavor(name='m1', memory_mb=600)
     requests = [
         a_request(instance_uuids=(name,), flavor=flavor, group=group)
-        for name, group in (('one', None), ('two', None), ('three', a_group('affinity')))
+        for name, group in (('one', None), ('two', GROUP), ('three', LARGE_GROUP))
     ]
     keep(tmp_path / 'decisions', decided, requests)
     return tmp_path / 'decisions'
@@ -61,11 +67,12 @@ def test_a_line(recorded, number, why):
 
 
 def test_decisions(decisions):
-    """Those that are kept in full are repeated; the others are counted. A file that is cut cannot be
-    read."""
+    """Those that are kept in full are repeated; the others are counted: a group of so many members
+    is not kept. A file that is cut cannot be read."""
     found = sources.entries(str(decisions), SETTINGS)
     assert [each.request.instance_uuids for each in found.requests] == [('one',), ('two',)]
     assert [each.hosts for each in found.requests] == [('host1',), ()]
+    assert found.requests[1].request.instance_group == GROUP
     assert found.skipped == {'not kept: instance_group': 1}
     request = sources.remembered(str(decisions), 'one', SETTINGS)
     assert (request.flavor.name, request.flavor.memory_mb) == ('m1', 600)
@@ -95,8 +102,18 @@ def test_nothing_to_use(tmp_path, content, why):
         sources.entries(str(tmp_path / 'file'), SETTINGS)
 
 
+FLAVOR = a_flavor(
+    name='m1',
+    id=7,
+    vcpus=4,
+    memory_mb=8192,
+    root_gb=9,
+    ephemeral_gb=3,
+    swap=5,
+    extra_specs={'hw:numa_nodes': '1'},
+)
 REQUEST = a_request(
-    flavor=a_flavor(name='m1', id=7, vcpus=4, memory_mb=8192, root_gb=9, ephemeral_gb=3, swap=5, extra_specs={'hw:numa_nodes': '1'}),
+    flavor=FLAVOR, numa_topology=numa.topology(FLAVOR, {}),
     image={'hw_architecture': 'x86_64'}, hints={'query': ['["=", 1]']}, availability_zone='z',
     ignore_hosts=('a',), count=2,
 )  # fmt: skip
@@ -111,9 +128,28 @@ def test_what_is_kept_is_enough(volume):
     """The request as it was, with the cells that the flavor asks for."""
     image = Image('an image', disk_format='qcow2', properties={'hw_architecture': 'x86_64'})
     request = replace(REQUEST, image=image, is_bfv=volume)
-    found = sources.rebuilt(kept(request), SETTINGS)
-    assert len(found.numa_topology.cells) == 1
-    assert replace(found, numa_topology=None) == request
+    assert kept(request).asked.lacks == ()
+    assert sources.rebuilt(kept(request), SETTINGS) == request
+
+
+@pytest.mark.parametrize('case', CALLS)
+def test_recorded_requests_are_kept(case):
+    """Of every kind of operation the record, read from a file, gives the request that came, but for
+    what no decision looks at."""
+    request = decode.request(versions.read(decoded(CALLS[case]['args'])), CONTEXT)
+    found = sources.rebuilt(from_json(to_json(kept(request))), SETTINGS)
+    image = request.image and Image(
+        request.image.id, disk_format=request.image.disk_format, properties=request.image.properties
+    )
+    flavor = replace(request.flavor, flavorid='')
+    beside = dict.fromkeys(('request_id', 'global_request_id'), None)
+    plain = replace(request, **beside, security_groups=(), return_alternates=False, flavor=flavor)
+    assert found == replace(plain, image=image, num_instances=request.count)
+
+
+RANDOM = 'kG7bQz2mXw9RtLp4'
+redaction.learn([RANDOM])
+MANY_NETWORKS = replace(REQUEST, requested_networks=(RequestedNetwork('n' * 36),) * 500)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +157,18 @@ def test_what_is_kept_is_enough(volume):
     [
         (replace(kept(REQUEST), asked=replace(kept(REQUEST).asked, lacks=None)), False, 'release'),
         (kept(REQUEST, key=b'key'), False, 'not kept: project_id'),
-        (kept(replace(REQUEST, requested_networks=('net',))), True, 'not kept: requested_networks'),
-        (kept(replace(REQUEST, requested_networks=('net',))), False, None),
+        (kept(MANY_NETWORKS), True, 'not kept: requested_networks'),
+        (kept(MANY_NETWORKS), False, None),
+        (
+            kept(replace(REQUEST, numa_topology=None, flavor=a_flavor({'hw:numa_nodes': '2'}))),
+            False,
+            'do not divide by 2 cells',
+        ),
+        (
+            kept(replace(REQUEST, scheduler_hints={'x': ('password=' + RANDOM, '')}), key=None),
+            False,
+            'not kept: scheduler_hints',
+        ),
     ],
 )
 def test_what_is_not_enough(record, routed, why):
