@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers that exist move to hosts that are fit, and hold nothing where they came from."""
 
+import json
+
 import pytest
+
+from novasched.cmd import novaschedctl
 
 from .small_cloud import COMPUTES, FLAVORS
 
@@ -74,6 +78,45 @@ def test_evacuate(cloud, host):
         cloud.api.act(server.uuid, 'evacuate', {'host': host} if host else {})
         after = cloud.api.migrated(server.uuid)
         assert after.host in ([host] if host else set(COMPUTES) - {'compute-1'})
+
+
+def test_a_host_is_lost(cloud, capsys):
+    """What simulate said comes true: servers that have no choice go where it said, the others
+    somewhere, and those that it said have no place find none. To say so it claims nothing."""
+    with cloud.group('anti-affinity') as apart, cloud.group('affinity') as together:
+        first, *others = cloud.boot_many(3, apart)
+        lost, (free,) = first.host, set(COMPUTES) - {first.host, *(each.host for each in others)}
+        here = {'availability_zone': f'nova:{lost}'}
+        with cloud.aggregate(lost, others[0].host, fast='true'):
+            bound = cloud.boot(flavorRef='fast', **here)
+            pair = cloud.boot_many(2, together, **here)
+            plain = cloud.boot(**here)
+            before = cloud.allocations()
+            said = simulated(cloud, capsys, '--lose', f'host={lost}')
+            assert cloud.allocations() == before
+            places = {move['server']: move['to'] for move in said['moves']}
+            assert places[first.uuid] == free
+            assert places[bound.uuid] == others[0].host
+            assert places[plain.uuid] in set(COMPUTES) - {lost}
+            assert [places[each.uuid] for each in pair] == [None, None]
+            with cloud.dead(lost):
+                for uuid in places:
+                    cloud.api.act(uuid, 'evacuate', {})
+                    if places[uuid] is None:
+                        why = cloud.api.failure(uuid, 'evacuate')
+                        assert why.startswith('No valid host was found.')
+                    else:
+                        now = cloud.api.migrated(uuid).host
+                        assert now in ([places[uuid]] if uuid != plain.uuid else COMPUTES)
+
+
+def simulated(cloud, capsys, *arguments):
+    """What ``novaschedctl simulate`` says of the cloud."""
+    config = cloud.databases.config('simulate', cloud.config)
+    capsys.readouterr()
+    options = ['--config-file', str(config), '--format', 'json']
+    assert novaschedctl.main(['simulate', *options, *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
 
 
 def test_rebuild(cloud):

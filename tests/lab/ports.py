@@ -11,22 +11,32 @@ from functools import partial
 from itertools import chain, count
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
+from typing import Any
 
 from novasched.conf.settings import Settings
 from novasched.observe.records import from_decision, render
 from novasched.observe.records.recorder import DecisionRecorder
 from novasched.observe.records.store import RecordWriter
+from novasched.placement.client import CandidatesWithSummaries
+from novasched.placement.query import Query
 from novasched.plugins import loading
 from novasched.rpc.peers import PeerSchedulers
 from novasched.scheduler.decision import Decision
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.errors import NetworkUnavailable, NoValidHost
+from novasched.scheduler.filters.affinity import (
+    ServerGroupAffinityFilter,
+    ServerGroupAntiAffinityFilter,
+)
+from novasched.scheduler.filters.num_instances import NumInstancesFilter
 from novasched.scheduler.memory import MemoryHosts, MemoryPlacement
-from novasched.scheduler.model.candidate import CandidateIndex
-from novasched.scheduler.model.host import Aggregate
+from novasched.scheduler.model.candidate import CandidateIndex, Inventory, ProviderSummary
+from novasched.scheduler.model.host import Aggregate, Host
 from novasched.scheduler.prefilters import Port, Prefilter, Sources
-from tests.lab.builders import a_request
+from novasched.scheduler.weighers.ram import RAMWeigher
+from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
+from tests.lab.builders import a_candidate, a_request
 from tests.lab.processes import wait_until
 
 
@@ -274,3 +284,32 @@ def keep(path, decided, requests, clock=time.time):
 
 def record_of(decision):
     return from_decision.record_of(decision, 'id', 0.0)
+
+
+class Asked:
+    """A Placement that offers a MEMORY_MB of each host that has it, and counts questions."""
+
+    def __init__(self, room: Mapping[str, int], amount: int = 512) -> None:
+        self.room, self.amount = room, amount
+        self.strings: list[str] = []
+
+    def __call__(self, what: Query) -> CandidatesWithSummaries:
+        self.strings.append(what.string)
+        fit = [rp for rp, left in self.room.items() if left >= self.amount]
+        return CandidatesWithSummaries(
+            [a_candidate(rp, MEMORY_MB=self.amount) for rp in fit],
+            {
+                rp: ProviderSummary({'MEMORY_MB': Inventory(left, 0)})
+                for rp, left in self.room.items()
+            },
+        )
+
+
+def a_simulator(
+    hosts: Sequence[Host], ask: Asked | None = None, seed: int = 1, **settings: Any
+) -> Simulator:
+    """A simulator of the filter scheduler over hosts that have the memory that they say."""
+    plugins = [NumInstancesFilter, ServerGroupAntiAffinityFilter, ServerGroupAffinityFilter]
+    real = a_driver(hosts, *plugins, slots=0, weighers=[RAMWeigher], **settings)
+    room = ask or Asked({host.uuid: host.free_ram_mb for host in hosts})
+    return Simulator(real, SimulatedPlacement(room, Settings(**settings)), seed, moment=0.0)

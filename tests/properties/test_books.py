@@ -139,5 +139,7 @@ def test_claims_are_those_that_placement_would_make(stock, ways, story):
             if wanted.keys() <= twin.held.keys():
                 made.append(wanted)
         expected = [each for each in offered if twin.fits(each)]
-        assert [each.resources() for each in left.fitting()] == expected
+        assert [each.resources() for each in left.first(99)] == expected
+        fitting = {id(each) for of_provider in left.fitting().values() for each in of_provider}
+        assert len(fitting) == left.fitting().count == len(expected)
         assert left.lacking() == Counter(twin.lacking(x) for x in offered if not twin.fits(x))

@@ -27,8 +27,7 @@ MAX_REJECTIONS_KEPT = 100
 """Newest decisions of which the reasons against each host are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestParts:
+class RequestParts(msgspec.Struct, frozen=True, omit_defaults=True):
     """The parts of a request that a summary lacks, as they are in the request; None for those that
     it has, or that are too long to be kept. ``image`` are the image's properties.
 

@@ -153,6 +153,7 @@ class Sandbox:
             group_uuid=group.uuid if group else None,
         )
         self._run(boot, image_properties or {})
+        self.computes.save_requests(spec, [server.uuid for server in boot.servers])
         return boot
 
     def request(self, spec: wire.RequestSpec, uuids: Sequence[str]) -> list[list[wire.Selection]]:

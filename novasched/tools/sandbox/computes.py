@@ -16,6 +16,8 @@ from oslo_utils import timeutils
 
 from novasched.cells.mappings import CELL0
 from novasched.conf.errors import NovaschedError
+from novasched.rpc import wire
+from novasched.rpc.wire import base
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import AVAILABILITY_ZONE
 from novasched.scheduler.model.image_properties import IMAGE
@@ -154,6 +156,17 @@ class SandboxComputes:
             usage = {**self._usage(connection, machine), 'updated_at': now}
             connection.execute(sa.update(nodes).where(nodes.c.uuid == machine.uuid).values(usage))
 
+    def save_requests(self, spec: wire.RequestSpec, uuids: Sequence[str]) -> None:
+        """Keep the request of each instance, and the members of its group, as nova-api does."""
+        kept, group = spec.obj_to_primitive(), spec.value('instance_group')
+        with self.databases.api.begin() as connection:
+            for uuid in uuids:
+                own = {**kept, base.DATA: {**kept[base.DATA], 'instance_uuid': uuid}}
+                row = {'instance_uuid': uuid, 'spec': json.dumps(own)}
+                connection.execute(sa.insert(db.request_specs), row)
+            if group is not None:
+                _join(connection, group.value('uuid'), uuids)
+
     def _map_cells(self, connection: sa.Connection) -> None:
         files = [(CELL0, 'cell0', 'main')]
         files += [(stable_uuid('cell', name), name, name) for name in self.databases.cells]
@@ -236,6 +249,17 @@ class SandboxComputes:
             'current_workload': 0,
             'stats': json.dumps(stats),
         }
+
+
+def _join(connection: sa.Connection, group: str, uuids: Sequence[str]) -> None:
+    """Make instances members of a group, which is made with its first ones."""
+    table = db.instance_groups
+    select = sa.select(table.c.id).where(table.c.uuid == group)
+    if connection.execute(select).first() is None:
+        connection.execute(sa.insert(table), {'uuid': group, 'name': group})
+    number = connection.execute(select).scalar_one()
+    members = [{'instance_uuid': uuid, 'group_id': number} for uuid in uuids]
+    _insert(connection, db.instance_group_member, members)
 
 
 def _insert(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, Any]]) -> None:

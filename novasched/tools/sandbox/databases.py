@@ -63,6 +63,18 @@ aggregate_metadata = sa.Table(
     _name('key', nullable=False), _name('value', nullable=False),
     sa.UniqueConstraint('aggregate_id', 'key'),
 )  # fmt: skip
+request_specs = sa.Table(
+    'request_specs', api, *_common(), _uuid('instance_uuid', unique=True),
+    _text('spec', nullable=False),
+)  # fmt: skip
+instance_groups = sa.Table(
+    'instance_groups', api, *_common(), _name('user_id'), _name('project_id'),
+    _uuid('uuid', unique=True), _name('name'),
+)  # fmt: skip
+instance_group_member = sa.Table(
+    'instance_group_member', api, *_common(), _name('instance_uuid', index=True),
+    _number('group_id', nullable=False),
+)  # fmt: skip
 flavors = sa.Table(
     'flavors', api, *_common(),
     _name('name', nullable=False, unique=True), _name('flavorid', nullable=False, unique=True),

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say where servers would go, how many more fit, and what other options would make of it.
+"""Say where servers would go, how many more fit, which find no other place if a host is lost, and
+what other options would make of it.
 
 The databases and Placement are asked as they are now; nothing is claimed or written. What is
 asked for is a flavor, a size, one recorded request ({"request": BODY} in a line, as shadow
 reads them), or a decision of [novasched] decisions_file. --replay decides all requests of a
 file of either kind, one after the other, under nova.conf and, with --set or --compare, under
-other options beside it. The exit status is 0; 1 if it cannot be done, or a line of FILE cannot
+other options beside it. --lose and --lose-any evacuate the servers of hosts that are lost, and say
+which of them find no place. The exit status is 0; 1 if it cannot be done, or a line of FILE cannot
 be read; 2 for a wrong argument.
 """
 
@@ -27,7 +29,11 @@ RECORDED: dict[str, tuple[str, ...]] = {
     'replay': (*OF_FLAVORS, 'until_full', 'host'),
     'request': OF_FLAVORS,
     'decision': OF_FLAVORS,
+    'lose': (*OF_FLAVORS, 'until_full', 'host'),
+    'lose_any': (*OF_FLAVORS, 'until_full', 'host'),
 }
+KINDS = ('host', 'aggregate', 'zone')
+"""What can be lost."""
 ONLY_WITH_REPLAY = ('probe', 'compare')
 _amount = functools.partial(whole_number, least=0)
 
@@ -41,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument('--request', metavar='FILE[:N]', help='the request in a line of FILE')
     source.add_argument('--decision', metavar='ID', help='a server, a request, or a decision')
     source.add_argument('--replay', metavar='FILE', help='all requests of FILE')
+    text = (
+        'evacuate all servers of host=NAME, aggregate=NAME or zone=NAME; several times for several'
+    )
+    source.add_argument('--lose', type=_lost, action='append', metavar='KIND=NAME', help=text)
+    text = 'the same for each host, aggregate or zone, as if it alone were lost'
+    source.add_argument('--lose-any', choices=KINDS, help=text)
     add('--ram', type=_amount, metavar='MB', help='memory, with --vcpus')
     add('--disk', type=_amount, default=0, metavar='GB', help='disk, with --vcpus (%(default)s)')
     for name, help in (
@@ -92,12 +104,20 @@ def _wrong(arguments: argparse.Namespace) -> str | None:
         return f'--{min(lost)} needs --replay'
     for source, others in RECORDED.items():
         if source in given and (lost := given.intersection(others)):
-            return f'--{min(lost).replace("_", "-")} does not go with --{source}'
+            other, this = (name.replace('_', '-') for name in (min(lost), source))
+            return f'--{other} does not go with --{this}'
     if (arguments.vcpus is None) != (arguments.ram is None):
         return '--vcpus needs --ram' if arguments.ram is None else '--ram needs --vcpus'
     if arguments.plot and not (arguments.until_full or arguments.replay):
         return '--plot needs --until-full or --replay'
     return None
+
+
+def _lost(text: str) -> str:
+    kind, name = _pair(text)
+    if kind not in KINDS:
+        raise argparse.ArgumentTypeError(f'{text!r} does not begin with {", ".join(KINDS)}')
+    return f'{kind}={name}'
 
 
 def _pair(text: str) -> tuple[str, str]:

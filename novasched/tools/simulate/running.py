@@ -32,7 +32,8 @@ from novasched.scheduler.requirements.pci_aliases import pci_requests, request_g
 from novasched.service.build import Application, http_adapter
 from novasched.tools import config_files, explain, imported
 from novasched.tools.shadow.comparison import composed
-from novasched.tools.simulate import runs, sources
+from novasched.tools.simulate import losses, runs, sources
+from novasched.tools.simulate.evacuations import EvacuationReader
 from novasched.tools.simulate.runs import until_full
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
 
@@ -169,6 +170,8 @@ def run(arguments: argparse.Namespace) -> int:
             plot = imported('novasched.tools.simulate.plot', 'simulate')
             plot.check(path)
             draw = functools.partial(plot.draw, path)
+        if arguments.lose or arguments.lose_any:
+            return _lose(arguments)
         return (_replay if arguments.replay else _once)(arguments, draw)
     finally:
         logging.getLogger().removeHandler(handler)
@@ -195,6 +198,28 @@ def _once(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
         print(explain.as_json(record, 0, arguments.host, rejections))
     else:
         print(runs.decided_as_text(record, arguments.host, rejections))
+    return 0
+
+
+def _lose(arguments: argparse.Namespace) -> int:
+    """Lose some hosts, or each host, aggregate or zone alone."""
+    is_json = arguments.format == 'json'
+    conf = loading.load(config_files(arguments.config_file, arguments.config_dir), 'novasched')
+    change_options(conf, arguments.set)
+    with _simulation(conf, arguments.seed) as simulation:
+        simulator, cells = simulation.simulator, simulation.application.cells
+        reader = EvacuationReader(cells.api, cells.all(), simulator.settings)
+        whereabouts, hosts = simulator.read_all(), simulator.hosts
+        zone = simulator.settings.default_availability_zone
+        if kind := arguments.lose_any:
+            lost = losses.members(kind, hosts, zone)
+            found = losses.lose_each(simulator, lost, reader.on(None), whereabouts)
+            print((losses.worst_as_json if is_json else losses.worst_as_text)(kind, found))
+        else:
+            names = losses.named(arguments.lose, hosts, zone)
+            evacuees, name = reader.on(names), ' and '.join(arguments.lose)
+            loss = losses.lose(simulator, name, names, evacuees, whereabouts)
+            print(losses.lost_as_json(loss) if is_json else losses.lost_as_text(loss, hosts))
     return 0
 
 

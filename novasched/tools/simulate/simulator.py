@@ -3,11 +3,13 @@
 the hosts and Placement as those before it have left them. All is read once; from then on
 instances are claimed and placed in memory."""
 
+import sys
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from random import Random
 
 from novasched.conf.errors import NovaschedError
@@ -48,6 +50,16 @@ class SimulatedHosts(HostCache):
         self._placed.append((request, selection))
         super().place(request, selection)
 
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Forget at the end what was placed within."""
+        hosts, detail, placed = dict(self.all()), self._detail, len(self._placed)
+        try:
+            yield
+        finally:
+            self.hosts, self._detail = hosts, detail
+            del self._placed[placed:]
+
     def _with_instance(self, host: Host, request: Request, selection: Selection) -> Host:
         after = super()._with_instance(host, request, selection)
         return replace(after, num_io_ops=host.num_io_ops)
@@ -70,11 +82,22 @@ class CandidatesLeft:
                 self._indexes[provider].append(index)
         self._gone: dict[int, frozenset[str]] = {}
         self._seen = 0
+        self._fitting: CandidateIndex | None = None
 
-    def fitting(self) -> Sequence[Candidate]:
-        """The candidates that fit, in Placement's order."""
+    def fitting(self) -> CandidateIndex:
+        """The candidates that fit, in Placement's order; the same object as long as they stay."""
         self._follow()
-        return [each for index, each in enumerate(self._candidates) if index not in self._gone]
+        if self._fitting is None:
+            self._fitting = CandidateIndex(
+                each for index, each in enumerate(self._candidates) if index not in self._gone
+            )
+        return self._fitting
+
+    def first(self, number: int) -> Sequence[Candidate]:
+        """The first of them, so many."""
+        self._follow()
+        fit = (each for index, each in enumerate(self._candidates) if index not in self._gone)
+        return [*islice(fit, number)]
 
     def lacking(self) -> Counter[frozenset[str]]:
         """The numbers of candidates that are gone, by the resource classes that they lack."""
@@ -91,7 +114,10 @@ class CandidatesLeft:
         """Look again at the candidates on providers that have changed."""
         for provider in {*self._free.changes[self._seen :]}:
             for index in self._indexes.get(provider, ()):
-                if lacking := self._free.lacking(self._amounts[index]):
+                lacking = self._free.lacking(self._amounts[index])
+                if bool(lacking) != (index in self._gone):
+                    self._fitting = None
+                if lacking:
                     self._gone[index] = lacking
                 else:
                     self._gone.pop(index, None)
@@ -122,14 +148,13 @@ class SimulatedPlacement(MemoryPlacement):
         :raises PlacementUnavailable: it is asked, and does not answer.
         """
         most = query.limit(request, self.settings)
-        self.beyond = 0
-        found: list[Candidate] = []
-        for offer in self._candidates(request):
-            fitting = offer.fitting()
-            first = fitting[:most]
-            self.beyond += len(fitting) - len(first)
-            found += first
-        return CandidateIndex(found)
+        offers = self._candidates(request)
+        found = [offer.fitting() for offer in offers]
+        self.beyond = sum(max(0, each.count - most) for each in found) if most is not None else 0
+        if len(found) == 1 and not self.beyond:
+            return found[0]
+        number = sys.maxsize if most is None else most
+        return CandidateIndex(chain.from_iterable(offer.first(number) for offer in offers))
 
     def shortage(self, request: Request) -> tuple[Diagnosis | None, Counter[str]]:
         """The resource classes without any one of which a candidate would be left, None if there
@@ -219,6 +244,15 @@ class Simulator:
         hosts = self.simulated_hosts.all().values()
         return sorted(hosts, key=lambda host: (host.host, host.nodename))
 
+    def read_all(self) -> Mapping[str, str]:
+        """Read all hosts with all that any request may need of their instances.
+
+        :returns: the host of each instance, by its UUID.
+        """
+        images = any(each.plugin.reads_images for each in self._driver.pipeline.weighers)
+        hosts = self.simulated_hosts.all(True, images).values()
+        return {uuid: host.host for host in hosts for uuid in host.instances}
+
     def new_uuids(self, number: int) -> tuple[str, ...]:
         draw = self._random.getrandbits
         return tuple(str(uuid.UUID(int=draw(128), version=4)) for _ in range(number))
@@ -230,13 +264,37 @@ class Simulator:
         uuids = self.new_uuids(request.count)
         return replace(request, instance_uuids=uuids, instance_uuid=uuids[0])
 
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Undo at the end what was decided within, so that the next trial begins alike."""
+        draws, groups, before = (
+            self._random.getstate(),
+            dict(self._groups),
+            {*self.placement.allocations},
+        )
+        try:
+            with self.simulated_hosts.trial():
+                yield
+        finally:
+            for claim in self.placement.allocations.keys() - before:
+                self.placement.delete_allocations(claim)
+            self._random.setstate(draws)
+            self._groups = groups
+
     def decide(self, request: Request) -> SimulatedDecision:
         """Place the instances of a request, or refuse it.
 
         :raises NovaschedError: it cannot be decided: Placement or a database is away.
         """
+        return self.decide_as_it_is(self._known(request))
+
+    def decide_as_it_is(self, request: Request) -> SimulatedDecision:
+        """The same for a request that has its group as it is by now.
+
+        :raises NovaschedError: it cannot be decided: Placement or a database is away.
+        """
         moment = self._moment
-        request = replace(self._known(request), arrived=moment, read_since=moment)
+        request = replace(request, arrived=moment, read_since=moment)
         decision = self._driver.decide(request, seed=self._random.getrandbits(32))
         if decision.refusal is not None:
             return self._refused(decision)

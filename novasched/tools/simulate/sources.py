@@ -18,9 +18,7 @@ from novasched.tools.shadow.messages import Recorded, Unread, read
 
 SQLITE = b'SQLite format 3\0'
 NETWORKS = 'requested_networks'
-PARTS = {each.name for each in fields(RequestParts)} & {each.name for each in fields(Request)} - {
-    'image'
-}
+PARTS = {*RequestParts.__struct_fields__} & {each.name for each in fields(Request)} - {'image'}
 """Fields of a request that a record keeps in the same form."""
 
 

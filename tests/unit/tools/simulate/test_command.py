@@ -22,7 +22,7 @@ def status_of(command):
 
 
 @pytest.mark.parametrize(('command', 'why'), [
-    ('simulate', 'one of the arguments --flavor --vcpus --request --decision --replay is required'),
+    ('simulate', 'one of the arguments --flavor --vcpus --request --decision --replay --lose --lose-any is required'),
     ('simulate --flavor f --vcpus 1', 'not allowed with argument'),
     ('simulate --vcpus 1', '--vcpus needs --ram'),
     ('simulate --flavor f --ram 1', '--ram needs --vcpus'),
@@ -36,6 +36,12 @@ def status_of(command):
     ('simulate --replay r --zone z', '--zone does not go with --replay'),
     ('simulate --request r --count 2', '--count does not go with --request'),
     ('simulate --decision d --extra-spec a=b', '--extra-spec does not go with --decision'),
+    ('simulate --lose rack=1', "'rack=1' does not begin with host, aggregate, zone"),
+    ('simulate --lose host', "'host' is not KEY=VALUE"),
+    ('simulate --lose-any rack', 'invalid choice'),
+    ('simulate --lose host=a --flavor f', 'not allowed with argument'),
+    ('simulate --lose host=a --until-full', '--until-full does not go with --lose'),
+    ('simulate --lose-any zone --zone z', '--zone does not go with --lose-any'),
     ('simulate --flavor f --plot p.png', '--plot needs --until-full or --replay'),
     ('explain --file x', 'one of the arguments WHAT --last is required'),
     ('explain --file x a --last', 'not allowed with argument'),
