@@ -2,6 +2,8 @@
 """``novaschedctl simulate --lose`` beside the real scheduler: servers of a host that is lost go
 where it said, and those that it said have no place are refused."""
 
+from unittest.mock import ANY
+
 import pytest
 import sqlalchemy as sa
 
@@ -119,6 +121,10 @@ def test_servers_go_where_it_says(cloud, servers, capsys):
     assert [{name: x[name] for name in ('placed', 'unplaced')} for x in text] == [
         {'placed': said['placed'], 'unplaced': said['unplaced']}
     ]
+    rooms = simulate(cloud, capsys, '--headroom', 'zone', '--probe', 'small')['headroom']
+    assert {each['name']: each['fullest'] for each in rooms} == {'az1': 'lost', 'nova': ANY}
+    (room,) = (each for each in rooms if each['fullest'] == 'lost')
+    assert (room['servers'], room['unplaced'], room['left']) == (len(servers) - 2, 1, -1)
     assert {move['server'] for move in said['moves']} == {*servers}
     silence(cloud, 'lost')
     for move in said['moves']:

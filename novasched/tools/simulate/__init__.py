@@ -31,10 +31,10 @@ RECORDED: dict[str, tuple[str, ...]] = {
     'decision': OF_FLAVORS,
     'lose': (*OF_FLAVORS, 'until_full', 'host'),
     'lose_any': (*OF_FLAVORS, 'until_full', 'host'),
+    'headroom': ('until_full', 'host', 'zone', 'count', 'group_policy'),
 }
 KINDS = ('host', 'aggregate', 'zone')
 """What can be lost."""
-ONLY_WITH_REPLAY = ('probe', 'compare')
 _amount = functools.partial(whole_number, least=0)
 
 
@@ -53,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument('--lose', type=_lost, action='append', metavar='KIND=NAME', help=text)
     text = 'the same for each host, aggregate or zone, as if it alone were lost'
     source.add_argument('--lose-any', choices=KINDS, help=text)
+    text = 'what fits in each aggregate or zone, once its fullest host is lost; with --probe'
+    source.add_argument('--headroom', choices=KINDS[1:], help=text)
     add('--ram', type=_amount, metavar='MB', help='memory, with --vcpus')
     add('--disk', type=_amount, default=0, metavar='GB', help='disk, with --vcpus (%(default)s)')
     for name, help in (
@@ -78,11 +80,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='an option that is other than nova.conf has it; several times for several',
     )
     add('--compare', metavar='FILE', help='replay under this nova.conf, too')
-    add('--probe', metavar='FLAVOR', help='how many of these fit after the replay')
+    add('--probe', metavar='FLAVOR', help='how many of these fit after that')
     add('--plot', metavar='FILE', help='draw how full hosts are, as .png, .svg or .pdf')
     add('--file', metavar='FILE', help='the decisions, in place of those that nova.conf names')
     add('--seed', type=int, default=0, metavar='N', help='for draws among hosts (%(default)s)')
-    add('--format', choices=('table', 'json'), default='table', help='(%(default)s)')
+    add('--format', choices=('table', 'json', 'prometheus'), default='table', help='(%(default)s)')
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -100,8 +102,14 @@ def _wrong(arguments: argparse.Namespace) -> str | None:
     given = {name for name, value in vars(arguments).items() if value}
     if arguments.count == 1:
         given.discard('count')
-    if not arguments.replay and (lost := given.intersection(ONLY_WITH_REPLAY)):
-        return f'--{min(lost)} needs --replay'
+    if arguments.compare and not arguments.replay:
+        return '--compare needs --replay'
+    if arguments.probe and not (arguments.replay or arguments.headroom):
+        return '--probe needs --replay or --headroom'
+    if arguments.headroom and not arguments.probe:
+        return '--headroom needs --probe'
+    if arguments.format == 'prometheus' and not arguments.headroom:
+        return '--format prometheus needs --headroom'
     for source, others in RECORDED.items():
         if source in given and (lost := given.intersection(others)):
             other, this = (name.replace('_', '-') for name in (min(lost), source))

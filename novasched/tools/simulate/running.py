@@ -32,7 +32,7 @@ from novasched.scheduler.requirements.pci_aliases import pci_requests, request_g
 from novasched.service.build import Application, http_adapter
 from novasched.tools import config_files, explain, imported
 from novasched.tools.shadow.comparison import composed
-from novasched.tools.simulate import losses, runs, sources
+from novasched.tools.simulate import headroom, losses, runs, sources
 from novasched.tools.simulate.evacuations import EvacuationReader
 from novasched.tools.simulate.runs import until_full
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
@@ -170,7 +170,7 @@ def run(arguments: argparse.Namespace) -> int:
             plot = imported('novasched.tools.simulate.plot', 'simulate')
             plot.check(path)
             draw = functools.partial(plot.draw, path)
-        if arguments.lose or arguments.lose_any:
+        if arguments.lose or arguments.lose_any or arguments.headroom:
             return _lose(arguments)
         return (_replay if arguments.replay else _once)(arguments, draw)
     finally:
@@ -202,7 +202,7 @@ def _once(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
 
 
 def _lose(arguments: argparse.Namespace) -> int:
-    """Lose some hosts, or each host, aggregate or zone alone."""
+    """Lose some hosts, or each host, aggregate or zone alone, or the fullest host of each."""
     is_json = arguments.format == 'json'
     conf = loading.load(config_files(arguments.config_file, arguments.config_dir), 'novasched')
     change_options(conf, arguments.set)
@@ -211,7 +211,14 @@ def _lose(arguments: argparse.Namespace) -> int:
         reader = EvacuationReader(cells.api, cells.all(), simulator.settings)
         whereabouts, hosts = simulator.read_all(), simulator.hosts
         zone = simulator.settings.default_availability_zone
-        if kind := arguments.lose_any:
+        if kind := arguments.headroom:
+            sets = losses.members(kind, hosts, zone)
+            probe = simulation.new_request(simulation.flavor(arguments.probe), arguments)
+            evacuees = reader.on({*headroom.fullest_hosts(sets, hosts).values()})
+            most, name = arguments.at_most, arguments.probe
+            rooms = headroom.headroom(simulator, sets, evacuees, whereabouts, probe, most)
+            print(headroom.SHAPES[arguments.format](kind, name, rooms))
+        elif kind := arguments.lose_any:
             lost = losses.members(kind, hosts, zone)
             found = losses.lose_each(simulator, lost, reader.on(None), whereabouts)
             print((losses.worst_as_json if is_json else losses.worst_as_text)(kind, found))

@@ -22,7 +22,7 @@ def status_of(command):
 
 
 @pytest.mark.parametrize(('command', 'why'), [
-    ('simulate', 'one of the arguments --flavor --vcpus --request --decision --replay --lose --lose-any is required'),
+    ('simulate', 'one of the arguments --flavor --vcpus --request --decision --replay --lose --lose-any --headroom is required'),
     ('simulate --flavor f --vcpus 1', 'not allowed with argument'),
     ('simulate --vcpus 1', '--vcpus needs --ram'),
     ('simulate --flavor f --ram 1', '--ram needs --vcpus'),
@@ -30,7 +30,11 @@ def status_of(command):
     ('simulate --flavor f --count 0', 'a number must be from 1 to'),
     ('simulate --flavor f --hint x', "'x' is not KEY=VALUE"),
     ('simulate --flavor f --group-policy none', 'invalid choice'),
-    ('simulate --flavor f --probe p', '--probe needs --replay'),
+    ('simulate --flavor f --probe p', '--probe needs --replay or --headroom'),
+    ('simulate --headroom zone', '--headroom needs --probe'),
+    ('simulate --headroom host --probe f', 'invalid choice'),
+    ('simulate --headroom zone --probe f --count 2', '--count does not go with --headroom'),
+    ('simulate --flavor f --format prometheus', '--format prometheus needs --headroom'),
     ('simulate --flavor f --compare c', '--compare needs --replay'),
     ('simulate --replay r --until-full', '--until-full does not go with --replay'),
     ('simulate --replay r --zone z', '--zone does not go with --replay'),
