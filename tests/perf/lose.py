@@ -90,7 +90,6 @@ def main():
         print(f'{arguments.hosts:,} hosts are there after {time.perf_counter() - began:.1f} s')
         fill(cloud, arguments.servers)
         said = json.loads(timed(cloud, '--lose-any', 'host', '--format', 'json'))
-        timed(cloud, '--lose-any', 'zone')
         worst, best = said['losses'][0], said['losses'][-1]
         same = True
         for one in (worst, best):

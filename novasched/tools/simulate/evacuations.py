@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from oslo_context.context import RequestContext
 
 from novasched.cells.database import Database
+from novasched.cells.instances import NAMES_PER_QUERY
 from novasched.cells.mappings import Cell
 from novasched.conf.settings import Settings
 from novasched.rpc import decode, versions
@@ -25,7 +26,6 @@ from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.request import Destination, Request
 from novasched.scheduler.requirements.pci_aliases import request_groups
 
-NAMES_PER_QUERY = 1000
 INSTANCE_COLUMNS = ('uuid', 'host', 'project_id', 'user_id', 'vm_state', 'created_at', 'hidden')
 EVACUABLE = frozenset({'active', 'stopped', 'error'})
 """States (``vm_state``) in which nova evacuates an instance."""

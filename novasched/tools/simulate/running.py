@@ -33,7 +33,7 @@ from novasched.service.build import Application, http_adapter
 from novasched.tools import config_files, explain, imported
 from novasched.tools.shadow.comparison import composed
 from novasched.tools.simulate import headroom, losses, runs, sources
-from novasched.tools.simulate.evacuations import EvacuationReader
+from novasched.tools.simulate.evacuations import CYBORG_SPEC, EvacuationReader
 from novasched.tools.simulate.runs import until_full
 from novasched.tools.simulate.simulator import SimulatedPlacement, Simulator
 
@@ -45,7 +45,6 @@ CHANGEABLE = {
 }
 """The options that a decision depends on, by the name that they go by here."""
 BEFORE = 'before'
-CYBORG_SPEC = 'accel:device_profile'
 DrawFunction = Callable[[str, Mapping[str, Sequence[Host]]], None]
 
 

@@ -226,6 +226,7 @@ class Simulator:
         self._random = Random(seed)
         self._moment = moment
         self._groups: dict[str, InstanceGroup] = {}
+        self._diagnoses: dict[str, Diagnosis] = {}
         self._driver = FilterScheduler(
             Parts(
                 settings,
@@ -333,5 +334,8 @@ class Simulator:
             diagnosis = None
         elif diagnosis is None and self.diagnose is not None:
             with suppress(NovaschedError):
-                diagnosis, _ = self.diagnose(decision)
+                string = query.build(asked, self.settings).string
+                if string not in self._diagnoses:
+                    self._diagnoses[string], _ = self.diagnose(decision)
+                diagnosis = self._diagnoses[string]
         return SimulatedDecision(decision, diagnosis, placement.beyond, full)
