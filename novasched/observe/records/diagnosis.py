@@ -114,7 +114,7 @@ class Diagnoser:
     ) -> Lacking:
         """The lacks of each host by one of the queries: by that which it comes further with."""
         known = self._known(wanted, asking.request)
-        rows = [self._lacking_of(query, left, asking, known) for query in wanted]
+        rows = [self._lacking_of(each, left, asking, known) for each in wanted]
         end = [Lack(MAX_RANK, '', '')]
         first = lambda lacks: (lacks or end)[0].rank  # noqa: E731
         lacking = {uuid: max((row[uuid] for row in rows), key=first) for uuid in left}

@@ -8,6 +8,7 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.observe.page.app import NO_FILE, NO_RECORD, UNREADABLE
+from novasched.observe.records.record import Diagnosis, ReasonCount, Stage
 from novasched.observe.records.store import RecordWriter
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.scheduler.model.host import Aggregate
@@ -216,8 +217,9 @@ SETTINGS = Settings(enabled_filters=('ComputeFilter', 'RamFilter', 'DiskFilter')
 
 @pytest.fixture
 def text_of(tmp_path):
-    def words(**request):
+    def words(inquiry=None, **request):
         record = record_of(Decided(FEW, settings=SETTINGS).ask(a_request(**request)))
+        record = replace(record, inquiry=inquiry)
         writer = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
         writer.write(record)
         writer.close()
@@ -239,6 +241,19 @@ def test_a_placement(text_of):
         'None dropped by DiskFilter.',
         'large chosen',
     ):  # fmt: skip
+        assert words in text
+
+
+def test_what_placement_did_not_offer(text_of):
+    """Hosts that it did not offer stand in a table of their own, by what they lack first."""
+    causes = (ReasonCount('2 VCPU, in use or reserved', 4), ReasonCount('2 VCPU', 1))
+    lacking = (Stage('in another zone', 7, 5), Stage('lack VCPU', 5, 0, causes))
+    text = text_of(Diagnosis(asked=2, lacking=lacking), flavor=a_flavor(memory_mb=99_999))
+    for words in (
+        '0 of 10 hosts: 5 lack VCPU, 2 in another zone, 2 lack free memory, 1 disabled',
+        'in another zone 7 5',
+        'lack VCPU 5 0 4: 2 VCPU, in use or reserved 1: 2 VCPU',
+    ):
         assert words in text
 
 

@@ -12,6 +12,7 @@ from novasched.scheduler.filters import Filter
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.request import Destination
+from novasched.tools import explain
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
 from tests.lab.ports import CountingPlacement, Decided, StillAggregates, record_of
 from tests.lab.providers import Provider, ProvidersInMemory
@@ -169,6 +170,14 @@ def test_all_that_a_host_lacks():
         'reserved; lack MEMORY_MB: 512 MEMORY_MB, in use or reserved'
     ]
     assert dict(render.facts(record))['nearest'] == '1 host but for 512 MEMORY_MB'
+    lines = explain.as_text(record, 0, None, None).splitlines()
+    table = [[*map(str.strip, x.split('|'))][1:-1] for x in lines if x.startswith('|')]
+    assert table == [
+        ['not offered', 'in', 'out', 'why not'],
+        ['in another zone', '3', '2', '1: availability zone west'],
+        ['lack DISK_GB', '2', '1', '1: 1 DISK_GB, in use or reserved'],
+        ['lack MEMORY_MB', '1', '0', '1: 512 MEMORY_MB, in use or reserved'],
+    ]
 
 
 def test_those_that_filters_dropped():
