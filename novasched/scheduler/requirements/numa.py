@@ -47,6 +47,8 @@ def topology(flavor: Flavor, properties: Properties) -> GuestTopology | None:
         return None
     dedicated = dedicated_cpus(flavor, properties) if policy == MIXED else set[int]()
     count = _whole('hw:numa_nodes', number or 1)
+    if count > max(1, flavor.vcpus):
+        raise BadRequest(f'{flavor.vcpus} vCPUs do not divide by {count} cells')
     cells = []
     for index, (cpus, memory) in enumerate(_divided(flavor, properties, count)):
         pinned_cpus = cpus if policy == DEDICATED else cpus & dedicated

@@ -202,6 +202,7 @@ def test_cells(specs, image, cells):
     [
         ({'hw:numa_nodes': '3'}, {}),
         ({'hw:numa_nodes': '0'}, {}),
+        ({'hw:numa_nodes': '9' * 30}, {}),
         ({'hw:numa_nodes': 'x'}, {}),
         ({**HALVES, 'hw:numa_mem.1': '1'}, {}),
         ({**HALVES, 'hw:numa_mem.1': 'y'}, {}),
