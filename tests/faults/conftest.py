@@ -26,7 +26,6 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.stash[RESULTS] = []
-    config.addinivalue_line('markers', 'long: not part of the quick half')
 
 
 def pytest_collection_modifyitems(config, items):
