@@ -104,7 +104,11 @@ class Site:
 
     def passes(self):
         self.says('/ready', 'pass', ask_too=True)
-        assert ask(self.address, '/health')['status'] == 'pass'
+        self.says('/health', 'pass')
+
+    def lives(self):
+        """A process that waits long for a processor is a warning, and no more."""
+        return ask(self.address, '/health')['status'] != 'fail'
 
 
 @pytest.fixture(scope='module')
@@ -128,14 +132,17 @@ def test_nothing_is_asked_for_a_probe(site):
 def test_rabbitmq_is_away(site):
     """First it is a warning, then a scheduler that is not ready; it is alive all the time, and ready
     again without a restart."""
+    site.passes()
     before = site.workers()
     site.rabbit.refuse()
-    check = site.says('/ready', 'warn', 'message_bus', 'warn')
-    assert 'no connection for' in check['output']
-    site.says('/ready', 'warn', 'peers', 'warn')
-    site.says('/ready', 'fail', 'message_bus', 'fail')
-    assert ask(site.address, '/health')['status'] == 'pass'
-    site.rabbit.accept()
+    try:
+        check = site.says('/ready', 'warn', 'message_bus', 'warn')
+        assert 'no connection for' in check['output']
+        site.says('/ready', 'warn', 'peers', 'warn')
+        site.says('/ready', 'fail', 'message_bus', 'fail')
+        assert site.lives()
+    finally:
+        site.rabbit.accept()
     site.passes()
     assert site.workers() == before
 
@@ -164,7 +171,7 @@ def test_placement_is_away(site, way):
             site.request()
         check = site.says('/ready', 'fail', 'placement', 'fail', ask_too=True)
         assert 'no answer for' in check['output']
-        assert ask(site.address, '/health')['status'] == 'pass'
+        assert site.lives()
     site.passes()
 
 
@@ -176,7 +183,7 @@ def test_cells_are_away(site):
     assert ask(site.address, '/ready')['checks']['cell:cell2']['status'] == 'pass'
     site.cells['cell2'].shut()
     site.says('/ready', 'fail', 'cell:cell2', 'fail', ask_too=True)
-    assert ask(site.address, '/health')['status'] == 'pass'
+    assert site.lives()
     site.cells['cell1'].accept()
     site.says('/ready', 'warn', 'cell:cell1', 'pass', ask_too=True)
     site.cells['cell2'].open()
