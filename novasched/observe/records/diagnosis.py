@@ -10,6 +10,7 @@ is left then is how the parts fit together, which only the query itself can tell
 """
 
 import contextlib
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from novasched.observe.records.record import Diagnosis, ReasonCount, Stage, Stag
 from novasched.placement import query
 from novasched.placement.query import Constraint
 from novasched.scheduler.decision import Decision
+from novasched.scheduler.errors import BadRequest
 from novasched.scheduler.model.host import AVAILABILITY_ZONE, Aggregate, Host
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.prefilters import Aggregates
@@ -40,12 +42,14 @@ class Lack:
     :ivar rank: its place in the order in which hosts are counted, each by its first one.
     :ivar words: follow a number of hosts.
     :ivar name: of the constraint, in the words of those who set it.
+    :ivar is_amount: it is of a resource class, which others may give back.
     """
 
     rank: int
     words: str
     reason: str
     name: str = ''
+    is_amount: bool = False
 
 
 ELSEWHERE = Lack(-1, render.LEFT_OUT, 'the request is for another cell')
@@ -108,6 +112,23 @@ class Diagnoser:
         stages = _stages(lacking)
         found = Diagnosis((), asking.asked, number, lacking=stages, nearest=alone)
         return found, _rejections(lacking, left)
+
+    def lacks(self, decision: Decision) -> Lacking:
+        """All that hosts lack that Placement did not offer, by what it answers to as many
+        questions as that takes.
+
+        :raises BadRequest: Placement refuses a part of the query.
+        :raises NovaschedError: Placement or a database does not answer.
+        """
+        request, offered = decision.narrowed or decision.request, _offered(decision)
+        known = self.hosts(request.read_since)
+        left = {uuid: host for uuid, host in known.items() if uuid not in offered}
+        wanted = [query.constraints(x.string) for x in query.build_all(request, self.settings)]
+        asking = Questions(self.http, self._answers, sys.maxsize, request)
+        try:
+            return self._lacking(wanted, left, asking)
+        except RefusedQuery as error:
+            raise BadRequest(f'Placement refuses it: {error}') from None
 
     def _lacking(
         self, wanted: Sequence[Sequence[Constraint]], left: Mapping[str, Host], asking: Questions
@@ -264,7 +285,9 @@ class _Words:
         reason = self._reason(host)
         made = self._made.get(reason)
         if made is None:
-            made = self._made[reason] = Lack(rank, self._words, reason, self._name)
+            is_amount = self.constraint.kind == 'resource'
+            made = Lack(rank, self._words, reason, self._name, is_amount)
+            self._made[reason] = made
         return made
 
     def _reason(self, host: Host) -> str:

@@ -27,6 +27,7 @@ from novasched.scheduler.model.candidate import Candidate, CandidateIndex, Candi
 from novasched.scheduler.model.host import Host, Selection
 from novasched.scheduler.model.request import InstanceGroup, Request
 from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.ports import Hosts
 
 
@@ -238,6 +239,10 @@ class Simulator:
                 PendingClaims(settings, timeout=0),  # what was decided before, hosts show
             )
         )
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return self._driver.pipeline
 
     @property
     def hosts(self) -> Sequence[Host]:
