@@ -8,11 +8,13 @@ import pytest
 import sqlalchemy as sa
 
 from novasched.cmd import novaschedctl
+from novasched.observe.records.store import RecordReader
 from novasched.rpc import wire
 from novasched.scheduler.model.flavor import Flavor
 from novasched.tools.sandbox import databases as tables
 from novasched.tools.sandbox.cloud import Sandbox
 from novasched.tools.sandbox.computes import SandboxHost
+from tests.lab.processes import wait_until
 from tests.lab.reports import some_devices
 from tests.lab.sandboxed import disable, offer
 
@@ -55,8 +57,15 @@ MACHINES = tuple(
 
 
 @pytest.fixture(scope='module')
-def cloud():
-    with Sandbox(MACHINES, OPTIONS) as made:
+def decisions(tmp_path_factory):
+    """Where the scheduler keeps its decisions."""
+    return str(tmp_path_factory.mktemp('decisions') / 'decisions.sqlite')
+
+
+@pytest.fixture(scope='module')
+def cloud(decisions):
+    options = {'novasched': {**OPTIONS['novasched'], 'decisions_file': decisions}}
+    with Sandbox(MACHINES, {**OPTIONS, **options}) as made:
         for flavor in (SMALL, MIDDLE, BIG, HUGE, PINNED, WITH_GPU):
             offer(made, flavor)
         report(made, 'kept', numa_topology=CELLS, pci_stats=some_devices(1, None))
@@ -114,6 +123,15 @@ def test_who_may_go(cloud, capsys):
     (other,) = (simulate(cloud, capsys, *x, '--evict') for x in [('--vcpus', '1', '--ram', '9999')])
     assert other['evictions'] == []
     assert other['rejected'] == {'lack MEMORY_MB': len(SERVERS) - 1, 'disabled': 1}
+
+
+def test_a_decision(cloud, capsys, decisions):
+    """One that was refused is asked the same."""
+    boot = cloud.boot(HUGE, zone='az1')
+    assert boot.fault
+    wait_until(lambda: RecordReader(decisions).of(boot.uuids[0]), 30, 'record of the refusal')
+    asked = simulate(cloud, capsys, '--flavor', 'huge', '--zone', 'az1', '--evict')
+    assert simulate(cloud, capsys, '--decision', boot.uuids[0], '--evict') == asked
 
 
 def test_what_leaves_lets_it_in(cloud, capsys):
