@@ -182,12 +182,17 @@ def _ranked(match: re.Match[str]) -> Ranked:
     return {**numbers, **{name: match[name] for name in NAMES}}
 
 
+LIKE_NOVA = {'candidates_max_age': 0, 'decisions_questions': 0, 'traits_weight_multiplier': 0}
+"""Each request has its own query, a refusal is not asked about, and traits that a flavor prefers
+count for nothing."""
+
+
 @contextmanager
 def running(
     cloud: NovaCloud, client: NovaClient, config: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[Scheduler, Scheduler]]:
     """nova-scheduler and novasched on the same cloud with the same configuration, ready for calls;
-    both ask Placement for each."""
+    both ask Placement for each, and for nothing else."""
     reference = cloud.nova.script('nova-scheduler')
     with ExitStack() as stack:
         # A process is told to end when the thread that started it ends.
@@ -199,7 +204,7 @@ def running(
                 **config,
                 'DEFAULT': {**config['DEFAULT'], **LOGGING},
                 'placement': {'endpoint': between.url},
-                'novasched': {**config.get('novasched', {}), 'candidates_max_age': 0},
+                'novasched': {**config.get('novasched', {}), **LIKE_NOVA},
             }
             daemon = Daemon(cloud, overrides, command)
             stack.callback(daemon.close)
