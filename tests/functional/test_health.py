@@ -256,8 +256,9 @@ def test_the_server_dies(site):
 
 
 def test_status(site, tool):
-    """It tells of processes, cells, hosts and decisions."""
+    """It tells of processes, cells, hosts and decisions. Hosts are counted every few seconds."""
     site.passes()
+    wait_until(lambda: ask(site.address, '/status')['hosts'] == {'up': 2}, WAIT, 'both hosts')
     status, found = tool('status', site.daemon.config)
     assert status == 0
     assert (found['health'], found['ready'], found['hosts']) == ('pass', 'pass', {'up': 2})
