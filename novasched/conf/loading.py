@@ -164,8 +164,13 @@ def _bad_reference(written: Written) -> ConfigError:
 
 
 def _written(conf: cfg.ConfigOpts) -> Written:
-    files = [*(conf.config_file or []), *within(conf.config_dir or [])]
+    files = [*(conf.config_file or []), *within(_folders(conf))]
     return merged(map(parsed, files))
+
+
+def _folders(conf: cfg.ConfigOpts) -> list[str]:
+    """The folders that are read: oslo.config's own option has but the last ``--config-dir``."""
+    return list(conf.config_dirs or conf.config_dir or [])
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
@@ -240,8 +245,8 @@ def _text(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> str:
     plain = cfg.ConfigOpts()
     section = None if group == 'DEFAULT' else group
     plain.register_opt(cfg.StrOpt(option.name, deprecated_opts=option.deprecated_opts), section)
-    files, folders = conf.config_file or [], conf.config_dir or []
-    plain([], default_config_files=files, default_config_dirs=folders)
+    files = conf.config_file or []
+    plain([], default_config_files=files, default_config_dirs=_folders(conf))
     return str((plain[section] if section else plain)[option.dest])
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError
+from novasched.conf.redaction import redact
 from novasched.conf.settings import Address, ServiceSettings, Settings, parse_ratios
 from novasched.service import build
 
@@ -37,6 +38,25 @@ def read(load):
 def test_options_and_their_older_spellings(read, text, field, value):
     """An option is read where any release since Mitaka has it; others are left alone."""
     assert getattr(read(text), field) == value
+
+
+def test_secrets_of_all_folders_are_learned(tmp_path):
+    """Also where there are several, of which the last one is not all that is read."""
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        url = f'mysql://nova:k3pt-quiet-{number}@h/n'
+        (folder / 'a.conf').write_text(
+            f'[{("database", "api_database")[number]}]\nconnection = {url}'
+        )
+    (tmp_path / 'nova.conf').touch()
+    options = [
+        f'--config-file={tmp_path}/nova.conf',
+        *(f'--config-dir={tmp_path}/{x}' for x in '01'),
+    ]
+    conf = loading.load(options, 'novasched')
+    assert None not in (conf.database.connection, conf.api_database.connection)
+    assert redact('k3pt-quiet-0, k3pt-quiet-1') == '***, ***'
 
 
 def test_the_settings_of_the_process(load):
