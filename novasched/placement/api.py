@@ -67,6 +67,19 @@ class CircuitOpen(PlacementUnavailable):
     """The request was not sent, since Placement has not answered another one."""
 
 
+class ResourceProvider(msgspec.Struct, frozen=True):
+    """A resource provider, and the root of the tree that it is in, by their UUIDs."""
+
+    uuid: str
+    root_provider_uuid: str
+
+
+class ResourceProviders(msgspec.Struct):
+    """The answer to GET /resource_providers."""
+
+    resource_providers: list[ResourceProvider]
+
+
 class _Error(msgspec.Struct):
     detail: str = ''
     code: str = ''

@@ -91,9 +91,7 @@ class Diagnoser:
         :raises NovaschedError: Placement or a database does not answer.
         """
         request = decision.narrowed or decision.request
-        offered = _offered(decision)
-        known = self.hosts(request.read_since)
-        left = {uuid: host for uuid, host in known.items() if uuid not in offered}
+        left = self._not_offered(decision)
         strings = [each.string for each in query.build_all(request, self.settings)]
         wanted = [query.constraints(string) for string in strings]
         number = len(dict.fromkeys(each for row in wanted for each in row))
@@ -120,9 +118,7 @@ class Diagnoser:
         :raises BadRequest: Placement refuses a part of the query.
         :raises NovaschedError: Placement or a database does not answer.
         """
-        request, offered = decision.narrowed or decision.request, _offered(decision)
-        known = self.hosts(request.read_since)
-        left = {uuid: host for uuid, host in known.items() if uuid not in offered}
+        request, left = decision.narrowed or decision.request, self._not_offered(decision)
         wanted = [query.constraints(x.string) for x in query.build_all(request, self.settings)]
         asking = Questions(self.http, self._answers, sys.maxsize, request)
         try:
@@ -130,15 +126,23 @@ class Diagnoser:
         except RefusedQuery as error:
             raise BadRequest(f'Placement refuses it: {error}') from None
 
+    def _not_offered(self, decision: Decision) -> Mapping[str, Host]:
+        """The hosts that Placement did not offer, by UUID."""
+        offered: set[str] = set()
+        if decision.attempts:
+            ranking = decision.attempts[0].ranking
+            offered.update(host.uuid for each in ranking.filters for host in each.rejected_hosts)
+            offered.update(host.uuid for host in ranking.hosts)
+        known = self.hosts((decision.narrowed or decision.request).read_since)
+        return {uuid: host for uuid, host in known.items() if uuid not in offered}
+
     def _lacking(
         self, wanted: Sequence[Sequence[Constraint]], left: Mapping[str, Host], asking: Questions
     ) -> Lacking:
         """The lacks of each host by one of the queries: by that which it comes further with."""
         known = self._known(wanted, asking.request)
         rows = [self._lacking_of(each, left, asking, known) for each in wanted]
-        end = [Lack(MAX_RANK, '', '')]
-        first = lambda lacks: (lacks or end)[0].rank  # noqa: E731
-        lacking = {uuid: max((row[uuid] for row in rows), key=first) for uuid in left}
+        lacking = {uuid: max((row[uuid] for row in rows), key=_first_rank) for uuid in left}
         lacks_any = (uuid for uuid in left if lacking[uuid] and lacking[uuid][0].words != ANOTHER)
         unnamed = [uuid for uuid in lacks_any if uuid not in asking.named]
         if unnamed and (everyone := asking.meeting(EVERYONE)):
@@ -160,7 +164,7 @@ class Diagnoser:
     ) -> Lacking:
         lacking: Lacking = {uuid: [] for uuid in left}
         shares = asking.shares()
-        words = [_Words(each, asking.request, known, not shares) for each in constraints]
+        words = [_ConstraintTexts(each, asking.request, known, not shares) for each in constraints]
         words.sort(key=lambda each: each.place)
         for number, describe in enumerate(words, 1):
             constraint = describe.constraint
@@ -207,13 +211,9 @@ class Diagnoser:
         return ()
 
 
-def _offered(decision: Decision) -> frozenset[str]:
-    """The hosts that Placement offered."""
-    if not decision.attempts:
-        return frozenset()
-    ranking = decision.attempts[0].ranking
-    dropped = (host.uuid for each in ranking.filters for host in each.rejected_hosts)
-    return frozenset(dropped) | {host.uuid for host in ranking.hosts}
+def _first_rank(lacks: Sequence[Lack]) -> int:
+    """How far a host comes: the rank of what it lacks first, beyond all if it lacks nothing."""
+    return lacks[0].rank if lacks else MAX_RANK
 
 
 def _stages(lacking: Lacking) -> tuple[Stage, ...]:
@@ -243,7 +243,7 @@ def _rejections(lacking: Lacking, hosts: Mapping[str, Host]) -> StageRejections:
     return StageRejections('Placement', host_names([hosts[x] for x in lacking]), lines, which)
 
 
-class _Words:
+class _ConstraintTexts:
     """Says of hosts what it is that they lack.
 
     :param is_own: hosts have what they have for themselves, and share nothing.

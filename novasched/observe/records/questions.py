@@ -12,7 +12,7 @@ from keystoneauth1 import exceptions as ks_exc
 
 from novasched.conf.redaction import hide, one_line
 from novasched.placement import query
-from novasched.placement.api import MICROVERSION, Body, Response
+from novasched.placement.api import MICROVERSION, Body, ResourceProviders, Response
 from novasched.placement.query import Constraint
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.request import Request
@@ -30,15 +30,6 @@ BAD_REQUEST_PREFIX = (
     'incorrect. '
 )
 """Every refusal of a query begins with it, before the reason."""
-
-
-class _Provider(msgspec.Struct):
-    uuid: str
-    root_provider_uuid: str
-
-
-class _Providers(msgspec.Struct):
-    resource_providers: list[_Provider]
 
 
 class _Allocations(msgspec.Struct):
@@ -95,7 +86,7 @@ class Questions:
         found = self._answers.get(question)
         if found is None or found.asked_at < self._since:
             began = time.monotonic()
-            answer = self._ask(f'/resource_providers?{question}', _Providers)
+            answer = self._ask(f'/resource_providers?{question}', ResourceProviders)
             if answer is None:
                 return None
             roots = frozenset(each.root_provider_uuid for each in answer.resource_providers)

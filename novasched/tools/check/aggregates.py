@@ -12,7 +12,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from novasched.cells.aggregates import AggregateReader
@@ -20,7 +19,12 @@ from novasched.cells.engines import connect
 from novasched.cells.mappings import Cell, Cells, scatter_gather
 from novasched.conf.errors import NovaschedError
 from novasched.conf.settings import Settings
-from novasched.placement.api import READ_MICROVERSION, PlacementApi
+from novasched.placement.api import (
+    READ_MICROVERSION,
+    PlacementApi,
+    ResourceProvider,
+    ResourceProviders,
+)
 from novasched.scheduler.model.host import AVAILABILITY_ZONE, Aggregate
 from novasched.scheduler.prefilters.request_filter import TENANT_KEY, TRAIT_KEY
 from novasched.service.build import http_adapter
@@ -93,17 +97,6 @@ UNUSED = _Use(
 )
 
 
-class Provider(msgspec.Struct, frozen=True):
-    """A resource provider of Placement."""
-
-    uuid: str
-    root_provider_uuid: str
-
-
-class _Providers(msgspec.Struct):
-    resource_providers: list[Provider]
-
-
 Member = tuple[str, str]
 """The UUID of an aggregate, and a host."""
 
@@ -145,10 +138,10 @@ def check_aggregates(nova_conf: NovaConf) -> Findings:
         yield Finding(Level.NOTE, MEMBERS, f'not compared: {error}')
 
 
-def _providers(api: PlacementApi, query: str = '') -> list[Provider]:
+def _providers(api: PlacementApi, query: str = '') -> list[ResourceProvider]:
     """:raises PlacementUnavailable: Placement does not answer."""
     answer = api.send('GET', f'/resource_providers{query}', microversion=READ_MICROVERSION)
-    return answer.decode(_Providers).resource_providers
+    return answer.decode(ResourceProviders).resource_providers
 
 
 def _read(nova_conf: NovaConf) -> NovaAggregates:
@@ -191,8 +184,8 @@ def _compute_nodes(cell: Cell) -> Sequence[sa.Row[Any]]:
 
 def compare(
     nova: NovaAggregates,
-    members: Mapping[str, Sequence[Provider]],
-    all_providers: Callable[[], Iterable[Provider]],
+    members: Mapping[str, Sequence[ResourceProvider]],
+    all_providers: Callable[[], Iterable[ResourceProvider]],
     settings: Settings,
 ) -> Findings:
     """Tell all differences, or that there is none.

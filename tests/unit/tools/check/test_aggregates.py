@@ -4,8 +4,9 @@
 import pytest
 
 from novasched.conf.settings import Settings
+from novasched.placement.api import ResourceProvider
 from novasched.scheduler.model.host import Aggregate
-from novasched.tools.check.aggregates import NovaAggregates, Provider, compare
+from novasched.tools.check.aggregates import NovaAggregates, compare
 
 ZONE = {'availability_zone': 'az'}
 PROJECT = {'filter_tenant_id_2': 'p'}
@@ -24,8 +25,8 @@ def said(
     )
     found = compare(
         nova,
-        {uuid: [Provider(each, root) for each, root in members.items()]},
-        lambda: [Provider(each, each) for each in providers],
+        {uuid: [ResourceProvider(each, root) for each, root in members.items()]},
+        lambda: [ResourceProvider(each, each) for each in providers],
         Settings(**(settings or {})),
     )
     rows = [*found]
@@ -146,5 +147,5 @@ def test_many_hosts():
     _, text = said(ZONE, set(nodes), {}, nodes=nodes, providers=known)
     assert ' 12 (h00 of agg, h01 of agg, h02 of agg, h03 of agg, h04 of agg, ...), ' in text
     nova = NovaAggregates({'u': Aggregate(1, 'u', 'agg')}, {'u': {'h01'}}, nodes)
-    [fine] = compare(nova, {'u': [Provider('node-1', 'node-1')]}, pytest.fail, Settings())
+    [fine] = compare(nova, {'u': [ResourceProvider('node-1', 'node-1')]}, pytest.fail, Settings())
     assert fine.text == 'the same in Placement, in all aggregates (1)'
