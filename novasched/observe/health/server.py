@@ -232,6 +232,7 @@ class HealthServer:
                 contextlib.suppress(OSError),
                 socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
             ):
+                sender.setblocking(False)  # while systemd does not read, probes are answered
                 sender.connect(where.replace('@', '\0', 1) if where[0] == '@' else where)
                 sender.send(b'WATCHDOG=1')
 

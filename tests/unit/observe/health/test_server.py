@@ -233,6 +233,28 @@ def test_the_watchdog(load, watchdog):
         made.server.stop()
 
 
+def test_a_watchdog_that_does_not_listen(load, watchdog):
+    """Nothing waits for it, however full its queue is."""
+    with opened(load, '[novasched]\nhealth_bind =\n') as service:
+        server = service.server()
+        server.state.hear(ProcessReport('main', 1, 0.0, time.monotonic()))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+            other.setblocking(False)
+            other.connect(watchdog.getsockname())
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    other.send(b'READY=1')
+        server._feed_watchdog()
+        assert watchdog.recv(100) == b'READY=1'
+        server._feed_watchdog()
+        watchdog.setblocking(False)
+        heard = set()
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                heard.add(watchdog.recv(100))
+        assert b'WATCHDOG=1' in heard
+
+
 class TestTheCommand:
     """``novaschedctl health``."""
 
