@@ -138,10 +138,13 @@ class Bench:
 
     def _one(self, hosts, ours, nova, plan):
         """One request alone, for which nothing is remembered."""
-        options = {**config(plan.fallback), 'novasched': {'candidates_max_age': 0}}
         with ExitStack() as stack:
-            asking, _ = self._started([], options, 1, stack)
-            yield from self._kinds(hosts, asking, nova, plan)
+            yield from self._kinds(hosts, self._asking(plan, stack), nova, plan)
+
+    def _asking(self, plan, stack):
+        """Ours, where nothing is remembered."""
+        options = {**config(plan.fallback), 'novasched': {'candidates_max_age': 0}}
+        return self._started([], options, 1, stack)[0]
 
     def _again(self, hosts, ours, nova, plan):
         """One client with one flavor."""
@@ -269,18 +272,21 @@ class Bench:
         yield row.bounded(bound) if hosts == LARGEST else row
 
     def _refused(self, hosts, ours, nova, plan):
-        """Requests that fit no host, also right after all hosts have reported anew."""
+        """Requests that fit no host, also right after all hosts have reported anew. Placement is
+        asked for each of them, so it is for the plain ones, too."""
         self.tell('requests that are refused')
         plain: list[float] = []
         refused: dict[str, list[float]] = {kind: [] for kind in REFUSALS}
         anew: dict[str, list[float]] = {kind: [] for kind in REFUSALS}
-        for _ in range(ROUNDS):
-            plain.append(ours.place('plain'))
-            for kind in REFUSALS:
-                refused[kind].append(ours.refuse(kind))
-            for kind in REFUSALS:
-                self._report_anew()
-                anew[kind].append(ours.refuse(kind))
+        with ExitStack() as stack:
+            asking = self._asking(plan, stack)
+            for _ in range(ROUNDS):
+                plain.append(asking.place('plain'))
+                for kind in REFUSALS:
+                    refused[kind].append(asking.refuse(kind))
+                for kind in REFUSALS:
+                    self._report_anew()
+                    anew[kind].append(asking.refuse(kind))
         for kind, times in refused.items():
             bound = Bound(median(times) / median(plain), '≤', REFUSED_TO_PLAIN, 'x plain')
             yield Row.of_times(hosts, f'{kind}, refused', times, ()).bounded(bound)
