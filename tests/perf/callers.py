@@ -26,6 +26,7 @@ PATIENCE = 300  # seconds
 QUERY = '/allocation_candidates'
 CLAIM = '/allocations'
 LAST_WORDS = 25  # lines of a log
+OWNER = {'project_id': 'project', 'user_id': 'user', 'consumer_generation': None}
 
 _LOGGED = re.compile(r'"([A-Z]+) (\S+)" status: (\d+) ')
 
@@ -80,16 +81,38 @@ class Bare(PlacementApi):
         self.release(server)
         return taken
 
+    def pace(self, query, clients, seconds):
+        """Claims a second that Placement takes from so many clients for so long, each with a
+        connection of its own, on all hosts in turn. They are given back after that."""
+        offers, servers = self._offers(query), []
+        start = time.perf_counter()
+
+        def claim(first):
+            bare = Bare(self._url)
+            for offer in itertools.cycle(offers[first::clients]):
+                if time.perf_counter() >= start + seconds:
+                    break
+                [server] = new_uuids()
+                bare.send('PUT', f'{CLAIM}/{server}', {**offer, **OWNER})
+                servers.append(server)
+
+        with ThreadPoolExecutor(clients) as pool:
+            list(pool.map(claim, range(clients)))
+        found = len(servers) / (time.perf_counter() - start)
+        self.give_back(servers)
+        return found
+
     def give_back(self, servers):
         for server in servers:
             self.release(server)
 
     def _claim(self, query):
         if query not in self._claims:
-            first = self.send('GET', query).json()['allocation_requests'][0]
-            owner = {'project_id': 'project', 'user_id': 'user', 'consumer_generation': None}
-            self._claims[query] = {**first, **owner}
+            self._claims[query] = {**self._offers(query)[0], **OWNER}
         return self._claims[query]
+
+    def _offers(self, query):
+        return self.send('GET', query).json()['allocation_requests']
 
 
 @dataclass
