@@ -212,7 +212,7 @@ class Diagnoser:
 
 
 def _first_rank(lacks: Sequence[Lack]) -> int:
-    """How far a host comes: the rank of what it lacks first, beyond all if it lacks nothing."""
+    """The rank of what a host lacks first, thus how far it comes: beyond all without a lack."""
     return lacks[0].rank if lacks else MAX_RANK
 
 
