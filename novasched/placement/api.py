@@ -80,6 +80,12 @@ class ResourceProviders(msgspec.Struct):
     resource_providers: list[ResourceProvider]
 
 
+class ProviderAggregates(msgspec.Struct):
+    """The answer to GET /resource_providers/{uuid}/aggregates."""
+
+    aggregates: list[str]
+
+
 class _Error(msgspec.Struct):
     detail: str = ''
     code: str = ''

@@ -16,7 +16,13 @@ from novasched.concurrency.single_flight import STUCK_AFTER_S, SingleFlight
 from novasched.conf.settings import Settings
 from novasched.placement import query
 from novasched.placement.allocations import Claim, held_by
-from novasched.placement.api import PROBE, READ_MICROVERSION, RETRY_LIMIT_S, PlacementApi
+from novasched.placement.api import (
+    PROBE,
+    READ_MICROVERSION,
+    RETRY_LIMIT_S,
+    PlacementApi,
+    ProviderAggregates,
+)
 from novasched.placement.batching import BatchWindow
 from novasched.placement.claims import Claims
 from novasched.placement.remembered import RememberedAnswers, Taken
@@ -37,10 +43,6 @@ UTILS = logging.getLogger('nova.scheduler.utils')
 
 Offer = TypeVar('Offer')
 NO_CANDIDATES = b'{"allocation_requests": [], "provider_summaries": {}}'
-
-
-class _Aggregates(msgspec.Struct):
-    aggregates: list[str]
 
 
 class CandidatesOnly(msgspec.Struct):
@@ -142,7 +144,7 @@ class PlacementClient:
         answer = self._api.send('GET', path, microversion=READ_MICROVERSION)
         if answer.status_code == 404:
             return frozenset()
-        return frozenset(answer.decode(_Aggregates).aggregates)
+        return frozenset(answer.decode(ProviderAggregates).aggregates)
 
     def allocations(self, consumer: str) -> Mapping[str, Mapping[str, int]]:
         """Amounts that an instance holds, by provider UUID and resource class.

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,13 +88,13 @@ class Bare(PlacementApi):
         start = time.perf_counter()
 
         def claim(first):
-            bare = Bare(self._url)
-            for offer in itertools.cycle(offers[first::clients]):
-                if time.perf_counter() >= start + seconds:
-                    break
-                [server] = new_uuids()
-                bare.send('PUT', f'{CLAIM}/{server}', {**offer, **OWNER})
-                servers.append(server)
+            with closing(Bare(self._url)) as bare:
+                for offer in itertools.cycle(offers[first::clients]):
+                    if time.perf_counter() >= start + seconds:
+                        break
+                    [server] = new_uuids()
+                    bare.send('PUT', f'{CLAIM}/{server}', {**offer, **OWNER})
+                    servers.append(server)
 
         with ThreadPoolExecutor(clients) as pool:
             list(pool.map(claim, range(clients)))

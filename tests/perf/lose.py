@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of 100,000 servers if any of 5,000 hosts is lost: ``python -m tests.perf.lose``.
 
-A sandbox of so many hosts in two cells, with so many servers on each, of four flavors. ``simulate --lose-any host`` is asked, and for the worst host and for one that leaves no
-server without a place ``simulate --lose``, which must say the same. The exit status is 0 if it
-does.
+A sandbox of so many hosts in two cells, with so many servers on each, of four flavors. ``simulate
+--lose-any host`` is asked, and for the worst host and for one that leaves no server without a place
+``simulate --lose``, which must say the same. The exit status is 0 if it does.
 """
 
 import argparse

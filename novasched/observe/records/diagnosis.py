@@ -91,7 +91,7 @@ class Diagnoser:
         :raises NovaschedError: Placement or a database does not answer.
         """
         request = decision.narrowed or decision.request
-        left = self._not_offered(decision)
+        left = self._not_offered(decision, request)
         strings = [each.string for each in query.build_all(request, self.settings)]
         wanted = [query.constraints(string) for string in strings]
         number = len(dict.fromkeys(each for row in wanted for each in row))
@@ -118,7 +118,8 @@ class Diagnoser:
         :raises BadRequest: Placement refuses a part of the query.
         :raises NovaschedError: Placement or a database does not answer.
         """
-        request, left = decision.narrowed or decision.request, self._not_offered(decision)
+        request = decision.narrowed or decision.request
+        left = self._not_offered(decision, request)
         wanted = [query.constraints(x.string) for x in query.build_all(request, self.settings)]
         asking = Questions(self.http, self._answers, sys.maxsize, request)
         try:
@@ -126,14 +127,14 @@ class Diagnoser:
         except RefusedQuery as error:
             raise BadRequest(f'Placement refuses it: {error}') from None
 
-    def _not_offered(self, decision: Decision) -> Mapping[str, Host]:
+    def _not_offered(self, decision: Decision, request: Request) -> Mapping[str, Host]:
         """The hosts that Placement did not offer, by UUID."""
         offered: set[str] = set()
         if decision.attempts:
             ranking = decision.attempts[0].ranking
             offered.update(host.uuid for each in ranking.filters for host in each.rejected_hosts)
             offered.update(host.uuid for host in ranking.hosts)
-        known = self.hosts((decision.narrowed or decision.request).read_since)
+        known = self.hosts(request.read_since)
         return {uuid: host for uuid, host in known.items() if uuid not in offered}
 
     def _lacking(
@@ -164,9 +165,9 @@ class Diagnoser:
     ) -> Lacking:
         lacking: Lacking = {uuid: [] for uuid in left}
         shares = asking.shares()
-        words = [_ConstraintTexts(each, asking.request, known, not shares) for each in constraints]
-        words.sort(key=lambda each: each.place)
-        for number, describe in enumerate(words, 1):
+        texts = [_ConstraintTexts(each, asking.request, known, not shares) for each in constraints]
+        texts.sort(key=lambda each: each.place)
+        for number, describe in enumerate(texts, 1):
             constraint = describe.constraint
             rank = 0 if constraint.kind == 'host' else UNKNOWN.rank + number
             if constraint.kind == 'host':

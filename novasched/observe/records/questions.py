@@ -12,7 +12,13 @@ from keystoneauth1 import exceptions as ks_exc
 
 from novasched.conf.redaction import hide, one_line
 from novasched.placement import query
-from novasched.placement.api import MICROVERSION, Body, ResourceProviders, Response
+from novasched.placement.api import (
+    MICROVERSION,
+    Body,
+    ProviderAggregates,
+    ResourceProviders,
+    Response,
+)
 from novasched.placement.query import Constraint
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.request import Request
@@ -43,10 +49,6 @@ class _Summary(msgspec.Struct):
 class _Offer(msgspec.Struct):
     allocation_requests: list[_Allocations]
     provider_summaries: dict[str, _Summary]
-
-
-class _AggregatesOfProvider(msgspec.Struct):
-    aggregates: list[str]
 
 
 class RefusedQuery(Exception):
@@ -105,7 +107,7 @@ class Questions:
         sharing = self.meeting(SHARING.question)
         for provider in sorted(sharing.providers if sharing else ()):
             path = f'/resource_providers/{provider}/aggregates'
-            answer = self._ask(path, _AggregatesOfProvider)
+            answer = self._ask(path, ProviderAggregates)
             if answer and answer.aggregates:
                 members = f'in:{",".join(sorted(answer.aggregates))}'
                 if met := self.meeting(Constraint('aggregates', members).question):
