@@ -6,6 +6,7 @@ import itertools
 import json
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from novasched.scheduler.model.numa import (
 )
 from novasched.scheduler.numa import parse
 from novasched.scheduler.numa.fit import consume_cells, fit, misfit
+from novasched.scheduler.numa.plain_fit import fits_plainly, has_no_wishes
 from novasched.scheduler.numa.search import Search
 from tests.lab.numa_checker import cell_violations, network_violations, violations
 
@@ -143,10 +145,11 @@ def guest_cells(draw, number, policy):
     )
 
 
+RATIOS = st.sampled_from((0.5, 1.0, 1.5, 2.0))
 LIMITS = st.none() | st.builds(
     TopologyLimits,
-    st.sampled_from((0.5, 1.0, 2.0)),
-    st.sampled_from((1.0, 1.5)),
+    RATIOS,
+    RATIOS,
     st.just(frozenset()) | st.frozensets(st.sampled_from(sorted(PHYSNETS))),
     st.booleans(),
 )
@@ -220,6 +223,32 @@ def test_the_fit_is_that_of_the_dumb_twin(pair, limits, devices, packing):
     else:
         assert found
         assert '\n' not in found
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(st.tuples(st.none() | hosts(4), RATIOS, RATIOS), max_size=4),
+    st.lists(st.one_of(guest_cells(0, x) for x in (None, 'mixed', 'dedicated')), max_size=3),
+    st.sampled_from((None, 'isolate')),
+    st.booleans(),
+)
+def test_who_fits_plainly_fits(asked, cells, emulator, without):
+    """Many hosts at once are told what each is told alone; nothing is left open where the cells
+    of the guest are alike."""
+    if without:
+        emulator = None
+        cells = [replace(cell, pagesize=None, cpu_thread_policy=None) for cell in cells]
+    guest = GuestTopology(tuple(cells), emulator)
+    if not has_no_wishes(guest):
+        wishes = [cell.pagesize or cell.cpu_thread_policy not in (None, 'prefer') for cell in cells]
+        assert not cells or emulator or any(wishes)
+        return
+    topologies = [host for host, *_ in asked]
+    cpus, ram = (np.array([each[i] for each in asked], float) for i in (1, 2))
+    found = fits_plainly(topologies, guest, cpus, ram).tolist()
+    for (host, *ratios), plainly in zip(asked, found, strict=True):
+        fits = host is not None and misfit(host, guest, TopologyLimits(*ratios)) is None
+        assert fits if plainly else not fits or len({replace(cell, id=0) for cell in cells}) > 1
 
 
 @settings(max_examples=500)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from novasched.scheduler.filters.shared import CandidateFilter, Key, attributes
+import numpy as np
+
+from novasched.scheduler.filters.shared import CandidateFilter, Key, Plainly, attributes
 from novasched.scheduler.fitting import LIMITS, limits_of, unfitted
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.numa.plain_fit import fits_plainly, has_no_wishes
 from novasched.scheduler.pci.pools import Mappings
 
 
@@ -28,6 +31,15 @@ class NUMATopologyFilter(CandidateFilter):
             return None
         threads = request.requirements.needs_threads
         return request.numa_topology, request.physnets, request.tunneled, threads
+
+    def passes_plainly(self, hosts: Sequence[Host], request: Request) -> Plainly:
+        guest = request.numa_topology
+        near = request.pci_requests or request.physnets or request.tunneled
+        if guest is None or near or request.requirements.needs_threads or not has_no_wishes(guest):
+            return None
+        cpu_ratios = np.array([host.cpu_allocation_ratio for host in hosts])
+        ram_ratios = np.array([host.ram_allocation_ratio for host in hosts])
+        return fits_plainly([host.numa_topology for host in hosts], guest, cpu_ratios, ram_ratios)
 
     def reject_candidate(
         self, host: Host, request: Request, mappings: Mappings | None

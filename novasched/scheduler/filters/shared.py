@@ -6,7 +6,10 @@ any filter about many hosts.
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from novasched.scheduler import plugin as plugins
 from novasched.scheduler.filters import Filter, Scope
@@ -25,6 +28,9 @@ NOT_ASKED: Sequence[Candidate | None] = (None,)
 
 Number = TypeVar('Number', int, float)
 
+Plainly: TypeAlias = NDArray[np.bool_] | None
+"""For each host True if it passes; False says nothing."""
+
 
 def attributes(*names: str) -> Key:
     """The key of a filter that depends on these attributes of a host."""
@@ -37,6 +43,11 @@ class KeyedFilter(Filter):
     def key(self, request: Request) -> Key:
         """Functions of a host that give all of it that the verdict depends on."""
         raise NotImplementedError
+
+    def passes_plainly(self, hosts: Sequence[Host], request: Request) -> Plainly:
+        """The hosts that pass by a cheap look at all of them at once; the others are judged.
+        None where there is none for the request."""
+        return None
 
 
 class AggregatesFilter(KeyedFilter):
@@ -115,17 +126,28 @@ def judge(
         return plugin.judge(hosts, request, candidates)
     if isinstance(plugin, CandidateFilter) and request.pci_requests:
         return _judge_candidates(plugin, hosts, request, candidates)
-    reasons: Sequence[str | None]
+    reasons: list[str | None] = [None] * len(hosts)
     if isinstance(plugin, KeyedFilter):
-        keys = equivalence_classes([list(map(value, hosts)) for value in plugin.key(request)])
-        one_of_each = dict(zip(keys, hosts, strict=True))
-        known = {key: plugin.reject(host, request) for key, host in one_of_each.items()}
-        reasons = list(map(known.__getitem__, keys))
+        plainly = plugin.passes_plainly(hosts, request)
+        left = range(len(hosts)) if plainly is None else np.flatnonzero(~plainly).tolist()
+        verdicts = _judge_alike(plugin, [hosts[i] for i in left], request)
+        for i, reason in zip(left, verdicts, strict=True):
+            reasons[i] = reason
     else:
         reasons = [plugin.reject(host, request) for host in hosts]
     if plugins.CHECK_SCOPES:
         plugins.check_scope(plugin.scope, hosts, reasons, request, plugin.reject)
     return Verdicts(reasons, candidates)
+
+
+def _judge_alike(
+    plugin: KeyedFilter, hosts: Sequence[Host], request: Request
+) -> Iterable[str | None]:
+    """The verdict on each host; alike ones share it."""
+    keys = equivalence_classes([list(map(value, hosts)) for value in plugin.key(request)])
+    one_of_each = dict(zip(keys, hosts, strict=True))
+    known = {key: plugin.reject(host, request) for key, host in one_of_each.items()}
+    return map(known.__getitem__, keys)
 
 
 def _judge_candidates(

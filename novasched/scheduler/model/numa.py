@@ -4,11 +4,14 @@
 Memory is in MiB, page sizes are in KiB.
 """
 
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
+
+KIB_PER_MIB = 1024
 
 SHARED, DEDICATED, MIXED = 'shared', 'dedicated', 'mixed'
 """CPU policies. None means shared."""
@@ -131,6 +134,30 @@ class HostCell:
         return self.memory - self.memory_usage
 
 
+class Room(NamedTuple):
+    """A host cell in numbers: all that a guest looks at which asks for no page size and no thread
+    policy. Memory is in MiB; where the host counts no pages, one of a MiB stands for each.
+
+    :ivar page_kb: the size in KiB of the smallest pages, of which ``pages`` are there.
+    :ivar pinnable: free CPUs on cores that the host names, if it names any.
+    """
+
+    page_kb: int
+    pages: int
+    free_pages: int
+    pinnable: int
+    cpus: int
+    cpu_usage: int
+    memory: int
+    memory_usage: int
+
+
+def _room(cell: HostCell) -> Room:
+    pages = min(cell.mempages, default=Pages(KIB_PER_MIB, cell.memory, cell.memory_usage))
+    cpus, memory = (len(cell.cpuset), cell.cpu_usage), (cell.memory, cell.memory_usage)
+    return Room(pages.size_kb, pages.total, pages.free, cell.free_on_cores, *cpus, *memory)
+
+
 @lru_cache(4096)
 def _cores(siblings: tuple[frozenset[int], ...]) -> tuple[int, frozenset[int]]:
     """Threads of the widest core, and all CPUs; computed once for all the cells that have the
@@ -138,21 +165,28 @@ def _cores(siblings: tuple[frozenset[int], ...]) -> tuple[int, frozenset[int]]:
     return max(map(len, siblings), default=1) or 1, frozenset().union(*siblings)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HostTopology:
     """The cells of a host, in the order in which it reports them."""
 
     cells: tuple[HostCell, ...]
-    _hash: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
-        """Of what is in use, worked out once: verdicts on hosts are looked up by it. Hosts of one
-        make differ in nothing else, and their CPUs take ten times as long."""
-        for known in self._hash:
-            return known
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Of what is in use, since verdicts on hosts are looked up by it. Hosts of one make differ
+        in nothing else, and their CPUs take ten times as long."""
         used = [(x.cpu_usage, x.memory_usage, x.pinned_cpus, x.mempages) for x in self.cells]
-        self._hash.append(hash(tuple(used)))
-        return self._hash[0]
+        return hash(tuple(used))
+
+    @cached_property
+    def rooms(self) -> bytes:
+        """The :class:`Room` of each cell, as floating point numbers of 64 bits: what a host reports
+        in error may be larger than any other."""
+        numbers = [*chain(*map(_room, self.cells))]
+        return struct.pack(f'={len(numbers)}d', *numbers)
 
     @property
     def has_threads(self) -> bool:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from novasched.scheduler.model.numa import (
     DEDICATED,
     ISOLATE,
+    KIB_PER_MIB,
     MIXED,
     PREFER,
     REQUIRE,
@@ -27,7 +28,7 @@ from novasched.scheduler.model.numa import (
     Pages,
     TopologyLimits,
 )
-from novasched.scheduler.numa.fit_cell import KIB_PER_MIB, describe, fit_cell, shortfall
+from novasched.scheduler.numa.fit_cell import describe, fit_cell, shortfall
 from novasched.scheduler.numa.search import Acceptance, Search, bottleneck, union
 
 PciCheck = Callable[[Sequence[int]], str | None]

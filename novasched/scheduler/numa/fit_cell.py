@@ -12,6 +12,7 @@ from typing import NamedTuple
 from novasched.scheduler.model.numa import (
     ANY_PAGES,
     ISOLATE,
+    KIB_PER_MIB,
     LARGE_PAGES,
     REQUIRE,
     SMALL_PAGES,
@@ -21,8 +22,6 @@ from novasched.scheduler.model.numa import (
     Pages,
     TopologyLimits,
 )
-
-KIB_PER_MIB = 1024
 
 Pins = tuple[tuple[int, int], ...]
 

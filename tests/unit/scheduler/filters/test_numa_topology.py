@@ -115,6 +115,10 @@ class Counting(NUMATopologyFilter):
         return super().reject_candidate(*args)
 
 
+def wishing(memory):
+    return a_guest(a_pinned(1, memory=memory, cpu_thread_policy='isolate'))
+
+
 @pytest.mark.parametrize(
     ('hosts', 'judged'),
     [
@@ -127,15 +131,18 @@ class Counting(NUMATopologyFilter):
 )
 def test_alike_hosts_share_the_verdict(hosts, judged, unchecked_scopes):
     """Hosts with equal topologies, pools and ratios are judged once, also by later requests for
-    an equal guest; those for another one, or for devices, have them judged anew."""
+    an equal guest; those for another one, or for devices, have them judged anew. Guests without
+    wishes have all hosts that they fit found at once."""
     plugin, table = Counting(Settings()), HostTable()
     for fields, total in [
         ({}, judged),
         ({}, judged),
-        ({'numa_topology': guest(513)}, 2 * judged),
+        ({'numa_topology': wishing(513)}, 2 * judged),
         ({'pci_requests': (replace(DEVICE, numa_policy='preferred'),)}, 3 * judged),
+        ({'numa_topology': guest(512)}, 3 * judged),
+        ({'numa_topology': guest(4096)}, 4 * judged),
     ]:
-        request = a_request(**{'numa_topology': guest(512), **fields})
+        request = a_request(**{'numa_topology': wishing(512), **fields})
         table.request = object()
         judge_changed(Enabled(plugin), hosts, request, None, table)
         assert plugin.judged == total

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+from novasched.scheduler.model.numa import HostCell, HostTopology, Pages
+from novasched.scheduler.model.values import MAX_AMOUNT
+from novasched.scheduler.numa.plain_fit import fits_plainly, has_no_wishes
+from tests.lab.topologies import a_guest, a_pinned, a_shared
+
+CPUS = frozenset(range(4))
+ROOMY = HostTopology(tuple(HostCell(i, CPUS, 4096, CPUS, cpu_usage=2) for i in range(2)))
+FULL = HostTopology(tuple(HostCell(i, CPUS, 4096, CPUS, 4, 4096, CPUS) for i in range(2)))
+PAGED = HostTopology((HostCell(0, CPUS, 4096, CPUS, mempages=(Pages(4, 1 << 20, 1 << 19),)),))
+ABSURD = HostTopology(
+    (HostCell(0, CPUS, 1, CPUS, mempages=(Pages(4, 0, MAX_AMOUNT, MAX_AMOUNT),)),)
+)
+
+
+@pytest.mark.parametrize(
+    ('guest', 'fitting'),
+    [
+        (a_guest(a_shared(2, 1024)), (True, False, True, False, False)),
+        (a_guest(a_shared(4, 1024)), (False, False, True, False, False)),
+        (a_guest(a_shared(2, 4096)), (True, False, True, False, False)),
+        (a_guest(a_pinned(4, memory=2048)), (True, False, True, False, False)),
+        (a_guest(a_pinned(4, memory=4096)), (True, False, False, False, False)),
+        (a_guest(a_pinned(2), a_shared(2)), (True, False, False, False, False)),
+        (a_guest(*[a_pinned(1)] * 3), (False, False, False, False, False)),
+    ],
+)
+def test_hosts_of_all_kinds(guest, fitting):
+    """Free and full ones, one with pages, half of which are in use, one that reports more than there
+    can be, and one that reports nothing."""
+    hosts = (ROOMY, FULL, PAGED, ABSURD, None)
+    ratios = np.ones(len(hosts))
+    assert has_no_wishes(guest)
+    assert tuple(fits_plainly(hosts, guest, ratios, ratios).tolist()) == fitting
+
+
+@pytest.mark.parametrize(
+    'guest',
+    [
+        a_guest(),
+        a_guest(a_pinned(1), emulator='share'),
+        a_guest(a_shared(1), a_shared(1, pagesize=-2)),
+        a_guest(a_pinned(1, cpu_thread_policy='isolate')),
+        a_guest(a_pinned(1, cpu_policy='unheard of')),
+        a_guest(a_shared(1, memory=10**400)),
+    ],
+)
+def test_guests_that_are_left_to_the_fitter(guest):
+    assert not has_no_wishes(guest)
+
+
+def test_no_hosts_at_all():
+    nothing = np.ones(0)
+    assert fits_plainly((), a_guest(a_shared()), nothing, nothing).tolist() == []
