@@ -111,7 +111,8 @@ class HostTable:
                 each.fresh[rows[others]] = False
             for i in others.tolist():
                 self.hosts[rows[i]] = hosts[i]
-            self._all = self._expected = hosts, rows
+            self._all = hosts, rows
+        self._expected = hosts, rows
         return rows
 
     def expect(self, hosts: Sequence[Host], rows: Rows) -> None:
