@@ -52,6 +52,7 @@ class ChangeTrackedTable(Generic[Value]):
     """Values built of the rows that nova has not deleted, by id. For one thread at a time.
 
     :param build: makes a value of a row.
+    :param computed: makes columns of a table that rows have besides.
     :param equal: columns, and the values that rows must have in them.
     """
 
@@ -61,6 +62,7 @@ class ChangeTrackedTable(Generic[Value]):
         name: str,
         columns: Sequence[str],
         build: Callable[[Row], Value],
+        computed: Callable[[sa.Table], Sequence[sa.ColumnElement[Any]]] = lambda table: (),
         **equal: object,
     ) -> None:
         self.values: dict[int, Value] = {}
@@ -69,21 +71,25 @@ class ChangeTrackedTable(Generic[Value]):
         self._columns = ('id', *columns)
         self._equal = equal
         self._build = build
+        self._computed = computed
+        self._parameters: Mapping[str, object] = {}
         self._has_digests = False
         self._buckets: dict[int, Bucket[Value]] = {}
         self._digests: dict[int, int] = {}
         self._cached_statements: _Statements | None = None
 
-    def refresh(self, connection: sa.Connection) -> set[int]:
+    def refresh(self, connection: sa.Connection, **parameters: object) -> set[int]:
         """Bring :attr:`values` up to date; the ids of rows that are new, changed or gone.
 
+        :param parameters: those of computed columns.
         :raises DBError: the database does not answer; all is as before.
         """
         self._has_digests = _has_digests(connection.dialect)
+        self._parameters = parameters
         statement = self._statements.digests
         if statement is None:
             return self._replace(self._read(connection, {0}), {0})
-        digests = {row.bucket: int(row.digest) for row in connection.execute(statement)}
+        digests = {row.bucket: int(row.digest) for row in connection.execute(statement, parameters)}
         stale = {key for key, digest in digests.items() if self._digests.get(key) != digest}
         gone = self._buckets.keys() - digests.keys()
         buckets = self._read(connection, stale) if stale else {}
@@ -106,7 +112,8 @@ class ChangeTrackedTable(Generic[Value]):
                 sa.or_(*(id.between(first, first + BUCKET_SIZE - 1) for first in first_ids))
             )
         buckets: dict[int, dict[int, _Entry[Value]]] = {}
-        for row in connection.execute(select, execution_options={'yield_per': ROWS_PER_FETCH}):
+        options = {'yield_per': ROWS_PER_FETCH}
+        for row in connection.execute(select, self._parameters, execution_options=options):
             key = row.id // BUCKET_SIZE if self._has_digests else 0
             if key in keys:
                 before = self._buckets.get(key, {}).get(row.id)
@@ -141,10 +148,14 @@ class ChangeTrackedTable(Generic[Value]):
         """
         table = self._base.table(self._name)
         if self._cached_statements is None or self._cached_statements.table is not table:
-            rows = self._base.select(self._name, self._columns, **self._equal)
+            computed = self._computed(table)
+            rows = self._base.select(self._name, self._columns, **self._equal).add_columns(
+                *computed
+            )
             digests = None
             if self._has_digests:
-                columns = [table.c[name] for name in self._columns if name in table.c]
+                named = [table.c[name] for name in self._columns if name in table.c]
+                columns = [*named, *computed]
                 is_mysql = self._base.engine.dialect.name == 'mysql'
                 digest = _mysql_digest(columns) if is_mysql else _postgresql_digest(columns)
                 rows = rows.add_columns(digest.label('digest'))

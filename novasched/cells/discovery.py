@@ -62,9 +62,10 @@ class Discovery:
 
         def look(connection: sa.Connection) -> list[str]:
             select = self.own.select('services', SERVICE_COLUMNS, binary=SCHEDULER, disabled=False)
-            services: Mapping[int, Any] = {row.id: row for row in connection.execute(select)}
-            now = self.utcnow()
-            down = self.group.down(self.own, connection, SCHEDULER, services, now)
+            select = select.add_columns(self.group.late(self.own.table('services')))
+            rows = connection.execute(select, self.group.moment(self.utcnow()))
+            services: Mapping[int, Any] = {row.id: row for row in rows}
+            down = self.group.down(SCHEDULER, services)
             up = (row for row in services.values() if row.id not in down)
             return [row.host for row in up if not row.forced_down]
 

@@ -3,7 +3,7 @@
 
 import logging
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -44,20 +44,37 @@ def is_freer(host: Host, before: Host | None) -> bool:
     )
 
 
+def lowest_version(records: Iterable[Any]) -> int:
+    """The lowest version in rows of the services table, by nova's rule: services that are forced
+    down do not count. 0 where there is none."""
+    versions = (row.version for row in records if not row.forced_down)
+    return min((each for each in versions if each is not None), default=0)
+
+
 class CellHostCache:
     """Keeps the hosts of a cell up to date. A host is the same object as long as nothing about
-    it changes, and so is the mapping of all hosts."""
+    it changes, and so is the mapping of all hosts.
+
+    :ivar minimum_version: the lowest version of nova-compute, without those that are forced down;
+        0 where there is none.
+    """
 
     def __init__(self, cell: Cell, settings: Settings, group: ServiceGroup) -> None:
         self.cell = cell
         self.settings = settings
+        self.minimum_version = 0
         self._group = group
         self._base = cell.database
         self._nodes = ChangeTrackedTable(
             self._base, 'compute_nodes', rows.COMPUTE_NODE_COLUMNS, self._host
         )
         self._records = ChangeTrackedTable(
-            self._base, 'services', rows.SERVICE_COLUMNS, plain_row, binary=COMPUTE
+            self._base,
+            'services',
+            rows.SERVICE_COLUMNS,
+            plain_row,
+            lambda table: [group.late(table)],
+            binary=COMPUTE,
         )
         self._down: frozenset[int] = frozenset()
         self._records_changed = False
@@ -128,11 +145,11 @@ class CellHostCache:
 
     def _read(self, connection: sa.Connection, now: datetime) -> None:
         """Read all changes; can be repeated wherever it has failed."""
-        if changed := self._records.refresh(connection):
+        if changed := self._records.refresh(connection, **self._group.moment(now)):
             self._records_changed = True
             self._changes += len(changed)
         records = self._records.values
-        down = self._group.down(self._base, connection, COMPUTE, records, now)
+        down = self._group.down(COMPUTE, records)
         if self._records_changed or down != self._down:
             self._update_services(records, down)
         changed = self._nodes.refresh(connection)
@@ -141,6 +158,7 @@ class CellHostCache:
 
     def _update_services(self, records: Mapping[int, Any], down: frozenset[int]) -> None:
         before, self._down, self._records_changed = self._services, down, False
+        self.minimum_version = lowest_version(records.values())
         self._services = {
             row.host: rows.service(row, up=row.id not in down) for row in records.values()
         }

@@ -40,29 +40,26 @@ class DatabaseServiceGroup:
     def __init__(self, service_down_time: int) -> None:
         self._down_time = timedelta(seconds=service_down_time)
 
-    def down(
-        self,
-        base: Database,
-        connection: sa.Connection,
-        binary: str,
-        services: Mapping[int, Any],
-        now: datetime,
-    ) -> frozenset[int]:
-        """The ids of the services that have not reported in time, by one query.
+    def late(self, services: sa.Table) -> sa.ColumnElement[bool]:
+        """Tells whether a service has not reported in time, for the moment of :meth:`moment`.
 
         A service that has never reported is as old as its row. The clocks of hosts differ, so
         a report from the near future counts, too.
-
-        :param services: rows with this binary that have ``host``, by id.
-        :param connection: the transaction in which the database is read.
-        :raises DBError: the database does not answer.
         """
-        table = base.table('services')
-        seen = sa.func.coalesce(table.c.last_seen_up, table.c.created_at)
-        first, last = now - self._down_time, now + self._down_time
-        late = sa.or_(seen.is_(None), seen < first, seen > last)
-        select = base.select('services', ('id',), binary=binary).where(late)
-        return frozenset(connection.execute(select).scalars())
+        seen = sa.func.coalesce(services.c.last_seen_up, services.c.created_at)
+        first, last = (sa.bindparam(name, type_=sa.DateTime) for name in ('first', 'last'))
+        return sa.or_(seen.is_(None), seen < first, seen > last).label('late')
+
+    def moment(self, now: datetime) -> Mapping[str, datetime]:
+        """Parameters for a statement with :meth:`late`."""
+        return {'first': now - self._down_time, 'last': now + self._down_time}
+
+    def down(self, binary: str, services: Mapping[int, Any]) -> frozenset[int]:
+        """The ids of the services that are down.
+
+        :param services: rows with this binary that have ``host`` and ``late``, by id.
+        """
+        return frozenset(id for id, row in services.items() if row.late)
 
 
 class MemcachedServiceGroup:
@@ -96,14 +93,15 @@ class MemcachedServiceGroup:
         else:
             self._set_failing('it does not keep our own key')
 
-    def down(
-        self,
-        base: Database,
-        connection: sa.Connection,
-        binary: str,
-        services: Mapping[int, Any],
-        now: datetime,
-    ) -> frozenset[int]:
+    def late(self, services: sa.Table) -> sa.ColumnElement[bool]:
+        """No row tells."""
+        return sa.false().label('late')
+
+    def moment(self, now: datetime) -> Mapping[str, datetime]:
+        """See :meth:`DatabaseServiceGroup.moment`."""
+        return {}
+
+    def down(self, binary: str, services: Mapping[int, Any]) -> frozenset[int]:
         """The ids of the services without a key; of all while memcached does not answer."""
         if not services:
             return frozenset()

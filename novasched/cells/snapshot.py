@@ -10,10 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-import sqlalchemy as sa
-
 from novasched.cells.aggregates import AggregateReader, AggregatesByHost, AggregateState
-from novasched.cells.host_cache import CellHostCache
+from novasched.cells.host_cache import CellHostCache, lowest_version
 from novasched.cells.instances import HostInstances
 from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
 from novasched.cells.servicegroup import COMPUTE, ServiceGroup
@@ -23,6 +21,7 @@ from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
+from novasched.scheduler.ports import Outdated
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 
@@ -74,7 +73,6 @@ class HostReader:
         self._aggregates: AggregatesByHost = {}
         self._regrouped = -math.inf
         self._flights = SingleFlight(self._refresh)
-        self._versions = SingleFlight(self._read_minimum_version)
 
     @property
     def cells_snapshot(self) -> CellsSnapshot:
@@ -114,27 +112,22 @@ class HostReader:
 
     def minimum_version(self, since: float) -> int:
         """See :class:`novasched.scheduler.prefilters.Sources`."""
-        return self._versions.at_least(since)
+        was_read = self._last.complete < math.inf
+        last = self._last if was_read else self._flights.at_least(since)
+        return last.host_snapshot.minimum_version
 
-    def _read_minimum_version(self) -> int:
-        """The lowest version of nova-compute, by nova's rule: services that are forced down do
-        not count, nor do cells that do not answer or in which a service reports 0."""
+    def _minimum_version(self, versions: Sequence[int]) -> int:
+        """The lowest version of nova-compute: of those of the enabled cells, and of the disabled
+        ones. Cells that do not answer, or in which a service reports 0, do not count."""
 
-        def read(cell: Cell) -> int:
-            base = cell.database
+        def lowest(cell: Cell) -> int:
+            return lowest_version(
+                cell.database.rows('services', ('version', 'forced_down'), binary=COMPUTE)
+            )
 
-            def lowest(connection: sa.Connection) -> int:
-                select = base.select('services', ('version',), binary=COMPUTE, forced_down=False)
-                versions = select.subquery().c.version
-                return connection.execute(sa.select(sa.func.min(versions))).scalar() or 0
-
-            return base.read(lowest)
-
-        cells = self.cells.all()
-        answers = self._scatter_gather(cells, read)
-        if cells and not answers:
-            raise no_answer(cells)
-        return min(filter(None, (version for _, version in answers)), default=0)
+        disabled = [cell for cell in self.cells.all() if cell.disabled]
+        others = [version for _, version in self._scatter_gather(disabled, lowest)]
+        return min(filter(None, (*versions, *others)), default=0)
 
     def snapshot(self, moment: float = FROM_NOW) -> CellsSnapshot:
         """All cells that answer, as of that moment (monotonic seconds) or later.
@@ -160,6 +153,7 @@ class HostReader:
 
         :raises DatabaseUnavailable: the API database does not answer, or no cell does that may
         have a host for the request.
+        :raises Outdated: the request goes by another version of nova-compute than is there.
         """
         destination = request.requested_destination
         cell_uuid = destination.cell_uuid if destination else None
@@ -167,7 +161,10 @@ class HostReader:
             self.cells.get(cell_uuid)  # a new cell is looked up, and read with the others
         snapshot = self._flights.at_least(max(request.read_since, self.cells.changed))
         cells = self.cells.enabled()
-        hosts, by_cell = snapshot.host_snapshot.hosts, snapshot.cells
+        whole, by_cell = snapshot.host_snapshot, snapshot.cells
+        if request.minimum_version not in (None, whole.minimum_version):
+            raise Outdated(f'the minimum version of nova-compute is {whole.minimum_version}')
+        hosts = whole.hosts
         if destination and cell_uuid and not destination.allow_cross_cell_move:
             cells = [cell for cell in cells if cell.uuid == cell_uuid]
             hosts = self._hosts_of_cell(cell_uuid, snapshot)
@@ -181,7 +178,6 @@ class HostReader:
         elif named:
             hosts = self._instances.add_named(hosts, named)
         on = self._instances.hosts_of(located, by_cell) if located else {}
-        whole = snapshot.host_snapshot
         total = len(whole.hosts)
         return replace(whole, hosts=hosts, total=total, located=on, everywhere=whole.hosts)
 
@@ -240,7 +236,8 @@ class HostReader:
                 self._freed = {**self._freed, **dict.fromkeys(freed, began)}
         if aggregates is not self._aggregates:
             self._aggregates, self._regrouped = aggregates, began
-        self._last = self._merged(hosts, began)
+        version = self._minimum_version([caches[cell].minimum_version for cell, _ in answers])
+        self._last = self._merged(hosts, began, version)
         return self._last
 
     def _await_aggregates(
@@ -254,7 +251,9 @@ class HostReader:
             self.aggregates.api.breaker.failed(f'no answer within {timeout:g} s', began)
             return reading.result().by_host  # ends now, with an answer or an error
 
-    def _merged(self, cells: Mapping[str, Mapping[str, Host]], began: float) -> CellsSnapshot:
+    def _merged(
+        self, cells: Mapping[str, Mapping[str, Host]], began: float, version: int
+    ) -> CellsSnapshot:
         """The snapshot of these cells; its hosts are the same mapping if nothing has changed."""
         last = self._last
         all_hosts = last.host_snapshot.hosts
@@ -264,7 +263,13 @@ class HostReader:
             all_hosts = {uuid: host for hosts in cells.values() for uuid, host in hosts.items()}
         if len(self._freed) > len(all_hosts):  # some are gone
             self._freed = {x: moment for x, moment in self._freed.items() if x in all_hosts}
-        snapshot = HostSnapshot(all_hosts, began, freed=self._freed, regrouped=self._regrouped)
+        snapshot = HostSnapshot(
+            all_hosts,
+            began,
+            freed=self._freed,
+            regrouped=self._regrouped,
+            minimum_version=version,
+        )
         return CellsSnapshot(cells, snapshot, time.monotonic())
 
     def _nodes(self, host: str | None, name: str | None, cell: Cell | None) -> Sequence[Any]:

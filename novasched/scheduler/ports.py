@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from novasched.conf.errors import NovaschedError
 from novasched.scheduler.model.candidate import Candidate, Candidates
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.request import Request
@@ -61,6 +62,10 @@ class Instances(Protocol):
         """
 
 
+class Outdated(NovaschedError):
+    """For the driver: what a request began with has changed meanwhile; it is to be decided anew."""
+
+
 class Hosts(Protocol):
     """Hosts of the cells, as far as the cycle needs them (``cells/snapshot.py``)."""
 
@@ -90,6 +95,7 @@ class Hosts(Protocol):
         :param images: these with the properties of their images.
         :param named: with those of the instances of these UUIDs that are on hosts, at least.
         :param located: say of these instances on which hosts of all cells they are.
+        :raises Outdated: the request goes by another version of nova-compute than is there.
         """
 
 

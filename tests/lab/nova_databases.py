@@ -132,7 +132,7 @@ class NovaDatabases:
         def note(connection, cursor, statement, parameters, context, many):
             asked.append((' '.join(statement.split()), parameters))
 
-        cells = (cell.database.engine for cell in self.cells.enabled())
+        cells = (cell.database.engine for cell in self.cells.all())
         engines = [self.cells.api.engine, *cells]
         for engine in engines:
             sa.event.listen(engine, 'before_cursor_execute', note)

@@ -10,15 +10,12 @@ from dataclasses import replace
 from novasched.scheduler.cycle import Cycle
 from novasched.scheduler.decision import Decision, DecisionTrace
 from novasched.scheduler.drivers import Parts
-from novasched.scheduler.errors import (
-    NoValidHost,
-    PlacementUnavailable,
-    Unavailable,
-)
+from novasched.scheduler.errors import NoValidHost, PlacementUnavailable, Unavailable
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.pipeline import Pipeline
+from novasched.scheduler.ports import Outdated
 
 FIRST_PAUSE_S, PAUSE_S = 0.1, 1.0
 """Seconds before a request is decided anew, at first and in the end."""
@@ -118,6 +115,10 @@ class FilterScheduler:
                 request = replace(request, arrived=now, read_since=now, from_memory=False)
                 trace.restart(request)
                 continue
+            except Outdated as error:
+                LOG.debug('Instances %s are decided anew: %s', request.instance_uuids, error)
+                trace.restart(request)
+                continue
             except Unavailable as error:
                 of_placement = isinstance(error, PlacementUnavailable)
                 settings = self.settings
@@ -156,6 +157,8 @@ class FilterScheduler:
             return self._cycle().decide(request, trace)
         except NoValidHost as error:
             return trace.failed(error)
+        except Outdated:
+            return self.decide(request, seed)
 
     def _cycle(self) -> Cycle:
         pipeline, notifier = self.pipeline.for_request(), self.notifier

@@ -108,6 +108,7 @@ class Request:
     is told that Placement is away, if it is. ``from_memory``: what Placement answered a little
     earlier may serve it, too; ``alone``: no other request is being decided. What others have read
     from the databases at the moment ``read_since`` (monotonic seconds), or later, serves it, too.
+    ``minimum_version`` is the least of nova-compute's that the query for candidates goes by.
     ``requirements`` are those of the flavor and the image.
     """
 
@@ -147,6 +148,7 @@ class Request:
     from_memory: bool = False
     alone: bool = False
     read_since: float = math.inf
+    minimum_version: int | None = field(default=None, compare=False)
     origin: Origin | None = field(default=None, repr=False, compare=False)
     requirements: Requirements = field(default=NO_REQUIREMENTS, repr=False, compare=False)
 

@@ -56,8 +56,9 @@ class Network(Protocol):
 @dataclass(frozen=True, slots=True)
 class Sources:
     """The sources of prefilters; without ``[neutron]`` there is no network. The minimum version
-    is the least that a nova-compute of any cell reports at a moment (monotonic seconds) or later;
-    0 if none does."""
+    is the least that a nova-compute of any cell has reported when the hosts were read last, or, for
+    the first request, at that moment (monotonic seconds) or later; 0 if none has. Who goes by it
+    notes it in the request, which is decided anew where its hosts say otherwise."""
 
     aggregates: Aggregates
     minimum_version: Callable[[float], int]

@@ -263,6 +263,7 @@ class OwnerNovaPrefilter(Prefilter):
         if os_traits.OWNER_NOVA in request.root_required:
             return request
         version = self.sources.minimum_version(request.read_since)
+        request = replace(request, minimum_version=version)
         if version < OWNER_NOVA_VERSION:
             if version != self._logged:  # it holds for every request of an older cloud
                 self._logged = version

@@ -11,7 +11,6 @@ from novasched.cells.database import Database
 from novasched.cells.discovery import Discovery
 from novasched.cells.instances import find_flavor
 from novasched.cells.servicegroup import DatabaseServiceGroup, Heartbeat
-from novasched.concurrency.single_flight import FROM_NOW
 from novasched.scheduler.errors import DatabaseUnavailable
 from novasched.tools.sandbox import databases as tables
 from tests.lab.nova_databases import hosts_of
@@ -43,7 +42,7 @@ def of(cloud, own):
     return {
         'hosts': lambda reader: [host.service.up for host in hosts_of(reader).values()],
         'instances': lambda reader: [*hosts_of(reader, instances=True)],
-        'version': lambda reader: reader.minimum_version(FROM_NOW),
+        'version': lambda reader: reader.snapshot().host_snapshot.minimum_version,
         'cells': lambda reader: [x.name for x in reader.cells.read().values() if not x.disabled],
         'flavor': lambda reader: find_flavor(reader.cells.api, 'small').name,
         'joining': lambda reader: heartbeat.register(),

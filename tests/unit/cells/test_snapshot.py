@@ -12,6 +12,7 @@ from novasched.cells.servicegroup import DatabaseServiceGroup
 from novasched.concurrency.single_flight import FROM_NOW
 from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost
 from novasched.scheduler.model.request import Destination
+from novasched.scheduler.ports import Outdated
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request, a_uuid
 from tests.lab.nova_databases import NOW, hosts_of
@@ -233,23 +234,23 @@ def test_a_cell_that_fails_at_a_renewal(two_cells):
 
 
 class Interrupted(DatabaseServiceGroup):
-    """Does something else before it tells of the services of a database."""
+    """Does something else before it tells of services: it is told the hosts."""
 
     def __init__(self, before):
         super().__init__(60)
         self.before = before
 
-    def down(self, base, *asked):
-        self.before(base)
-        return super().down(base, *asked)
+    def down(self, binary, services):
+        self.before({row.host for row in services.values()})
+        return super().down(binary, services)
 
 
 def test_a_reading_that_does_not_end(two_cells, caplog):
     """The cell is left out of the next ones too, and back when it has ended."""
     stuck, over = threading.Event(), threading.Event()
 
-    def wait_in_first_cell(base):
-        if base.name == 'cell cell1':
+    def wait_in_first_cell(hosts):
+        if 'h1' in hosts:
             stuck.set()
             assert over.wait(10)
 
@@ -271,7 +272,7 @@ def test_a_reading_that_is_cut(cloud):
     """It is done once more, and what the first half has seen is not forgotten."""
     failures = []
 
-    def fail(_base):
+    def fail(_hosts):
         if failures:
             raise failures.pop()
 
@@ -318,3 +319,19 @@ def test_the_oldest_nova_compute(cloud, cell1, cell2, least, caplog):
         cloud.sql('cell1', 'DROP TABLE services')
         assert cloud.reader().minimum_version(FROM_NOW) == cell2[0]['version']
         assert 'Failed to get computes for cell' in caplog.text
+
+
+def test_a_request_that_goes_by_another_version(two_cells):
+    """It finds out when the hosts are read for it; from then on requests go by the new one."""
+    reader = two_cells.reader()
+    for version in (60, 73):
+        for cell in ('cell1', 'cell2'):
+            two_cells.sql(cell, f'UPDATE services SET version = {version}')
+        hosts_of(reader, a_request())
+        request = a_request(minimum_version=reader.minimum_version(FROM_NOW))
+        hosts_of(reader, request)
+    assert request.minimum_version == 73
+    two_cells.sql('cell2', 'UPDATE services SET version = 61')
+    with pytest.raises(Outdated, match='the minimum version of nova-compute is 61'):
+        hosts_of(reader, request)
+    assert reader.minimum_version(FROM_NOW) == 61

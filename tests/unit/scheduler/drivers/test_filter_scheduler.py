@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
+import logging
 from dataclasses import replace
 
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost, PlacementUnavailable
+from novasched.scheduler.errors import (
+    DatabaseUnavailable,
+    NoValidHost,
+    PlacementUnavailable,
+)
 from novasched.scheduler.filters import Filter
 from novasched.scheduler.filters.pci_passthrough import PciPassthroughFilter
 from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.flavor import RequestGroup
 from novasched.scheduler.model.pci import PciRequest, Pool
+from novasched.scheduler.ports import Outdated
 from tests.lab.builders import a_host, a_mapped_candidate, a_request
 from tests.lab.ports import Audience, CountingPlacement, a_driver, ask
 
@@ -122,6 +128,18 @@ def test_a_short_outage(error, caplog):
     assert hosts.arrived == sorted(set(hosts.arrived))
     assert [phase for phase, *_ in audience.heard] == ['start', 'end']
     assert [each.levelname for each in caplog.records if 'wait' in each.message] == ['WARNING']
+
+
+def test_what_a_request_began_with_has_changed(caplog):
+    """It is decided anew at once, in the time that it has, and nobody is told."""
+    host, audience = a_host(), Audience()
+    hosts = Failing(Outdated('another version'), Outdated('and another'), hosts=[host])
+    driver = a_driver(hosts, notifier=audience)
+    assert ask(driver) == [[host.host]]
+    assert len(hosts.arrived) == 3
+    assert len(set(hosts.arrived)) == 1
+    assert [phase for phase, *_ in audience.heard] == ['start', 'end']
+    assert [each for each in caplog.records if each.levelno > logging.DEBUG] == []
 
 
 def test_an_outage_that_lasts():
