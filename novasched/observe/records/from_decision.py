@@ -116,6 +116,7 @@ def _rejections(result: FilterResult) -> StageRejections:
 
 def host_names(hosts: Sequence[Host]) -> HostNames:
     """The names of hosts, and of their nodes."""
+    hosts = [*hosts]  # a ranking looks each up anew
     names, nodes = [host.host for host in hosts], [host.nodename for host in hosts]
     return HostNames(names, () if names == nodes else nodes)
 
