@@ -34,6 +34,7 @@ from novasched.scheduler.model.candidate import (
     ProviderSummary,
 )
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.pending_claims import nothing_taken
 from novasched.scheduler.ports import Instances
 
 # Operators search for what these loggers of nova's write.
@@ -80,7 +81,7 @@ class PlacementClient:
         settings: Settings,
         http: adapter.Adapter,
         instances: Instances | None = None,
-        taken: Taken = lambda moment: {},
+        taken: Taken = nothing_taken,
         processes: int = 1,
     ) -> None:
         """:param instances: see :class:`novasched.placement.cleanup.AllocationDeleter`.

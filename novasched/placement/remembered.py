@@ -13,7 +13,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 
@@ -23,6 +23,7 @@ import numpy as np
 from novasched.placement.query import FlatQuery, Query
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import Inventory, Offer, RememberedCandidates
+from novasched.scheduler.pending_claims import TakenAmounts, nothing_taken
 
 LOG = logging.getLogger(__name__)
 
@@ -40,9 +41,9 @@ UNFIT_S = 60.0
 CUSTOM = 'CUSTOM_'
 """Traits of that prefix may be unknown to Placement, which then refuses a query."""
 
-Taken = Callable[[float], Mapping[str, Mapping[str, int]]]
-"""Amounts of claims that Placement may not have had at a moment (monotonic seconds): provider to
-resource class to amount."""
+Taken = Callable[[float, int | None], TakenAmounts]
+"""Amounts of claims that Placement may not have had at a moment (monotonic seconds), since the
+change of that number; all of them for None. See :meth:`PendingClaims.unclaimed`."""
 
 
 class _Allocations(msgspec.Struct):
@@ -78,11 +79,14 @@ class RememberedAnswer:
             raise ValueError('hosts offer what nested providers have')
         self.sent, self.uuids = sent, uuids
         hosts = [summaries[uuid] for uuid in uuids]
-        self.left = {
+        self._answered = {
             name: np.array([x.resources[name].capacity - x.resources[name].used for x in hosts])
             for name in (hosts[0].resources if hosts else ())
             if all(name in each.resources for each in hosts)
         }
+        # The same, less the claims up to a change.
+        self._left = self._answered
+        self._change: int | None = None
         # Many hosts have the same traits, in a few orders.
         numbers: dict[bytes, int] = {}
         self._traits_of = np.array(
@@ -92,26 +96,32 @@ class RememberedAnswer:
         self._known = frozenset[str]().union(*self._traits)
         self._refused = np.zeros(len(uuids), bool)
 
+    def take(self, taken: Taken) -> None:
+        """Leave out what was claimed since. For one thread at a time."""
+        self._change, is_all, amounts = taken(self.sent, self._change)
+        if is_all:
+            self._left = {name: column.copy() for name, column in self._answered.items()}
+        for uuid in amounts.keys() & self.row_of.keys():
+            row = self.row_of[uuid]
+            for name in amounts[uuid].keys() & self._left.keys():
+                self._left[name][row] -= amounts[uuid][name]
+
     def refuse(self, providers: Sequence[str]) -> None:
         """Offer no more what Placement has refused."""
         self._refused[[self.row_of[uuid] for uuid in providers if uuid in self.row_of]] = True
 
-    def offer(self, asked: FlatQuery, taken: Mapping[str, Mapping[str, int]]) -> Offer | None:
-        """The hosts that serve a query, less what was taken since; None if that cannot be told."""
+    def offer(self, asked: FlatQuery) -> Offer | None:
+        """The hosts that serve a query; None if that cannot be told."""
         unknown = asked.forbidden - self._known
-        if any(name.startswith(CUSTOM) for name in unknown) or asked.amounts.keys() - self.left:
+        if any(name.startswith(CUSTOM) for name in unknown) or asked.amounts.keys() - self._left:
             return None
         has_traits = [
             asked.required <= traits and traits.isdisjoint(asked.forbidden)
             for traits in self._traits
         ]
         fits = np.array(has_traits, bool)[self._traits_of] & ~self._refused
-        rows = [(self.row_of[uuid], uuid) for uuid in taken if uuid in self.row_of]
         for name, amount in asked.amounts.items():
-            fits &= self.left[name] >= amount
-            for row, uuid in rows:
-                if self.left[name][row] - taken[uuid].get(name, 0) < amount:
-                    fits[row] = False
+            fits &= self._left[name] >= amount
         kinds = self._traits_of, self._traits
         return Offer(asked.amounts, self.uuids, self.row_of, fits, *kinds)
 
@@ -146,7 +156,7 @@ class RememberedAnswers:
         self,
         max_age: float | None,
         get: Callable[[Query], bytes],
-        taken: Taken = lambda moment: {},
+        taken: Taken = nothing_taken,
         processes: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -181,11 +191,13 @@ class RememberedAnswers:
             if (oldest := self._to_be_asked(now)) is not None:
                 self._asking = self._pool.submit(self._ask, oldest)
             answers = [each.answer for each in bases]
+            for known in filter(None, answers):
+                known.take(self._taken)
         offers, sent = [], now
         for base, answer, asked in zip(bases, answers, flat, strict=True):
             if answer is None or now - answer.sent > base.max_age(self._max_age):
                 return None
-            offer = answer.offer(asked, self._taken(answer.sent))
+            offer = answer.offer(asked)
             if offer is None:
                 return None
             offers.append(offer)

@@ -7,8 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import compress
+from operator import attrgetter, is_not
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.fitting import far_devices
@@ -20,39 +24,103 @@ from novasched.scheduler.model.candidate import (
 )
 from novasched.scheduler.model.host import Host, HostSnapshot, Selection
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import ClaimsOfHost, Peers, PendingClaim, PendingClaims
+from novasched.scheduler.pending_claims import (
+    ClaimsOfHost,
+    Peers,
+    PendingClaim,
+    PendingClaims,
+    changed_hosts,
+)
 from novasched.scheduler.pipeline import Pipeline
 
 LOG = logging.getLogger('nova.scheduler.manager')
 CLAIMS = logging.getLogger('nova.scheduler.utils')
 NOT_ENOUGH = 'There are not enough hosts available.'
 
+UUID = attrgetter('uuid')
+SIZES: Mapping[str, Callable[[Any], int]] = {
+    'VCPU': attrgetter('vcpus_total'),
+    'MEMORY_MB': attrgetter('total_usable_ram_mb'),
+    'DISK_GB': attrgetter('total_usable_disk_gb'),
+}
+"""Resource classes, and what a host has of them before overcommit."""
+
 Limits = Callable[[Host, Request], Mapping[str, Any]]
 
 
-def hosts_of(
-    candidates: Candidates | None, snapshot: HostSnapshot, request: Request, peers: Peers | None
-) -> list[Host]:
-    """The candidates' hosts in Placement's order, which is that in which equally good ones are
-    tried; so each of several schedulers begins with others. All hosts where it was not asked.
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """Hosts of these UUIDs, in their order, with None for what is no host; and their sizes, which
+    are :data:`SIZES` in one row each, negative for what is none."""
 
-    :raises NoValidHost: remembered candidates do not do (:func:`still_offered`).
-    """
-    hosts = [snapshot.hosts[x] for x in candidates or snapshot.hosts if x in snapshot.hosts]
-    if isinstance(candidates, RememberedCandidates):
-        hosts = still_offered(hosts, candidates, snapshot, request.alone)
-    if peers is None:
-        return hosts
-    place, number = peers.part
-    first = len(hosts) * place // number
-    return hosts[first:] + hosts[:first]
+    uuids: Sequence[str]
+    known: Mapping[str, Host]
+    hosts: Sequence[Host | None]
+    sizes: NDArray[np.float64]
 
 
-def still_offered(
-    hosts: Sequence[Host], candidates: RememberedCandidates, snapshot: HostSnapshot, alone: bool
-) -> list[Host]:
-    """Hosts of remembered candidates that are as large as what is asked for: nova
-    gives no instance more than a host has before overcommit (``max_unit`` of its inventories).
+class OfferedHosts:
+    """The hosts that are candidates of requests. Those of remembered candidates are much the same
+    from one request to the next, and are kept in columns."""
+
+    def __init__(self) -> None:
+        self._last = _Listed((), {}, (), np.empty((len(SIZES), 0)))
+
+    def of(
+        self,
+        candidates: Candidates | None,
+        snapshot: HostSnapshot,
+        request: Request,
+        peers: Peers | None,
+    ) -> list[Host]:
+        """The candidates' hosts in Placement's order, which is that in which equally good ones are
+        tried; so each of several schedulers begins with others. All hosts where it was not asked.
+
+        :raises NoValidHost: remembered candidates do not do (:func:`check_up_to_date`).
+        """
+        if isinstance(candidates, RememberedCandidates):
+            check_up_to_date(candidates, snapshot, request.alone)
+            hosts = self._large_enough(candidates, snapshot)
+        else:
+            known = candidates or snapshot.hosts
+            hosts = [snapshot.hosts[uuid] for uuid in known if uuid in snapshot.hosts]
+        if peers is None:
+            return hosts
+        place, number = peers.part
+        first = len(hosts) * place // number
+        return hosts[first:] + hosts[:first]
+
+    def _large_enough(self, candidates: RememberedCandidates, snapshot: HostSnapshot) -> list[Host]:
+        """Hosts of remembered candidates that are as large as what is asked for: nova gives no
+        instance more than a host has before overcommit (``max_unit`` of its inventories)."""
+        uuids, is_offered = candidates.rows()
+        listed = self._last = _listed(uuids, snapshot.hosts, self._last)
+        amounts = candidates.amounts
+        for size, name in zip(listed.sizes, SIZES, strict=True):
+            is_offered = is_offered & (size >= amounts.get(name, 0))
+        return [*compress(listed.hosts, is_offered.tolist())]  # type: ignore[list-item]
+
+
+def _listed(uuids: Sequence[str], known: Mapping[str, Host], last: _Listed) -> _Listed:
+    """Hosts of these UUIDs; what they have in common with the last ones is not looked up anew."""
+    if last.uuids is uuids and last.known is known:
+        return last
+    hosts = [*map(known.get, uuids)]
+    sizes = last.sizes
+    changed: Sequence[int] = range(len(hosts))
+    if last.uuids is uuids:
+        others = np.fromiter(map(is_not, hosts, last.hosts), bool, len(hosts))
+        sizes, changed = sizes.copy(), np.flatnonzero(others).tolist()
+    else:
+        sizes = np.empty((len(SIZES), len(hosts)))
+    sizes[:, changed] = [
+        [-1 if hosts[i] is None else size(hosts[i]) for i in changed] for size in SIZES.values()
+    ]
+    return _Listed(uuids, known, hosts, sizes)
+
+
+def check_up_to_date(candidates: RememberedCandidates, snapshot: HostSnapshot, alone: bool) -> None:
+    """See that remembered candidates still are what Placement would offer.
 
     :param alone: the request may wait for Placement: no other one does.
     :raises NoValidHost: since Placement was asked aggregates have changed, or hosts that are
@@ -64,15 +132,6 @@ def still_offered(
         for uuid, moment in snapshot.freed.items():
             if moment > candidates.sent and uuid not in candidates:
                 raise NoValidHost(f'{uuid} may have become free')
-    amounts = candidates.amounts
-    vcpus, memory_mb, disk_gb = (amounts.get(x, 0) for x in ('VCPU', 'MEMORY_MB', 'DISK_GB'))
-    return [
-        host
-        for host in hosts
-        if host.vcpus_total >= vcpus
-        and host.total_usable_ram_mb >= memory_mb
-        and host.total_usable_disk_gb >= disk_gb
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +165,12 @@ class SchedulingState:
         before, pending = self.pending, self.pending_claims.of(self.snapshot, again, self.placed)
         if pending == before:
             return replace(self, pending=pending)
-        uuids = {**pending, **before}
-        changed = {uuid for uuid in uuids if pending.get(uuid) != before.get(uuid)}
-        known, subtract = self.snapshot.hosts, self.pending_claims.subtract
-        anew = {x: subtract(known[x], pending.get(x, ())) for x in changed & known.keys()}
-        hosts = [anew.get(host.uuid, host) for host in self.hosts]
+        known = self.snapshot.hosts
+        anew = left = self.pending_claims.left(known, pending)
+        if before:
+            changed = changed_hosts(before, pending) & known.keys()
+            anew = {uuid: left.get(uuid, known[uuid]) for uuid in changed}
+        hosts = [*map(anew.get, map(UUID, self.hosts), self.hosts)]
         return replace(self, hosts=hosts, pending=pending)
 
     def joined(self, request: Request) -> Request:
@@ -150,10 +210,14 @@ class SchedulingState:
         if claims.peers is None:
             return True
         claims.peers.catch_up(choice)
-        known = set(chain.from_iterable(self.pending.values()))
-        again = frozenset(self.request.instance_uuids or ())
-        now = chain.from_iterable(claims.of(self.snapshot, again, self.placed).values())
-        rivals = [x for x in now if x not in known and x.takes_precedence_over(choice)]
+        again, before = frozenset(self.request.instance_uuids or ()), self.pending
+        now = claims.of(self.snapshot, again, self.placed)
+        rivals = [
+            claim
+            for uuid in changed_hosts(before, now) & now.keys()
+            for claim in now[uuid]
+            if claim not in before.get(uuid, ()) and claim.takes_precedence_over(choice)
+        ]
         if not rivals:
             return True
         pending = dict(self.pending)

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from novasched.scheduler.assignments import SchedulingState, hosts_of
+from novasched.scheduler.assignments import OfferedHosts, SchedulingState
 from novasched.scheduler.decision import ALTERNATES, CLAIM, Decision, DecisionTrace
 from novasched.scheduler.errors import NO_CANDIDATES, NoValidHost
 from novasched.scheduler.model.candidate import Candidates
@@ -36,6 +36,7 @@ class Cycle:
     hosts: Hosts
     pipeline: Pipeline
     pending_claims: PendingClaims
+    offered_hosts: OfferedHosts
     notifier: Notifier | None
     trace: DecisionTrace = field(init=False)
 
@@ -82,7 +83,7 @@ class Cycle:
         needed = self.pipeline.needed_instances(request)
         snapshot = self.hosts.read(candidates, request, *needed)
         pending_claims = self.pending_claims.for_request(request)
-        hosts = hosts_of(candidates, snapshot, request, pending_claims.peers)
+        hosts = self.offered_hosts.of(candidates, snapshot, request, pending_claims.peers)
         self.trace.read(snapshot, len(hosts), candidates)
         return SchedulingState(request, snapshot, hosts, candidates, pending_claims)
 

@@ -20,8 +20,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import compress, islice
+from operator import is_not
 from typing import Any, Protocol
 
 from novasched.conf.settings import Settings
@@ -45,6 +47,9 @@ RELEASED_KEPT = 1000
 
 FORGETTING_S = 1.0
 """Seconds between looks for claims that are over, where none is known to be over earlier."""
+
+CHANGES_KEPT = 10_000
+"""Changes of claims that are remembered: those of some seconds in which thousands come and go."""
 
 
 class State(str, Enum):
@@ -97,6 +102,21 @@ class PendingClaim:
 
 ClaimsOfHost = tuple[PendingClaim, ...]
 
+TakenAmounts = tuple[int, bool, Mapping[str, Mapping[str, int]]]
+"""The number of a change of claims; False if the amounts are what was taken since an earlier one,
+less what was given back, and True if they are all; provider to resource class to amount."""
+
+
+def nothing_taken(moment: float, since: int | None) -> TakenAmounts:
+    """Where no claims are known; see :meth:`PendingClaims.taken`."""
+    return 0, since is None, {}
+
+
+def changed_hosts(before: Mapping[str, object], now: Mapping[str, object]) -> set[str]:
+    """Keys whose value has come, has gone, or is another object."""
+    others = compress(now, map(is_not, map(before.get, now), now.values()))
+    return {*others, *(before.keys() - now.keys())}
+
 
 class Peers(Protocol):
     """The other schedulers of the cloud (``rpc/peers.py``); nothing here raises."""
@@ -141,8 +161,20 @@ def is_pending(row: Any, key: tuple[str, str]) -> bool:
     return bool(row.task_state == 'resize_prep')  # perhaps on its own host
 
 
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The claims that count for those who work on a snapshot, as of a change of that number."""
+
+    snapshot: HostSnapshot
+    number: int = 0
+    claims: Mapping[str, ClaimsOfHost] = field(default_factory=dict)
+
+
 class PendingClaims:
     """The pending claims, by the compute node that they are on.
+
+    Few of them change from one request to the next. So changes are numbered, and the last ones
+    remembered: who knows how things were at a number looks at what has changed since.
 
     :ivar peers: the other schedulers; None where nothing is shared with them.
     :ivar given_back: how many claims did not fit beside those of others.
@@ -173,6 +205,12 @@ class PendingClaims:
         self._released: deque[tuple[str | None, float]] = deque(maxlen=RELEASED_KEPT)
         self._decision = threading.Lock()
         self._known: dict[str, tuple[Host, ClaimsOfHost, Host]] = {}
+        # Claims that came (1), that are gone (-1), and that hosts were seen to show (0).
+        self._changes: deque[tuple[PendingClaim, int]] = deque(maxlen=CHANGES_KEPT)
+        self._number = 0
+        self._view = _View(HostSnapshot({}))
+        # Hosts of a snapshot, the claims on them, and what these leave.
+        self._left: tuple[object, Mapping[str, ClaimsOfHost], Mapping[str, Host]] = None, {}, {}
 
     def for_request(self, request: Request) -> 'PendingClaims':
         """View of a request on the others, and of them on it: nothing where the option
@@ -196,29 +234,70 @@ class PendingClaims:
         snapshot: HostSnapshot,
         again: Collection[str] = (),
         own: Collection[PendingClaim] = (),
-    ) -> dict[str, ClaimsOfHost]:
+    ) -> Mapping[str, ClaimsOfHost]:
         """The claims that hosts do not show which are known to a snapshot, by UUID of the host.
 
         :param again: instances that are being placed now. None of their claims counts but
             those that are the request's ``own``.
         """
+        here, others = snapshot.hosts, snapshot.everywhere
         with self._lock:
             self._forget_old()
-            here, others = snapshot.hosts, snapshot.everywhere
-            pending = {x: each for x, each in self._claims.items() if x in here or x in others}
-            repeated = {x.host.uuid for uuid in again for x in self._of_instance.get(uuid, ())}
-            for uuid in (self._showing | repeated) & pending.keys():
-                left = tuple(
-                    x
-                    for x in pending[uuid]
-                    if x.shown > snapshot.read_at
-                    and (x.request.instance_uuid not in again or x in own)
-                )
+            view, before = self._view, self._view.snapshot
+            changes = None
+            if before.hosts is here and before.everywhere is others:
+                changes = self._since(view.number)
+            if changes is None:
+                pending, uuids = {}, {*self._claims}
+            else:
+                pending, uuids = {**view.claims}, {claim.host.uuid for claim, _ in changes}
+                if before.read_at != snapshot.read_at:
+                    uuids |= self._showing
+            for uuid in uuids:
+                left = self._claims.get(uuid, ()) if uuid in here or uuid in others else ()
+                if uuid in self._showing:
+                    left = tuple([claim for claim in left if claim.shown > snapshot.read_at])
                 if left:
                     pending[uuid] = left
                 else:
-                    del pending[uuid]
-        return pending
+                    pending.pop(uuid, None)
+            self._view = _View(snapshot, self._number, pending)
+            repeated = {x.host.uuid for uuid in again for x in self._of_instance.get(uuid, ())}
+        visible = pending
+        for uuid in repeated & pending.keys():
+            left = tuple(
+                [x for x in pending[uuid] if x.request.instance_uuid not in again or x in own]
+            )
+            if left != pending[uuid]:
+                visible = {**pending} if visible is pending else visible
+                if left:
+                    visible[uuid] = left
+                else:
+                    del visible[uuid]
+        return visible
+
+    def _since(self, number: int) -> Sequence[tuple[PendingClaim, int]] | None:
+        """The changes after that of a number, or None if they are not all remembered; the lock is
+        held."""
+        new = self._number - number
+        return None if new > len(self._changes) else [*islice(reversed(self._changes), new)]
+
+    def left(
+        self, hosts: Mapping[str, Host], pending: Mapping[str, ClaimsOfHost]
+    ) -> Mapping[str, Host]:
+        """The hosts with pending claims, less these, by UUID. Within a decision."""
+        known, before, left = self._left
+        if known is not hosts:
+            before, left = {}, {}
+        changed = changed_hosts(before, pending) & hosts.keys()
+        left = {
+            **left,
+            **{x: self.subtract(hosts[x], pending[x]) for x in changed & pending.keys()},
+        }
+        for uuid in left.keys() - pending.keys():
+            del left[uuid]
+        self._left = hosts, pending, left
+        return left
 
     def add(
         self, host: Host, request: Request, candidate: Candidate | None, limits: Mapping[str, Any]
@@ -241,6 +320,8 @@ class PendingClaims:
         with self._lock:
             self._claims[host] = (*self._claims.get(host, ()), claim)
             self._of_instance[uuid] = (*self._of_instance.get(uuid, ()), claim)
+            self._changes.append((claim, 1))
+            self._number += 1
             self._forget_at = min(self._forget_at, claim.since + self.timeout)
 
     def drop(self, claim: PendingClaim) -> None:
@@ -298,12 +379,23 @@ class PendingClaims:
     def unclaimed(self, moment: float) -> Mapping[str, Mapping[str, int]]:
         """Amounts of claims that Placement did not have yet at a moment, so that its answer to
         a question from then on may leave them out: provider to resource class to amount."""
+        return self.taken(moment)[2]
+
+    def taken(self, moment: float, since: int | None = None) -> TakenAmounts:
+        """The same, since the change of a number, if that is remembered; all for None."""
+        with self._lock:
+            number, changes = self._number, None if since is None else self._since(since)
+            is_all = changes is None
+            if changes is None:
+                changes = [(claim, 1) for claims in self._claims.values() for claim in claims]
         taken: dict[str, Counter[str]] = {}
-        for claim in self.all():
-            if claim.claimed > moment:
+        for claim, change in changes:
+            if claim.claimed > moment and change:
                 for provider, amounts in claim.amounts.items():
-                    taken.setdefault(provider, Counter()).update(amounts)
-        return taken
+                    sums = taken.setdefault(provider, Counter())
+                    for name, amount in amounts.items():
+                        sums[name] += change * amount
+        return number, is_all, taken
 
     def awaited(self, cell_uuid: str) -> list[str]:
         """The instances that hosts of a cell do not show yet, by UUID."""
@@ -321,9 +413,11 @@ class PendingClaims:
         for claim in self.all() if rows else ():
             row = rows.get(claim.request.instance_uuid or '')
             if row is not None and not is_pending(row, claim.host.key):
-                claim.shown = min(claim.shown, moment)
                 with self._lock:
+                    claim.shown = min(claim.shown, moment)
                     self._showing.add(claim.host.uuid)
+                    self._changes.append((claim, 0))
+                    self._number += 1
 
     def all(self) -> list[PendingClaim]:
         """Return those of all hosts, also if they are over."""
@@ -354,6 +448,9 @@ class PendingClaims:
         """Forget a claim, and tell if it was there; the lock is held."""
         of_host, uuid = self._claims, claim.host.uuid
         was_there = claim in of_host.get(uuid, ())
+        if was_there:
+            self._changes.append((claim, -1))
+            self._number += 1
         left = tuple(each for each in of_host.get(uuid, ()) if each is not claim)
         if left:
             of_host[uuid] = left

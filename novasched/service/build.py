@@ -134,7 +134,7 @@ def compose(
 
     http = http_adapter(conf, 'placement', service)
     placement = PlacementClient(
-        settings, http, InstanceStates(cells), pending_claims.unclaimed, max(1, service.workers)
+        settings, http, InstanceStates(cells), pending_claims.taken, max(1, service.workers)
     )
     network = _neutron(conf, settings, service, placement)
     sources = Sources(aggregates, hosts.minimum_version, network)

@@ -2,12 +2,16 @@
 """The candidate that is chosen of a host, against a plain look at all that there are."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from novasched.scheduler.model.candidate import CandidateIndex, choose
-from tests.lab.builders import a_full_candidate
+from novasched.scheduler.assignments import OfferedHosts
+from novasched.scheduler.model.candidate import CandidateIndex, Offer, RememberedCandidates, choose
+from novasched.scheduler.model.host import HostSnapshot
+from tests.lab.builders import a_full_candidate, a_host, a_request, a_uuid
 
 CARDS = 'abcd'
 ROOM = st.fixed_dictionaries({card: st.integers(1, 6) for card in CARDS})
@@ -53,3 +57,39 @@ def an_index(candidates, room):
         card: {'resources': {'VGPU': {'capacity': 9, 'used': 9 - n}}} for card, n in room.items()
     }
     return CandidateIndex(candidates, [json.dumps({'provider_summaries': resources}).encode()])
+
+
+NAMES = 'hijk'
+SIZES = st.fixed_dictionaries({'vcpus_total': st.integers(0, 3), 'total_usable_ram_mb': st.integers(0, 3)})  # fmt: skip
+AMOUNTS = st.fixed_dictionaries({'VCPU': st.integers(1, 3)}, optional={'MEMORY_MB': st.integers(1, 3)})  # fmt: skip
+REQUEST = st.tuples(
+    st.booleans(),  # of another answer than the one before
+    st.dictionaries(st.sampled_from(NAMES), SIZES),  # hosts that have come or changed
+    st.sets(st.sampled_from(NAMES), max_size=1),  # those that are gone
+    st.lists(st.booleans(), min_size=len(NAMES), max_size=len(NAMES)),
+    AMOUNTS,
+)
+
+
+@given(st.lists(REQUEST, max_size=8))
+def test_hosts_of_what_is_remembered(requests):
+    """Those that are offered and large enough, in the order of the answer, whatever it was and
+    however large they were for the requests before."""
+    uuids, known, kept = [a_uuid(name) for name in NAMES], {}, OfferedHosts()
+    for is_another, changed, gone, fits, amounts in requests:
+        uuids = uuids[::-1] if is_another else uuids
+        if changed or gone:
+            anew = [replace(a_host(name), **sizes) for name, sizes in changed.items()]
+            known = {**known, **{host.uuid: host for host in anew}}
+            known = {uuid: host for uuid, host in known.items() if uuid not in map(a_uuid, gone)}
+        rows = {uuid: row for row, uuid in enumerate(uuids)}
+        offer = Offer(amounts, uuids, rows, np.array(fits), np.zeros(len(uuids), int), [()])
+        candidates = RememberedCandidates([offer], 0.0, 0.0)
+        assert kept.of(candidates, HostSnapshot(known), a_request(), None) == [
+            known[uuid]
+            for uuid, is_offered in zip(uuids, fits, strict=True)
+            if is_offered
+            and uuid in known
+            and known[uuid].vcpus_total >= amounts['VCPU']
+            and known[uuid].total_usable_ram_mb >= amounts.get('MEMORY_MB', 0)
+        ]

@@ -7,6 +7,7 @@ import secrets
 import time
 from dataclasses import replace
 
+from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.cycle import Cycle
 from novasched.scheduler.decision import Decision, DecisionTrace
 from novasched.scheduler.drivers import Parts
@@ -47,6 +48,7 @@ class FilterScheduler:
         self._end = math.inf
         self._deciding: set[int] = set()  # requests
         self._total = 0  # hosts
+        self._offered_hosts = OfferedHosts()
         self.pipeline = self.make_pipeline(parts)
 
     def make_pipeline(self, parts: Parts) -> Pipeline:
@@ -161,7 +163,8 @@ class FilterScheduler:
             return self.decide(request, seed)
 
     def _cycle(self) -> Cycle:
-        pipeline, notifier = self.pipeline.for_request(), self.notifier
+        pipeline, pending_claims = self.pipeline.for_request(), self.pending_claims
         return Cycle(
-            self.prefilters, self.placement, self.hosts, pipeline, self.pending_claims, notifier
-        )
+            self.prefilters, self.placement, self.hosts, pipeline, pending_claims,
+            self._offered_hosts, self.notifier,
+        )  # fmt: skip

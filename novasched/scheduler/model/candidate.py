@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 import msgspec
@@ -207,11 +207,18 @@ class RememberedCandidates(Mapping[str, Sequence[Candidate]]):
             for offer in self._offers
         )
 
+    def rows(self) -> tuple[Sequence[str], NDArray[np.bool_]]:
+        """Hosts in the order in which they are tried, and True for each that is offered. For one
+        answer they are those in it, and the same object each time."""
+        if len(self._offers) > 1:
+            uuids = [*self]
+            return uuids, np.ones(len(uuids), bool)
+        [offer] = self._offers
+        return offer.uuids, offer.fits
+
     def __iter__(self) -> Iterator[str]:
-        first, *others = (
-            [o.uuids[i] for i in np.flatnonzero(o.fits).tolist()] for o in self._offers
-        )
-        return iter(dict.fromkeys(chain(first, *others)) if others else first)
+        offered = [compress(each.uuids, each.fits.tolist()) for each in self._offers]
+        return iter(dict.fromkeys(chain(*offered)))
 
     def __len__(self) -> int:
         return self.count if len(self._offers) == 1 else sum(1 for _ in self)

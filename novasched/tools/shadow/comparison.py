@@ -18,6 +18,7 @@ from prettytable import PrettyTable
 
 from novasched.conf import loading
 from novasched.conf.errors import ConfigError, NovaschedError
+from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.cycle import Cycle
 from novasched.scheduler.decision import Decision, DecisionTrace, HostWeight, PlacementAttempt
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
@@ -51,7 +52,8 @@ class Shadow:
         placement = MemoryPlacement(source=driver.placement)
         # Each decision is made for itself: none counts for the next.
         pending = PendingClaims(line.settings, self.clock, timeout=0.0)
-        cycle = Cycle(driver.prefilters, placement, driver.hosts, line, pending, None)
+        offered = OfferedHosts()
+        cycle = Cycle(driver.prefilters, placement, driver.hosts, line, pending, offered, None)
         trace = DecisionTrace(request, self.seed, line.clock, line.clock())
         try:
             return cycle.decide(request, trace)

@@ -48,7 +48,7 @@ class Site:
         self.clock, self.asked, self.taken = Clock(), [], {}
         self.meanwhile = lambda: None
         self.answers = RememberedAnswers(
-            max_age, self._get, lambda _: self.taken, processes, self.clock
+            max_age, self._get, lambda *_: (1, True, self.taken), processes, self.clock
         )
 
     def _get(self, built):

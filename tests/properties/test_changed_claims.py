@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of pending claims by what has changed, compared with a look at all of them."""
+
+import math
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from novasched.conf.settings import Settings
+from novasched.scheduler import pending_claims
+from novasched.scheduler.model.host import HostSnapshot
+from novasched.scheduler.pending_claims import PendingClaims
+from tests.lab.builders import a_candidate, a_host, a_request, a_uuid
+from tests.lab.ports import Clock
+
+HOSTS = [a_host(name, ram=65536) for name in 'abcd']
+EARLIER = {host.uuid: host for host in HOSTS}
+LATER = {host.uuid: host for host in HOSTS[:3]}
+"""The same, but for one that is gone."""
+INSTANCES = [a_uuid(f'i{number}') for number in range(2)]
+SHOWN = SimpleNamespace(host='x', node='x', vm_state='active', task_state=None, deleted=0)
+
+_instance, _place = st.sampled_from(INSTANCES), st.integers(0, 9)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just('add'), _instance, st.integers(0, 3)),
+        st.tuples(st.sampled_from(['settle', 'drop']), _place),
+        st.tuples(st.just('seen'), _instance, st.booleans()),
+        st.tuples(st.just('pass'), st.sampled_from([0.25, 5.0, 61.0])),
+        st.tuples(st.just('read'), st.sampled_from([EARLIER, EARLIER, LATER])),
+        st.tuples(st.just('answer')),
+    ),
+    min_size=3,
+    max_size=25,
+)
+
+
+def counting(claims, snapshot, again, own):
+    """The twin of :meth:`PendingClaims.of`."""
+    found = {}
+    for claim in claims.all():
+        is_own = claim.request.instance_uuid not in again or claim in own
+        if claim.host.uuid in snapshot.hosts and claim.shown > snapshot.read_at and is_own:
+            found.setdefault(claim.host.uuid, []).append(claim)
+    return {uuid: tuple(each) for uuid, each in found.items()}
+
+
+def amounts(claims, moment):
+    """The twin of :meth:`PendingClaims.taken`."""
+    found = {}
+    for claim in claims.all():
+        if claim.claimed > moment:
+            for provider, its in claim.amounts.items():
+                found.setdefault(provider, Counter()).update(its)
+    return found
+
+
+@given(
+    steps=STEPS,
+    again=st.sampled_from([(), (), INSTANCES[:1]]),
+    kept=st.sampled_from([0, 2, pending_claims.CHANGES_KEPT]),
+)
+@settings(max_examples=300)
+def test_as_seen_by_all(steps, again, kept):
+    """Whatever happens to claims, whichever hosts one works on, and however few changes are
+    remembered: which claims count, what they leave of hosts, and what they take since an answer."""
+    clock = Clock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pending_claims, 'CHANGES_KEPT', kept)
+        claims = PendingClaims(Settings(in_flight_timeout=60.0), clock)
+    known, snapshot, answered = [], HostSnapshot(EARLIER, clock.now, everywhere=EARLIER), clock.now
+    change, sums = None, {}
+    for number, (step, *rest) in enumerate(steps):
+        clock.now += 0.01
+        if step == 'add':
+            instance, place = rest
+            request = a_request(instance_uuids=(instance,), instance_uuid=instance)
+            candidate = a_candidate(HOSTS[place].uuid, VCPU=number + 1)
+            known.append(claims.add(HOSTS[place], request, candidate, {}))
+        elif step in ('settle', 'drop') and known:
+            claim = known[rest[0] % len(known)]
+            if step == 'drop' or claim.claimed == math.inf:
+                getattr(claims, step)([claim] if step == 'settle' else claim)
+        elif step == 'seen':
+            instance, is_old = rest
+            claims.seen({instance: SHOWN}, snapshot.read_at if is_old else clock.now)
+        elif step == 'pass':
+            clock.now += rest[0]
+        elif step == 'read':
+            snapshot = HostSnapshot(rest[0], clock.now, everywhere=rest[0])
+        elif step == 'answer':
+            answered, change, sums = clock.now, None, {}
+        own = known[-1:]
+        pending = claims.of(snapshot, again, own)
+        assert pending == counting(claims, snapshot, again, own)
+        left = claims.left(snapshot.hosts, pending)
+        for uuid, host in snapshot.hosts.items():
+            rams = [65536 - 512 * len(pending.get(uuid, ())), left.get(uuid, host).free_ram_mb]
+            assert rams[0] == rams[1]
+            assert (uuid in left) == (uuid in pending)
+        change, is_all, taken = claims.taken(answered, change)
+        sums = {} if is_all else sums
+        for provider, its in taken.items():
+            sums.setdefault(provider, Counter()).update(its)
+        assert {x: +each for x, each in sums.items() if +each} == amounts(claims, answered)
