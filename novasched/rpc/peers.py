@@ -104,7 +104,7 @@ class PeerSchedulers:
 
     def tell(self, claim: PendingClaim, state: State) -> None:
         """See :class:`novasched.scheduler.pending_claims.Peers`."""
-        if self._speaks:  # else all is told once it does
+        if self._speaks and self._others:  # else all is told once it does, and to who comes
             self._to_tell.put((claim, state))
 
     def catch_up(self, claim: PendingClaim) -> None:
@@ -174,10 +174,11 @@ class PeerSchedulers:
                         claim.order = next(self._order)
                 self._heard.notify_all()
             return
+        # Before it is told what was: what comes after that is told as well.
+        self._count(message, now)
         if not {self.name, ALL_PEERS}.isdisjoint(message.ask):
             self._is_asked = True
             self.wake()
-        self._count(message, now)
         for row in message.rows:
             self._apply(row, sender, now)
         if message.whole:

@@ -105,6 +105,23 @@ def test_others_take_off_the_same(pair, fields):
     assert len(encode(message)) < 800
 
 
+def test_one_alone_announces_nothing():
+    """Nobody would hear it. Who comes hears of all that is pending, and of what comes after."""
+    first, newcomer = Scheduler('first'), Scheduler('newcomer')
+    first.speak()
+    early = first.add('early')
+    first.claims.settle([early])
+    assert [message.rows for message in first.speak()] == [[]]
+    with newcomer.peers.listening():
+        newcomer.speak(first)
+        first.add('late')
+        first.speak(newcomer)
+        assert newcomer.hears == {a_uuid('early'): True, a_uuid('late'): False}
+        first.claims.drop(early)
+        first.speak(newcomer)
+        assert newcomer.hears == {a_uuid('late'): False}
+
+
 def fields_of(value):
     return [field.name for field in fields(value)]
 
