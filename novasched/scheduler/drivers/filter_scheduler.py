@@ -25,7 +25,7 @@ MAX_TRIES = 4
 LOOK_S = 1.0
 """Seconds between looks of those who wait whether the process is going to end."""
 
-SLACK_PER_HOST_S, MAX_SLACK_S = 0.00005, 0.25
+SLACK_PER_HOST_S, MAX_SLACK_S = 0.0001, 0.25
 """Seconds before its arrival that databases may have been read for others, where a request is one
 of several: the more hosts, the more their reading costs."""
 

@@ -139,4 +139,4 @@ def test_several_at_the_same_time_read_together():
     driver._total = 1_000_000
     with pytest.raises(NoValidHost):
         driver.select_destinations(a_request(instance_uuid=a_uuid('third')))
-    assert moments == pytest.approx([0, 0.05, 0, 0.25, 0])
+    assert moments == pytest.approx([0, 0.1, 0, 0.25, 0])
