@@ -160,9 +160,10 @@ class PlacementClient:
     def candidates(self, request: Request) -> Candidates:
         """:raises PlacementUnavailable: no answer, or one that is no list of candidates."""
         first, *others = queries = query.build_all(request, self.settings)
-        if request.from_memory and (remembered := self._remembered.offer(queries)):
-            self._window.arrived(request.arrived)
-            return remembered
+        if request.from_memory:
+            self._window.arrived(request.arrived)  # it may wait for what the others do not need
+            if remembered := self._remembered.offer(queries):
+                return remembered
         answers = [self._ask(first, request)]
         for fallback in others:
             MANAGER.debug('Requesting fallback allocation candidates with VCPU instead of PCPU')

@@ -6,7 +6,8 @@ query then does for all of them: how much each host has left of these resources,
 Amounts and traits are compared in memory. An answer is only ever used to accept: where it offers
 nothing, or a claim is refused, Placement is asked the real query.
 
-Answers are asked for behind the requests, one at a time, and only while requests come.
+Answers are asked for behind the requests, one at a time, and only while requests come. The first
+requests after a pause come too early for one: they wait for it, but for the very first.
 """
 
 import logging
@@ -166,6 +167,7 @@ class RememberedAnswers:
         self._pool = futures.ThreadPoolExecutor(1, 'candidates')
         self._lock = threading.Lock()
         self._asking: futures.Future[None] | None = None
+        self._asked: _Base | None = None
         self._pause_until = 0.0
         self._forgotten = -math.inf
 
@@ -181,7 +183,9 @@ class RememberedAnswers:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def offer(self, queries: Sequence[Query]) -> RememberedCandidates | None:
-        """Candidates for queries by remembered answers; None where Placement is to be asked."""
+        """Candidates for queries by remembered answers; None where Placement is to be asked. Where
+        the answer that is needed is being asked for, it is waited for: it is no older than one to
+        the query itself would be by then, and Placement is asked once for all who wait."""
         flat = [each.flat for each in queries if each.flat is not None]
         if self._max_age == 0 or len(flat) < len(queries):
             return None
@@ -189,20 +193,26 @@ class RememberedAnswers:
         with self._lock:
             bases = [self._base(each.base, now) for each in flat]
             if (oldest := self._to_be_asked(now)) is not None:
-                self._asking = self._pool.submit(self._ask, oldest)
-            answers = [each.answer for each in bases]
-            for known in filter(None, answers):
-                known.take(self._taken)
-        offers, sent = [], now
-        for base, answer, asked in zip(bases, answers, flat, strict=True):
-            if answer is None or now - answer.sent > base.max_age(self._max_age):
+                self._asked, self._asking = oldest, self._pool.submit(self._ask, oldest)
+            lacking = {x.string for x in bases if self._too_old(x, now)}
+            asking = self._asking if lacking == {self._asked and self._asked.string} else None
+        if lacking and asking is None:
+            return None
+        if asking is not None:
+            asking.result()
+            now = self._clock()
+        with self._lock:
+            if any(self._too_old(base, now) for base in bases):
                 return None
-            offer = answer.offer(asked)
-            if offer is None:
-                return None
-            offers.append(offer)
-            sent = min(sent, answer.sent)
-        return RememberedCandidates(offers, sent, now - sent) or None
+            answers = [base.answer for base in bases if base.answer is not None]
+            for answer in answers:
+                answer.take(self._taken)
+        offers = [answer.offer(asked) for answer, asked in zip(answers, flat, strict=True)]
+        sent = min(answer.sent for answer in answers)
+        whole = [offer for offer in offers if offer is not None]
+        if len(whole) < len(offers):
+            return None
+        return RememberedCandidates(whole, sent, now - sent) or None
 
     def refused(self, providers: Sequence[str]) -> None:
         """Offer no more what was refused, until Placement is asked again."""
@@ -228,6 +238,10 @@ class RememberedAnswers:
         if len(self._bases) > MAX_ANSWERS:
             del self._bases[next(iter(self._bases))]
         return base
+
+    def _too_old(self, base: _Base, now: float) -> bool:
+        """True for one without an answer that may be used; the lock is held."""
+        return base.answer is None or now - base.answer.sent > base.max_age(self._max_age)
 
     def _to_be_asked(self, now: float) -> _Base | None:
         """The one of the base queries that are needed whose answer is the oldest, if one may be

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -77,7 +79,7 @@ def asking(vcpus=1, memory_mb=1024, disk_gb=0, **extra_specs):
 @pytest.fixture
 def site():
     site = Site()
-    assert [site.offer() for _ in range(3)] == [None, None, 'abc']
+    assert [site.offer() for _ in range(2)] == [None, 'abc']
     return site
 
 
@@ -123,7 +125,7 @@ def test_what_is_forgotten(site):
     assert [site.offer() for _ in range(2)] == [None, None]
     site.meanwhile = lambda: None
     site.clock.now += pause
-    assert [site.offer() for _ in range(2)] == [None, 'abc']
+    assert site.offer() == 'abc'
     assert len(site.asked) == 3
 
 
@@ -175,17 +177,17 @@ def test_an_answer_that_cannot_be_used(text):
         pytest.param([0, SOON_S], [0, 0], 0, id='none comes soon'),
         pytest.param(
             [0, 1, 0, 3, 2, 1],
-            [0, 0, 1, 1, 1, 1],
+            [0, 1, 1, 1, 1, 1],
             2,
             id='again when it is half as old as it may be',
         ),
-        pytest.param([0, 1, MAX_AGE_S], [0, 0, 0], 1, id='too old, and not needed often'),
-        pytest.param([0, 1, MAX_AGE_S - 1.5, 1], [0, 0, 1, 1], 2, id='asked again before'),
+        pytest.param([0, 1, MAX_AGE_S], [0, 1, 0], 1, id='too old, and not needed often'),
+        pytest.param([0, 1, MAX_AGE_S - 1.5, 1], [0, 1, 1, 1], 2, id='asked again before'),
     ],
 )
 def test_when_answers_are_asked_for(pauses, offered, asked):
-    """The second request makes one be asked behind it, which takes a second; the next use it until
-    it is too old, and make it be asked again."""
+    """The second request makes one be asked, which takes a second, and waits for it; the next use it
+    until it is too old, and make it be asked again behind them."""
     site = Site()
     found = []
     for pause in pauses:
@@ -217,7 +219,22 @@ def test_placement_that_does_not_answer():
     assert len(site.asked) == 1
     site.text = answer()
     site.clock.now += TAKES_S / SHARE - TAKES_S
-    assert [site.offer() for _ in range(2)] == [None, 'abc']
+    assert site.offer() == 'abc'
+
+
+def test_those_who_need_what_is_being_asked_for_wait():
+    """They get its answer, and no other question is asked; who needs another one does not wait."""
+    site, begun, may_end = Site(), threading.Event(), threading.Event()
+    site.meanwhile = lambda: begun.set() or may_end.wait(10)
+    assert site.offer() is None
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(site.offer) for _ in range(4)]
+        assert begun.wait(10)
+        assert site.answers.offer(query.build_all(asking(disk_gb=1), Settings())) is None
+        assert not any(each.done() for each in waiting)
+        may_end.set()
+        assert [each.result(10) for each in waiting] == ['abc'] * 4
+    assert len(site.asked) == 1
 
 
 def test_a_bug(caplog):
