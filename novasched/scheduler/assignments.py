@@ -176,14 +176,16 @@ class SchedulingState:
     def joined(self, request: Request) -> Request:
         """The current instance's request, whose group has those too that are on their way: no
         database tells of them yet, nor, perhaps, does the caller. Where all are to stay together,
-        the request's own first instance leads, else the one that was announced first: others will
-        be given back if they are not with it."""
+        those that are claimed stay in any case, and the request's own first instances beside them;
+        without any of these the one that was announced first: others will be given back if they
+        are not with it."""
         if (group := request.instance_group) is None:
             return request
         same = [x for claims in self.pending.values() for x in claims if x.is_in_group(group)]
         if same and group.policy == 'affinity':
-            first = min(same, key=lambda x: (x.claimed == math.inf, x.order, x.since))
-            same = [*self.placed] or [first]
+            first = min(same, key=lambda x: (x.order, x.since))
+            staying = [x for x in same if x.claimed < math.inf or x in self.placed]
+            same = staying or [first]
         members = group.members.union(x.request.instance_uuid or '' for x in same)
         hosts = group.hosts.union(x.host.host for x in same)
         shown, own = self.snapshot.located.items(), request.instance_uuid

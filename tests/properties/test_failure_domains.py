@@ -3,7 +3,7 @@
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from novasched.scheduler.errors import NoValidHost
@@ -59,6 +59,7 @@ class Cloud:
 
 
 @given(HOSTS, COUNTS, st.sampled_from(['anti-affinity', 'affinity']), st.integers(1, 2))
+@example([({'1'}, 2, []), ({'2'}, 1, []), ({'1', '2'}, 2, [])], [1, 3, 1], 'affinity', 1)
 def test_hard_groups(hosts, counts, policy, limit):
     """Each goes where a plain look allows it, beside those before it, also of the same request and
     on hosts that are full; refused is what a plain look finds no host for, either."""
