@@ -44,7 +44,7 @@ CUSTOM = 'CUSTOM_'
 
 Taken = Callable[[float, int | None], TakenAmounts]
 """Amounts of claims that Placement may not have had at a moment (monotonic seconds), since the
-change of that number; all of them for None. See :meth:`PendingClaims.unclaimed`."""
+change of that number; all of them for None. See :meth:`PendingClaims.taken`."""
 
 
 class _Allocations(msgspec.Struct):

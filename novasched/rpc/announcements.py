@@ -10,12 +10,12 @@ import math
 import msgspec
 
 from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.claim import PendingClaim, State
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host, Service
 from novasched.scheduler.model.numa import GuestTopology
 from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.model.request import InstanceGroup, Request
-from novasched.scheduler.pending_claims import PendingClaim, State
 
 
 class Row(msgspec.Struct, omit_defaults=True):

@@ -23,7 +23,8 @@ from typing import Any
 import msgspec
 
 from novasched.rpc.announcements import Message, Row, claim_of, decode, encode, row_of
-from novasched.scheduler.pending_claims import PendingClaim, PendingClaims, State
+from novasched.scheduler.model.claim import PendingClaim, State
+from novasched.scheduler.pending_claims import PendingClaims
 
 LOG = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Other:
 
 
 class PeerSchedulers:
-    """The other schedulers. Implements :class:`novasched.scheduler.pending_claims.Peers`.
+    """The other schedulers. Implements :class:`novasched.scheduler.ports.Peers`.
 
     :ivar name: that of this process, which no other has or had.
     :ivar part: the place of this process among all that are alive, by their names, and their
@@ -103,12 +104,12 @@ class PeerSchedulers:
             self._see_who_is_there()
 
     def tell(self, claim: PendingClaim, state: State) -> None:
-        """See :class:`novasched.scheduler.pending_claims.Peers`."""
+        """See :class:`novasched.scheduler.ports.Peers`."""
         if self._speaks and self._others:  # else all is told once it does, and to who comes
             self._to_tell.put((claim, state))
 
     def catch_up(self, claim: PendingClaim) -> None:
-        """See :class:`novasched.scheduler.pending_claims.Peers`. The broker sends each process its
+        """See :class:`novasched.scheduler.ports.Peers`. The broker sends each process its
         own announcements, too, behind those that came before."""
         if self._others and self._speaks:
             with self._heard:
@@ -117,7 +118,7 @@ class PeerSchedulers:
 
     @property
     def is_sharing(self) -> bool:
-        """See :class:`novasched.scheduler.pending_claims.Peers`: this process hears itself."""
+        """See :class:`novasched.scheduler.ports.Peers`: this process hears itself."""
         return self._speaks and self._clock() - self.echoed_at <= PEER_TIMEOUT_S
 
     def wake(self) -> None:

@@ -22,22 +22,17 @@ from novasched.scheduler.model.candidate import (
     RememberedCandidates,
     choose,
 )
-from novasched.scheduler.model.host import Host, HostSnapshot, Selection
+from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim
+from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import (
-    ClaimsOfHost,
-    Peers,
-    PendingClaim,
-    PendingClaims,
-    changed_hosts,
-)
+from novasched.scheduler.pending_claims import PendingClaims, changed_hosts
 from novasched.scheduler.pipeline import Pipeline
+from novasched.scheduler.ports import Peers
 
 LOG = logging.getLogger('nova.scheduler.manager')
 CLAIMS = logging.getLogger('nova.scheduler.utils')
 NOT_ENOUGH = 'There are not enough hosts available.'
 
-UUID = attrgetter('uuid')
 SIZES: Mapping[str, Callable[[Any], int]] = {
     'VCPU': attrgetter('vcpus_total'),
     'MEMORY_MB': attrgetter('total_usable_ram_mb'),
@@ -170,7 +165,7 @@ class SchedulingState:
         if before:
             changed = changed_hosts(before, pending) & known.keys()
             anew = {uuid: left.get(uuid, known[uuid]) for uuid in changed}
-        hosts = [*map(anew.get, map(UUID, self.hosts), self.hosts)]
+        hosts = [*map(anew.get, map(uuid_of, self.hosts), self.hosts)]
         return replace(self, hosts=hosts, pending=pending)
 
     def joined(self, request: Request) -> Request:

@@ -17,9 +17,10 @@ from novasched.scheduler.assignments import OfferedHosts, SchedulingState
 from novasched.scheduler.decision import ALTERNATES, CLAIM, Decision, DecisionTrace
 from novasched.scheduler.errors import NO_CANDIDATES, NoValidHost
 from novasched.scheduler.model.candidate import Candidates
+from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.model.host import Selection
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import PendingClaim, PendingClaims
+from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.ports import MAX_CLAIMS_PER_HOST, Hosts, Notifier, Placement
 from novasched.scheduler.prefilters import Prefilter

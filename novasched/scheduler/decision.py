@@ -10,19 +10,17 @@ and the chosen candidates, and none of the others, which are large.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from operator import attrgetter
 from typing import Any
 
 from novasched.conf.errors import NovaschedError
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.model.candidate import Candidates
-from novasched.scheduler.model.host import Host, HostSnapshot, Selection
+from novasched.scheduler.model.host import Host, HostSnapshot, Selection, uuid_of
 from novasched.scheduler.model.request import Request
 
 PREFILTERS, PLACEMENT, HOSTS = 'prefilters', 'placement', 'hosts'
 FILTERS, WEIGHERS, CLAIM, ALTERNATES = 'filters', 'weighers', 'claim', 'alternates'
 STEPS = (PREFILTERS, PLACEMENT, HOSTS, FILTERS, WEIGHERS, CLAIM, ALTERNATES)
-UUID = attrgetter('uuid')
 _NEXT_STEP = {**dict(pairwise(STEPS)), CLAIM: CLAIM, ALTERNATES: ALTERNATES}
 """A claim that is refused is followed by one on the next host."""
 
@@ -284,7 +282,7 @@ class DecisionTrace:
     ) -> None:
         """Note the verdicts on the hosts for the next instance; claims are pending on some."""
         uuid = request.instance_uuid if request.instance_uuids else None
-        count = sum(map(pending.__contains__, map(UUID, hosts))) if pending else 0
+        count = sum(map(pending.__contains__, map(uuid_of, hosts))) if pending else 0
         ranking = replace(ranking, candidates=None)
         anew = uuid is not None and uuid in [each.instance_uuid for each in self.attempts[-1:]]
         before = self.attempts.pop() if anew else None

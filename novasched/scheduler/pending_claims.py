@@ -21,17 +21,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from itertools import compress, islice
 from operator import is_not
-from typing import Any, Protocol
+from typing import Any
 
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
 from novasched.scheduler.model.candidate import Candidate
+from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim, State, is_pending
 from novasched.scheduler.model.host import Host, HostSnapshot
-from novasched.scheduler.model.numa import Fit
-from novasched.scheduler.model.request import InstanceGroup, Request
+from novasched.scheduler.model.request import Request
+from novasched.scheduler.ports import Peers
 
 DECISION_LOCK_TIMEOUT_S = 5.0
 """Seconds for which a decision waits for another one. One that takes longer is a plugin's
@@ -48,59 +48,9 @@ RELEASED_KEPT = 1000
 FORGETTING_S = 1.0
 """Seconds between looks for claims that are over, where none is known to be over earlier."""
 
-CHANGES_KEPT = 10_000
-"""Changes of claims that are remembered: those of some seconds in which thousands come and go."""
+CHANGES_KEPT = 1000
+"""Changes of claims that are remembered: those of some seconds. Who missed more looks at all."""
 
-
-class State(str, Enum):
-    """A claim as others are told of it. It is over for them as it is for us, by what the databases
-    show, unless it is released."""
-
-    CHOSEN = 'chosen'
-    CLAIMED = 'claimed'
-    RELEASED = 'released'
-
-
-@dataclass(eq=False, slots=True)
-class PendingClaim:
-    """An instance on its way to a host, with what it takes there; ``place`` is that on the cells
-    of the host, if it is fitted on any, and ``amounts`` those of its candidate.
-
-    ``since`` is when it was chosen, ``claimed`` when Placement had it and the request was
-    answered, ``shown`` when hosts were read that show it (monotonic seconds). Of claims that
-    several schedulers have announced, ``order`` says which came first, infinite as long as nobody
-    has heard of it; ``number`` is what the one calls it whose it is, and ``is_ours`` tells that it
-    is this process.
-    """
-
-    host: Host
-    request: Request
-    candidate: Candidate | None
-    place: Fit | None
-    limits: Mapping[str, Any]
-    since: float
-    amounts: Mapping[str, Mapping[str, int]]
-    claimed: float = math.inf
-    shown: float = math.inf
-    order: float = math.inf
-    number: int = 0
-    is_ours: bool = True
-
-    def is_in_group(self, group: InstanceGroup | None) -> bool:
-        """True if the instance is of that server group."""
-        own = self.request.instance_group
-        return bool(group and own and group.uuid and group.uuid == own.uuid)
-
-    def takes_precedence_over(self, ours: 'PendingClaim') -> bool:
-        """True if it is another scheduler's, on the same host or of the same group as one of ours,
-        and that is given back if it does not fit beside it: since it was announced first, or is
-        answered already."""
-        is_first = self.claimed < math.inf or self.order < ours.order
-        is_near = self.host.uuid == ours.host.uuid or self.is_in_group(ours.request.instance_group)
-        return not self.is_ours and is_first and is_near
-
-
-ClaimsOfHost = tuple[PendingClaim, ...]
 
 TakenAmounts = tuple[int, bool, Mapping[str, Mapping[str, int]]]
 """The number of a change of claims; False if the amounts are what was taken since an earlier one,
@@ -116,49 +66,6 @@ def changed_hosts(before: Mapping[str, object], now: Mapping[str, object]) -> se
     """Keys whose value has come, has gone, or is another object."""
     others = compress(now, map(is_not, map(before.get, now), now.values()))
     return {*others, *(before.keys() - now.keys())}
-
-
-class Peers(Protocol):
-    """The other schedulers of the cloud (``rpc/peers.py``); nothing here raises."""
-
-    part: tuple[int, int]
-    """The place of this process among all that are alive, from 0 on, and their number."""
-    missed: int
-    """How often messages of others were missed."""
-    late: int
-    """Decisions that could not wait for what others had announced before."""
-
-    @property
-    def is_sharing(self) -> bool:
-        """True while announcements go out and come in."""
-
-    def tell(self, claim: PendingClaim, state: State) -> None:
-        """Announce what has become of a claim; returns at once."""
-
-    def catch_up(self, claim: PendingClaim) -> None:
-        """Wait a little until all is heard that was announced before a claim."""
-
-
-def is_pending(row: Any, key: tuple[str, str]) -> bool:
-    """True if an instance with this row of the table ``instances`` may still be on its way
-    to a host (its name and its node's), which does not show it yet.
-
-    nova-compute writes what it has claimed for an instance to its compute node before it goes
-    on to the next ``task_state``; nova sets the first one of a move before it asks for a host.
-    So every ``task_state`` but those named here says that the instance has arrived, or that it
-    never will: it goes elsewhere, or the move is over.
-    """
-    if row.deleted:
-        return False
-    host = None if row.host is None else (row.host, row.node)
-    if row.vm_state == 'building':
-        return row.task_state in (None, 'scheduling') and host in (None, key)
-    if row.vm_state == 'shelved_offloaded':
-        # The claim sets the host and leaves the task_state, which lasts until the guest runs.
-        return row.task_state in ('unshelving', 'spawning')
-    if row.task_state in ('migrating', 'rebuilding'):
-        return host != key  # where it is already, it came by an earlier request
-    return bool(row.task_state == 'resize_prep')  # perhaps on its own host
 
 
 @dataclass(frozen=True, slots=True)

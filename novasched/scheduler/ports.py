@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from novasched.conf.errors import NovaschedError
 from novasched.scheduler.model.candidate import Candidate, Candidates
+from novasched.scheduler.model.claim import PendingClaim, State
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import PendingClaim
 
 MAX_CLAIMS_PER_HOST = 3
 """Claims for one instance on one host, with other providers each, before the next host is
@@ -108,3 +108,24 @@ class Notifier(Protocol):
 
     def ended(self, request: Request, claims: Sequence[PendingClaim]) -> None:
         """Every instance has its host; one claim for each, in their order."""
+
+
+class Peers(Protocol):
+    """The other schedulers of the cloud (``rpc/peers.py``); nothing here raises."""
+
+    part: tuple[int, int]
+    """The place of this process among all that are alive, from 0 on, and their number."""
+    missed: int
+    """How often messages of others were missed."""
+    late: int
+    """Decisions that could not wait for what others had announced before."""
+
+    @property
+    def is_sharing(self) -> bool:
+        """True while announcements go out and come in."""
+
+    def tell(self, claim: PendingClaim, state: State) -> None:
+        """Announce what has become of a claim; returns at once."""
+
+    def catch_up(self, claim: PendingClaim) -> None:
+        """Wait a little until all is heard that was announced before a claim."""

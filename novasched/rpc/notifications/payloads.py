@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from novasched.rpc.wire.base import CHANGES, DATA, NAME, NAMESPACE, VERSION
+from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.model.numa import CellFit, Fit
 from novasched.scheduler.model.request import Request
-from novasched.scheduler.pending_claims import PendingClaim
 
 Primitive = Mapping[str, Any]
 """An object in its envelope, as it travels."""

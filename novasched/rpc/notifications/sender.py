@@ -16,8 +16,8 @@ from novasched.concurrency.worker_queue import WorkerQueue
 from novasched.conf.settings import ServiceSettings
 from novasched.rpc.notifications import payloads
 from novasched.rpc.server import checked_transport
+from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.model.request import Origin, Request
-from novasched.scheduler.pending_claims import PendingClaim
 
 LOG = logging.getLogger(__name__)
 

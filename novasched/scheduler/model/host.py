@@ -8,6 +8,7 @@ out-of-tree filters read them by name. Placing an instance gives another host.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from novasched.scheduler.model.candidate import Candidate
@@ -213,3 +214,6 @@ class Selection:
 
 ATTRIBUTES = frozenset(each.name for each in fields(Host)) - {'numa', 'pci'}
 """The attributes that requests may look at by name."""
+
+uuid_of: Callable[[Host], str] = attrgetter('uuid')
+"""The UUID of a compute node."""

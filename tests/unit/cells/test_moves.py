@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from novasched.scheduler.pending_claims import is_pending
+from novasched.scheduler.model.claim import is_pending
 from novasched.tools.sandbox import databases as tables
 from tests.lab.builders import a_request
 from tests.lab.nova_databases import hosts_of

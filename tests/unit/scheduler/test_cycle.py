@@ -13,7 +13,7 @@ from novasched.scheduler.filters.affinity import (
     ServerGroupAntiAffinityFilter,
 )
 from novasched.scheduler.filters.failure_domain import FailureDomainFilter
-from novasched.scheduler.pending_claims import PendingClaim
+from novasched.scheduler.model.claim import PendingClaim
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request, a_uuid
 from tests.lab.ports import Audience, CountingPlacement, a_driver, ask
