@@ -58,7 +58,7 @@ less what was given back, and True if they are all; provider to resource class t
 
 
 def nothing_taken(moment: float, since: int | None) -> TakenAmounts:
-    """Where no claims are known; see :meth:`PendingClaims.taken`."""
+    """Say that nothing was taken, where no claims are known; see :meth:`PendingClaims.taken`."""
     return 0, since is None, {}
 
 
