@@ -81,8 +81,7 @@ class Cycle:
 
     def _read(self, request: Request, candidates: Candidates | None) -> SchedulingState:
         """The candidates' hosts; a rebuild considers every host."""
-        needed = self.pipeline.needed_instances(request)
-        snapshot = self.hosts.read(candidates, request, *needed)
+        snapshot = self.hosts.read(candidates, request, *self.pipeline.needed_instances(request))
         pending_claims = self.pending_claims.for_request(request)
         hosts = self.offered_hosts.of(candidates, snapshot, request, pending_claims.peers)
         self.trace.read(snapshot, len(hosts), candidates)
@@ -168,24 +167,22 @@ class Cycle:
         """The best choice, then other candidates of its host and those of the hosts behind it
         that are still fit: other requests may have sent instances there meanwhile."""
         yield best
-        offered, index = state.candidates or {}, len(state.placed)
+        offered, index, pipeline = state.candidates or {}, len(state.placed), self.pipeline
         refused = [best.candidate] if best.candidate else []
         for host in state.hosts:
-            limit = min(MAX_CLAIMS_PER_HOST, len(offered[host.uuid]))
-            while len(refused) < limit:
+            while len(refused) < min(MAX_CLAIMS_PER_HOST, len(offered[host.uuid])):
                 with state.pending_claims.deciding():
                     now = replace(state, hosts=[host]).now()
                     if not now.is_as_before(state, host):
                         anew = now.joined(request)
-                        ranking = self.pipeline.filter(now.hosts, anew, index, now.candidates)
+                        ranking = pipeline.filter(now.hosts, anew, index, now.candidates)
                         now = replace(now, hosts=ranking.hosts, candidates=ranking.candidates)
                     candidate = now.candidate(now.hosts[0], refused) if now.hosts else None
                     if candidate is None:
                         if not refused:
                             self.trace.became_unfit(host)
                         break
-                    limits = self.pipeline.limits
-                    choice = now.assign(request, now.hosts[0], candidate, limits, undo)
+                    choice = now.assign(request, now.hosts[0], candidate, pipeline.limits, undo)
                 yield choice
                 refused.append(candidate)
             refused = []
