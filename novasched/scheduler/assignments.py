@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from novasched.scheduler.decision_lock import Turn
 from novasched.scheduler.errors import NoValidHost
 from novasched.scheduler.fitting import far_devices
 from novasched.scheduler.model.candidate import (
@@ -200,36 +201,70 @@ class SchedulingState:
             return self.pending == before.pending
         return self.pending.get(host.uuid) == before.pending.get(host.uuid)
 
-    def stays(self, choice: PendingClaim, pipeline: Pipeline) -> bool:
-        """True if a choice, now that it is claimed, fits beside those that other schedulers have
-        made at the same time."""
+    def stays(self, choice: PendingClaim, turn: Turn, pipeline: Pipeline) -> bool:
+        """True if a choice, now that it is claimed, fits beside the claims that were made at
+        the same time: those of other schedulers, and those of other requests of this process
+        where the choice was overtaken.
+
+        :param turn: the one in which the choice was made.
+        """
         claims = self.pending_claims
-        if claims.peers is None:
-            return True
-        claims.peers.catch_up(choice)
-        again, before = frozenset(self.request.instance_uuids or ()), self.pending
-        now = claims.of(self.snapshot, again, self.placed)
-        rivals = [
-            claim
-            for uuid in changed_hosts(before, now) & now.keys()
-            for claim in now[uuid]
-            if claim not in before.get(uuid, ()) and claim.takes_precedence_over(choice)
-        ]
-        if not rivals:
-            return True
+        if claims.peers is not None:
+            claims.peers.catch_up(choice)
+        elif not turn.was_overtaken:
+            return True  # all others that chose meanwhile have seen this choice
+
+        while turn.was_overtaken or self._rivals(choice):
+            # Within a turn nobody else chooses: who has chosen is seen here, and who chooses
+            # later sees this choice.
+            with claims.decision_lock.turn() as next_turn:
+                rivals = self._rivals(choice, with_ours=turn.was_overtaken)
+                if rivals and not self._fits_beside(rivals, choice, pipeline):
+                    claims.given_back += 1
+                    LOG.info(
+                        'Another request was faster on %s for instance %s',
+                        choice.host,
+                        choice.request.instance_uuid,
+                    )
+                    return False
+            if not next_turn.was_overtaken:
+                return True
+            turn = next_turn
+        return True
+
+    def _rivals(self, choice: PendingClaim, with_ours: bool = False) -> list[PendingClaim]:
+        """The claims that came after the hosts were ranked, and that a choice gives way to if
+        it does not fit beside them.
+
+        :param with_ours: also those of this process, all of which were chosen in turn.
+        """
+        before = self.pending
+        own_instances = frozenset(self.request.instance_uuids or ())
+        now = self.pending_claims.of(self.snapshot, own_instances, self.placed)
+        rivals = []
+        for uuid in changed_hosts(before, now) & now.keys():
+            for claim in now[uuid]:
+                if claim in before.get(uuid, ()):
+                    continue
+                is_ahead = with_ours if claim.is_ours else claim.is_ahead_of(choice)
+                if is_ahead and claim.is_near(choice):
+                    rivals.append(claim)
+        return rivals
+
+    def _fits_beside(
+        self, rivals: Sequence[PendingClaim], choice: PendingClaim, pipeline: Pipeline
+    ) -> bool:
+        """True if the host of a choice passes the filters with its rivals on their hosts."""
         pending = dict(self.pending)
         for rival in rivals:
             pending[rival.host.uuid] = (*pending.get(rival.host.uuid, ()), rival)
-        uuid, request = choice.host.uuid, self.request.for_instance(choice.request.instance_uuid)
+
+        request = self.request.for_instance(choice.request.instance_uuid)
         request = replace(self, pending=pending).joined(request)
-        with claims.deciding():
-            host = claims.subtract(self.snapshot.hosts[uuid], pending.get(uuid, ()))
-            ranking = pipeline.filter([host], request, len(self.placed), self.candidates)
-        if not ranking.hosts:
-            claims.given_back += 1
-            LOG.info(
-                'Another scheduler was faster on %s for instance %s', host, request.instance_uuid
-            )
+        uuid = choice.host.uuid
+        claims = pending.get(uuid, ())
+        host = self.pending_claims.subtract(self.snapshot.hosts[uuid], claims)
+        ranking = pipeline.filter([host], request, len(self.placed), self.candidates)
         return bool(ranking.hosts)
 
     def another_was_faster(self, choice: PendingClaim) -> bool:

@@ -15,6 +15,7 @@ from random import Random
 
 from novasched.scheduler.assignments import OfferedHosts, SchedulingState
 from novasched.scheduler.decision import ALTERNATES, CLAIM, Decision, DecisionTrace
+from novasched.scheduler.decision_lock import Turn
 from novasched.scheduler.errors import NO_CANDIDATES, NoValidHost
 from novasched.scheduler.model.candidate import Candidates
 from novasched.scheduler.model.claim import PendingClaim
@@ -92,22 +93,23 @@ class Cycle:
     ) -> SchedulingState:
         """Every instance on the best host that those before it leave, in one claim; in turn
         where any of them cannot be had."""
-        state, limits, looks = begun, self.pipeline.limits, []
+        state = begun
+        made: list[tuple[SchedulingState, PendingClaim, Turn]] = []
         with ExitStack() as choices:
-            with state.pending_claims.deciding():
-                for uuid in state.instance_uuids:
+            for uuid in state.instance_uuids:
+                # Other requests decide between two instances of this one.
+                with state.pending_claims.decision_lock.turn() as turn:
                     request = state.request.for_instance(uuid)
                     state = self._rank(state, request, random)
-                    best = state.hosts[0]
-                    choice = state.assign(request, best, state.candidate(best), limits, choices)
-                    looks.append((state, choice))
-                    state = state.with_one_more(request, choice)
+                    choice = self._choose(state, request, choices)
+                made.append((state, choice, turn))
+                state = state.with_one_more(request, choice)
             if state.request.claims:
                 wanted = [(x.request, x.candidate) for x in state.placed if x.candidate]
                 claims = self.placement.claim_together(wanted)
                 for claim in claims or ():
                     choices.callback(self.placement.delete_allocations, claim)
-                if claims is None or not all(x.stays(y, self.pipeline) for x, y in looks):
+                if claims is None or not self._all_stay(made):
                     self.trace.placed_apart(refused=claims is None)
                     choices.close()
                     if claims is None:
@@ -122,17 +124,17 @@ class Cycle:
     ) -> SchedulingState:
         """Each instance claimed on the best host that lets us, before the next is ranked."""
         for uuid in state.instance_uuids[len(state.placed) :]:
-            before, request = state, state.request.for_instance(uuid)
-            with state.pending_claims.deciding():
+            before = state
+            request = state.request.for_instance(uuid)
+            with state.pending_claims.decision_lock.turn() as first_turn:
                 state = self._rank(state, request, random)
-                host, limits = state.hosts[0], self.pipeline.limits
-                best = state.assign(request, host, state.candidate(host), limits, undo)
-            for choice in self._choices(best, request, state, undo):
+                best = self._choose(state, request, undo)
+            for choice, turn in self._choices(best, first_turn, request, state, undo):
                 claim = choice.candidate and self.placement.claim(request, choice.candidate)
                 with ExitStack() as made:
                     if claim:
                         made.callback(self.placement.delete_allocations, claim)
-                        if state.stays(choice, self.pipeline):
+                        if state.stays(choice, turn, self.pipeline):
                             undo.push(made.pop_all())
                             state = state.with_one_more(request, choice)
                             self.trace.step(CLAIM)
@@ -161,17 +163,35 @@ class Cycle:
         self.trace.weighed(ranking)
         return replace(state, hosts=ranking.hosts)
 
+    def _choose(self, state: SchedulingState, request: Request, undo: ExitStack) -> PendingClaim:
+        """Send the current instance to the best of the ranked hosts, within a turn."""
+        best = state.hosts[0]
+        candidate = state.candidate(best)
+        return state.assign(request, best, candidate, self.pipeline.limits, undo)
+
+    def _all_stay(self, made: Sequence[tuple[SchedulingState, PendingClaim, Turn]]) -> bool:
+        """True if every choice of a request fits beside the claims made at the same time."""
+        return all(state.stays(choice, turn, self.pipeline) for state, choice, turn in made)
+
     def _choices(
-        self, best: PendingClaim, request: Request, state: SchedulingState, undo: ExitStack
-    ) -> Iterator[PendingClaim]:
+        self,
+        best: PendingClaim,
+        turn: Turn,
+        request: Request,
+        state: SchedulingState,
+        undo: ExitStack,
+    ) -> Iterator[tuple[PendingClaim, Turn]]:
         """The best choice, then other candidates of its host and those of the hosts behind it
-        that are still fit: other requests may have sent instances there meanwhile."""
-        yield best
-        offered, index, pipeline = state.candidates or {}, len(state.placed), self.pipeline
+        that are still fit: other requests may have sent instances there meanwhile. With each
+        comes the turn in which it was made."""
+        yield best, turn
+        pipeline = self.pipeline
+        index = len(state.placed)
+        offered = state.candidates or {}
         refused = [best.candidate] if best.candidate else []
         for host in state.hosts:
             while len(refused) < min(MAX_CLAIMS_PER_HOST, len(offered[host.uuid])):
-                with state.pending_claims.deciding():
+                with state.pending_claims.decision_lock.turn() as turn:
                     now = replace(state, hosts=[host]).now()
                     if not now.is_as_before(state, host):
                         anew = now.joined(request)
@@ -183,7 +203,7 @@ class Cycle:
                             self.trace.became_unfit(host)
                         break
                     choice = now.assign(request, now.hosts[0], candidate, pipeline.limits, undo)
-                yield choice
+                yield choice, turn
                 refused.append(candidate)
             refused = []
 

@@ -18,8 +18,7 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress, islice
 from operator import is_not
@@ -27,15 +26,12 @@ from typing import Any
 
 from novasched.conf.settings import Settings
 from novasched.scheduler import fitting
+from novasched.scheduler.decision_lock import DecisionLock
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim, State, is_pending
 from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.ports import Peers
-
-DECISION_LOCK_TIMEOUT_S = 5.0
-"""Seconds for which a decision waits for another one. One that takes longer is a plugin's
-that hangs, and hangs the others no longer."""
 
 SETTLED = 120.0
 """Seconds after which no request works any more on hosts that were read before."""
@@ -83,6 +79,8 @@ class PendingClaims:
     Few of them change from one request to the next. So changes are numbered, and the last ones
     remembered: who knows how things were at a number looks at what has changed since.
 
+    :ivar decision_lock: lets one request decide at a time, so that each decision sees the
+        claims of those before it.
     :ivar peers: the other schedulers; None where nothing is shared with them.
     :ivar given_back: how many claims did not fit beside those of others.
     """
@@ -101,6 +99,7 @@ class PendingClaims:
         self.settings = settings
         self.timeout = settings.in_flight_timeout if timeout is None else timeout
         self._clock = clock
+        self.decision_lock = DecisionLock(clock=clock)
         self._claims: dict[str, ClaimsOfHost] = {}
         # Of the same: those of each instance, and the hosts that show some.
         self._of_instance: dict[str | None, ClaimsOfHost] = {}
@@ -110,7 +109,6 @@ class PendingClaims:
         self._changed = threading.Condition(self._lock)
         # Instances whose claims were released last, and when.
         self._released: deque[tuple[str | None, float]] = deque(maxlen=RELEASED_KEPT)
-        self._decision = threading.Lock()
         self._known: dict[str, tuple[Host, ClaimsOfHost, Host]] = {}
         # Claims that came (1), that are gone (-1), and that hosts were seen to show (0).
         self._changes: deque[tuple[PendingClaim, int]] = deque(maxlen=CHANGES_KEPT)
@@ -125,16 +123,6 @@ class PendingClaims:
         if self.timeout and request.claims:
             return self
         return PendingClaims(self.settings, self._clock, timeout=math.inf)
-
-    @contextmanager
-    def deciding(self) -> Iterator[None]:
-        """While a decision lasts no other is made, so that each sees those before it."""
-        mine = self._decision.acquire(timeout=DECISION_LOCK_TIMEOUT_S)
-        try:
-            yield
-        finally:
-            if mine:
-                self._decision.release()
 
     def of(
         self,

@@ -36,7 +36,7 @@ PURE = {
     'observe.page.query', 'observe.page.hosts',
 }  # fmt: skip
 IMPURE = {
-    'scheduler.drivers', 'scheduler.memory', 'scheduler.pending_claims', 'rpc.notifications.sender',
+    'scheduler.decision_lock', 'scheduler.drivers', 'scheduler.memory', 'scheduler.pending_claims', 'rpc.notifications.sender',
     'observe.records.diagnosis', 'observe.records.questions', 'observe.records.recorder', 'observe.records.store',
 }  # fmt: skip
 """Exceptions from the above: they have threads and clocks."""

@@ -52,13 +52,17 @@ class PendingClaim:
         own = self.request.instance_group
         return bool(group and own and group.uuid and group.uuid == own.uuid)
 
-    def takes_precedence_over(self, ours: 'PendingClaim') -> bool:
-        """True if it is another scheduler's, on the same host or of the same group as one of ours,
-        and that is given back if it does not fit beside it: since it was announced first, or is
-        answered already."""
+    def is_near(self, other: 'PendingClaim') -> bool:
+        """True if both are on the same host, or of the same server group: then one may keep
+        the other from fitting."""
+        is_on_same_host = self.host.uuid == other.host.uuid
+        return is_on_same_host or self.is_in_group(other.request.instance_group)
+
+    def is_ahead_of(self, ours: 'PendingClaim') -> bool:
+        """True for a claim of another scheduler that was announced before one of ours, or is
+        answered already: ours is given back if it does not fit beside this one."""
         is_first = self.claimed < math.inf or self.order < ours.order
-        is_near = self.host.uuid == ours.host.uuid or self.is_in_group(ours.request.instance_group)
-        return not self.is_ours and is_first and is_near
+        return not self.is_ours and is_first
 
 
 ClaimsOfHost = tuple[PendingClaim, ...]

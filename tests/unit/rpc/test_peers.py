@@ -179,7 +179,9 @@ def rivals(scheduler, claim):
     """The instances whose claims stay where one of ours does not fit beside them."""
     scheduler.peers.catch_up(claim)
     return [
-        x.request.instance_uuid for x in scheduler.claims.all() if x.takes_precedence_over(claim)
+        x.request.instance_uuid
+        for x in scheduler.claims.all()
+        if x.is_ahead_of(claim) and x.is_near(claim)
     ]
 
 

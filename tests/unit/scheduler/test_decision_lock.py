@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One decision at a time: the queue, and what requests see of each other in it."""
+
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from novasched.scheduler.decision_lock import DecisionLock
+from novasched.scheduler.filters import Filter
+from novasched.scheduler.filters.affinity import ServerGroupAntiAffinityFilter
+from novasched.scheduler.filters.num_instances import NumInstancesFilter
+from novasched.scheduler.weighers.ram import RAMWeigher
+from tests.lab.builders import a_group, a_host, a_request, a_uuid
+from tests.lab.ports import Clock, a_driver
+from tests.lab.processes import wait_until
+
+AT_ONCE = 64
+
+
+def wait_for_turns(lock, number):
+    """Wait until so many requests decide or wait for their turn."""
+    wait_until(lambda: len(lock._turns) == number, 10, f'{number} turns')
+
+
+def test_first_come_first_served():
+    """Requests decide in the order in which they came."""
+    lock = DecisionLock()
+    served = []
+
+    def decide(number):
+        with lock.turn() as turn:
+            served.append(number)
+        assert not turn.was_overtaken
+
+    with ThreadPoolExecutor(20) as pool:
+        with lock.turn():
+            decided = []
+            for number in range(20):
+                decided.append(pool.submit(decide, number))
+                wait_for_turns(lock, number + 2)
+        for each in decided:
+            each.result(10)
+    assert served == [*range(20)]
+
+
+def test_a_queue_is_no_hang():
+    """Nobody is overtaken while each decision is quick, however long the queue is."""
+    clock = Clock()
+    lock = DecisionLock(timeout=5.0, clock=clock)
+
+    def decide():
+        with lock.turn() as turn:
+            clock.now += 4.0
+        return turn.was_overtaken
+
+    with ThreadPoolExecutor(4) as pool:
+        with lock.turn() as first:
+            decided = [pool.submit(decide) for _ in range(4)]
+            wait_for_turns(lock, 5)
+            clock.now += 4.0
+        assert [each.result(10) for each in decided] == [False] * 4
+    assert not first.was_overtaken
+
+
+def test_a_decision_that_hangs_is_overtaken():
+    """The request that waits next decides after the timeout, and the others behind it: when
+    the decision that was overtaken ends, it takes no turn away."""
+    clock = Clock()
+    lock = DecisionLock(timeout=5.0, clock=clock)
+    second_may_end = threading.Event()
+    served = []
+
+    def decide(number):
+        with lock.turn() as turn:
+            served.append(number)
+            second_may_end.wait(10)
+        return turn.was_overtaken
+
+    with ThreadPoolExecutor(2) as pool:
+        with lock.turn() as first:
+            clock.now += 6.0
+            second = pool.submit(decide, 2)
+            wait_until(lambda: served == [2], 10, 'the second decision')
+            third = pool.submit(decide, 3)
+            wait_for_turns(lock, 2)
+        assert first.was_overtaken
+        assert served == [2]
+        second_may_end.set()
+        assert [second.result(10), third.result(10)] == [False, False]
+    assert served == [2, 3]
+
+
+class SlowFilter(Filter):
+    """Takes a while for each request, much less than a decision may take."""
+
+    def reject(self, host, request):
+        if host.host == 'h0':
+            time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ('filters', 'fields', 'most_on_a_host'),
+    [
+        ([ServerGroupAntiAffinityFilter], {'group': a_group('anti-affinity')}, 1),
+        ([NumInstancesFilter], {}, 2),
+        ([], {}, 2),
+    ],
+    ids=['anti-affinity', 'max_instances_per_host', 'plain'],
+)
+def test_many_requests_at_once(filters, fields, most_on_a_host):
+    """Each request sees the choices of all before it, though the queue of all of them is
+    longer than one decision may take."""
+    hosts = [a_host(f'h{number}') for number in range(AT_ONCE)]
+    driver = a_driver(
+        hosts,
+        SlowFilter,
+        *filters,
+        weighers=[RAMWeigher],
+        in_flight_timeout=60.0,
+        max_instances_per_host=most_on_a_host,
+    )
+    driver.pending_claims.decision_lock = DecisionLock(timeout=0.1)
+
+    def boot(number):
+        uuid = a_uuid(f'instance{number}')
+        request = a_request(instance_uuids=(uuid,), instance_uuid=uuid, **fields)
+        [[selection]] = driver.select_destinations(request)
+        return selection.service_host
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        chosen = Counter(pool.map(boot, range(AT_ONCE)))
+    assert max(chosen.values()) <= most_on_a_host
+    assert driver.pending_claims.given_back == 0
+
+
+class HangingFilter(Filter):
+    """Hangs for one instance until another one is placed."""
+
+    hangs_for = a_uuid('hangs')
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.is_asked = threading.Event()
+        self.may_answer = threading.Event()
+
+    def reject(self, host, request):
+        if request.instance_uuid == self.hangs_for:
+            self.is_asked.set()
+            self.may_answer.wait(10)
+
+
+@pytest.mark.parametrize(
+    ('group', 'chosen', 'given_back'),
+    [(a_group('anti-affinity'), ['a', 'b'], 1), (None, ['a', 'a'], 0)],
+    ids=['anti-affinity', 'plain'],
+)
+@pytest.mark.parametrize('count', [1, 2])
+def test_an_overtaken_request_looks_again(group, chosen, given_back, count):
+    """A request whose turn was taken away looks again at the claims of its own process, once
+    it has a claim: where its instance does not fit beside them, the claim is given back."""
+    hosts = [a_host('a', ram=4096), a_host('b', ram=3072), a_host('c', ram=2048)]
+    hanging = HangingFilter(None)
+    driver = a_driver(
+        hosts,
+        hanging,
+        ServerGroupAntiAffinityFilter,
+        weighers=[RAMWeigher],
+        in_flight_timeout=60.0,
+    )
+    driver.pending_claims.decision_lock = DecisionLock(timeout=0.05)
+
+    def boot(*names):
+        uuids = tuple(map(a_uuid, names))
+        request = a_request(instance_uuids=uuids, instance_uuid=uuids[0], group=group)
+        return [row[0].service_host for row in driver.select_destinations(request)]
+
+    with ThreadPoolExecutor(1) as pool:
+        overtaken = pool.submit(boot, *['hangs', 'beside it'][:count])
+        hanging.is_asked.wait(10)
+        first = boot('overtakes')
+        hanging.may_answer.set()
+        hosts_of_all = [*first, *overtaken.result(10)]
+    assert hosts_of_all[:2] == chosen
+    assert group is None or len({*hosts_of_all}) == len(hosts_of_all)
+    assert driver.pending_claims.given_back == given_back
+
+
+class TurnsFilter(Filter):
+    """Writes down the instances that are decided, and lets nobody decide further than the
+    second one before another request waits."""
+
+    def __init__(self, lock):
+        super().__init__(None)
+        self.lock = lock
+        self.decided = []
+
+    def reject(self, host, request):
+        self.decided.append(request.instance_uuid)
+        if len(self.decided) == 2:
+            wait_for_turns(self.lock, 2)
+
+
+def test_a_multi_create_gives_way():
+    """Requests decide between two instances of a request that asks for many."""
+    lock = DecisionLock()
+    turns = TurnsFilter(lock)
+    driver = a_driver([a_host('a')], turns, in_flight_timeout=60.0)
+    driver.pending_claims.decision_lock = lock
+    names = ['first', 'second', 'third', 'fourth']
+    uuids = tuple(map(a_uuid, names))
+
+    with ThreadPoolExecutor(1) as pool:
+        many = pool.submit(
+            driver.select_destinations,
+            a_request(count=4, instance_uuids=uuids, instance_uuid=uuids[0]),
+        )
+        wait_until(lambda: len(turns.decided) == 2, 10, 'the second instance')
+        alone = a_uuid('alone')
+        driver.select_destinations(a_request(instance_uuids=(alone,), instance_uuid=alone))
+        many.result(10)
+    assert turns.decided == [*uuids[:2], alone, *uuids[2:]]
