@@ -267,13 +267,22 @@ class SchedulingState:
         ranking = pipeline.filter([host], request, len(self.placed), self.candidates)
         return bool(ranking.hosts)
 
-    def another_was_faster(self, choice: PendingClaim) -> bool:
-        """True if another request, ours or a peer's, has got a claim on the host of a choice since
-        the hosts were ranked."""
-        uuid, again = choice.host.uuid, frozenset(self.request.instance_uuids or ())
-        now = self.pending_claims.of(self.snapshot, again, self.placed).get(uuid, ())
-        known = self.pending.get(uuid, ())
-        return any(x.claimed < math.inf and x not in known for x in now)
+    def is_host_to_blame(self, choice: PendingClaim) -> bool:
+        """True if nothing but its host explains why Placement refused a choice.
+
+        Remembered candidates may have been taken since, by conductors and other schedulers
+        that announce nothing; and another request, ours or a peer's, may have got a claim on
+        the host since the hosts were ranked.
+        """
+        if isinstance(self.candidates, RememberedCandidates):
+            return False
+        own_instances = frozenset(self.request.instance_uuids or ())
+        now = self.pending_claims.of(self.snapshot, own_instances, self.placed)
+        uuid = choice.host.uuid
+        before = self.pending.get(uuid, ())
+        return not any(
+            claim.claimed < math.inf and claim not in before for claim in now.get(uuid, ())
+        )
 
     def candidate(self, host: Host, refused: Sequence[Candidate] = ()) -> Candidate | None:
         """Candidate to claim on a host, beside what other requests are about to claim; None where

@@ -298,11 +298,11 @@ class DecisionTrace:
         self.attempts[-1] = replace(self.attempts[-1], ranking=ranking)
         self.step(WEIGHERS, self.attempts[-1])
 
-    def claim_refused(self, host: Host, another_was_faster: bool) -> None:
-        """Note that Placement refused a claim for the same instance, perhaps since another one has
-        what was left of the host."""
+    def claim_refused(self, host: Host, is_host_to_blame: bool) -> None:
+        """Note that Placement refused a claim for the same instance. The host counts as one
+        that refuses where nothing else explains the refusal."""
         attempt = self.attempts[-1]
-        if not another_was_faster:
+        if is_host_to_blame:
             self.host_refusals.append((host.key, attempt.instance_uuid))
         self.attempts[-1] = replace(attempt, refused=(*attempt.refused, host.key))
         self.step(CLAIM, refused=host.host)
