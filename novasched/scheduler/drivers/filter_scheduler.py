@@ -106,7 +106,7 @@ class FilterScheduler:
             except NoValidHost as error:
                 # What is remembered, or was read a little before, is never a reason to refuse.
                 is_remembered = trace.counts is not None and trace.counts.age is not None
-                was_read_before = bool(trace.attempts) and request.read_since < request.arrived
+                was_read_before = request.read_since < request.arrived
                 if not is_remembered and not was_read_before:
                     tries -= 1
                     if tries == 0 or not self.pending_claims.came_free(request):

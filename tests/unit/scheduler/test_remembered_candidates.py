@@ -14,7 +14,7 @@ from novasched.scheduler.memory import MemoryHosts
 from novasched.scheduler.model.candidate import Offer, RememberedCandidates
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, Notebook, a_driver
+from tests.lab.ports import Calling, CountingPlacement, Notebook, a_driver
 
 A, B, C = (
     a_host(name, ram=1024 * ram, vcpus=4) for name, ram in zip('abc', (3, 2, 1), strict=True)
@@ -140,3 +140,36 @@ def test_several_at_the_same_time_read_together():
     with pytest.raises(NoValidHost):
         driver.select_destinations(a_request(instance_uuid=a_uuid('third')))
     assert moments == pytest.approx([0, 0.1, 0, 0.25, 0])
+
+
+def no_candidates_for_old_reads(request):
+    """Refuse a request by what was read before it arrived, as where a tenant has no aggregates."""
+    if request.read_since < request.arrived:
+        raise NoValidHost('No valid host by what was read before')
+    return request
+
+
+@pytest.mark.parametrize('slots', [9, 0])
+def test_a_refusal_before_any_host_is_ranked(slots):
+    """A prefilter's refusal, or an empty offer, that rests on reads for other requests is decided
+    anew as well, by what is read for this request."""
+    placement = CountingPlacement({A.uuid: slots})
+    offered = []
+    real_candidates = placement.candidates
+
+    def candidates(request):
+        offered.append(request.arrived - request.read_since)
+        return real_candidates(request)
+
+    placement.candidates = candidates
+    driver = a_driver(Hosts([A]), placement=placement)
+    driver._deciding.add(0)
+    driver._total = 1000
+    if slots:
+        driver.prefilters = [Calling(no_candidates_for_old_reads)]
+        driver.select_destinations(a_request())
+        assert offered == [0]
+    else:
+        with pytest.raises(NoValidHost):
+            driver.select_destinations(a_request())
+        assert offered == pytest.approx([0.1, 0])

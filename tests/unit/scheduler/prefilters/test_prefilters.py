@@ -47,6 +47,25 @@ def test_a_zone_is_its_aggregates(zone, before, after):
     assert request.requested_destination == before
 
 
+class GrowingAggregates:
+    """Aggregates that are read at a moment: the zone is made at the moment 100."""
+
+    def all(self, since):
+        zone = Aggregate(1, 'agg1', 'rack1', {'availability_zone': 'az01'})
+        return [zone] if since >= 100 else []
+
+
+@pytest.mark.parametrize(('arrived', 'is_known'), [(99.9, False), (100.0, True), (100.2, True)])
+def test_a_zone_that_was_just_made(arrived, is_known):
+    """A zone that existed when the request arrived is known, though aggregates were read for
+    other requests a little before."""
+    request = a_request(availability_zone='az01', arrived=arrived, read_since=arrived - 0.25)
+    made_known = AvailabilityZonePrefilter(
+        Settings(), Sources(GrowingAggregates(), lambda since: 0)
+    )
+    assert (made_known(request).requested_destination is not None) == is_known
+
+
 def test_an_ordinary_request():
     """With nova's defaults, a request that asks for nothing special has disabled computes
     kept out and providers that are not nova's, no more; it is not itself changed."""
