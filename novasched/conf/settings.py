@@ -191,12 +191,13 @@ class Settings:
         'anti-affinity or soft-anti-affinity, and gathers them in one where it is affinity or '
         'soft-affinity; 0 does not look at domains.')
     placement_patience: float = option('novasched', 30.0,
-        'For so many seconds after it was begun a request waits for Placement to work again, if '
-        'that fails, before it is refused; 0 refuses at once.', min=0, max=86400.0)
-    database_patience: float = option('novasched', 30.0,
-        'For so many seconds after it was begun a request waits for a database to work again '
-        'that it cannot be decided without, before it is refused; 0 refuses at once.',
+        'How long a request waits for an unavailable Placement before it is refused, in seconds, '
+        'counted from when its message reached the scheduler. 0 refuses immediately.',
         min=0, max=86400.0)
+    database_patience: float = option('novasched', 30.0,
+        'How long a request waits for an unavailable database without which it cannot be decided, '
+        'before it is refused, in seconds, counted from when its message reached the scheduler. '
+        '0 refuses immediately.', min=0, max=86400.0)
     in_flight_timeout: float = option('novasched', 60.0,
         'For so many seconds a server counts on the host that was chosen for it, unless the '
         'host shows it earlier; 0 believes what hosts report, as nova-scheduler does.', min=0)

@@ -5,6 +5,7 @@ Absence is dealt with here, once: a field that a release does not send, or sends
 the value that means that nothing is asked.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -64,6 +65,7 @@ def request(call: Call, context: RequestContext) -> Request:
         physnets=frozenset(networks.value('physnets', ())) if networks else None,
         requested_resources=tuple(map(_request_group, _items(spec, 'requested_resources'))),
         same_subtree=_sets(_items(params, 'same_subtree')),
+        received=getattr(context, 'received', math.inf),
         origin=Origin(spec, context, _header_text(getattr(context, 'traceparent', None))),
         **_given(spec, *names, *named_hosts),
         **_given(networks, 'tunneled'),

@@ -2,6 +2,7 @@
 """The server to which nova's conductors and computes talk, and the methods that they call."""
 
 import logging
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -34,6 +35,9 @@ MAX_WAITING_MESSAGES = 1000
 """Messages that wait here for a thread unless nova.conf says how many: those that are decided
 within a minute at Placement's pace, after which callers give up. Each takes 35 kB. Callers of
 messages that wait here are sent heartbeats, callers of those left with the broker are not."""
+RECEIVED = 'novasched_received'
+"""The key of a context with the moment at which its message reached this process (monotonic
+seconds). The dispatcher sets the key, whatever the message says."""
 MAX_DEPTH = 100
 """Lists and dicts of an argument in each other; services send a tenth of it."""
 HALF_CHARACTER = re.compile('[\ud800-\udfff]')
@@ -152,6 +156,7 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
         )
         if trace := ctxt.get('traceparent'):
             context.traceparent = trace  # type: ignore[attr-defined]  # no field of theirs
+        context.received = ctxt.get(RECEIVED, math.inf)  # type: ignore[attr-defined]
         return context
 
     def serialize_context(self, ctxt: RequestContext) -> dict[str, Any]:
@@ -231,7 +236,9 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
         _check(incoming.message)
         if incoming.message['method'] in IGNORED_CASTS:
             incoming.message['args'] = {}  # objects that are not known here
-        self._heartbeats.add(incoming)
+        call = self._heartbeats.add(incoming)
+        # The context is all that reaches an endpoint beside the caller's arguments.
+        incoming.ctxt[RECEIVED] = call.arrived
         incoming.client_timeout = None
         try:
             return super().dispatch(incoming)

@@ -6,11 +6,11 @@ import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.faults.fault import Fault, Result, judge, run
+from tests.faults.fault import BEFORE, RECOVERY, SETTLED, Fault, Result, judge, run
 from tests.faults.server_faults import following
 from tests.lab import proxy
 from tests.lab.daemon import new_uuids
@@ -73,6 +73,84 @@ def test_given_up(site, results):
         results.append(Result('queue full of expired calls', 'one', outcome))
         assert outcome.recovery is not None
         assert [outcome.lost, outcome.missing, outcome.left_over] == [0, 0, 0]
+
+
+@dataclass(frozen=True)
+class Outage:
+    """Placement is away while requests come in a steady stream. Times are in seconds.
+
+    :ivar patience: for which a request waits for Placement.
+    :ivar silence: without a heartbeat, after which a caller gives up.
+    :ivar prefetched: the number of messages that wait for a thread, at the most.
+    """
+
+    seconds: float
+    patience: float
+    silence: int
+    threads: int
+    prefetched: int
+
+    def config(self):
+        return {
+            'DEFAULT': {'executor_thread_pool_size': self.threads},
+            'oslo_messaging_rabbit': {'rabbit_qos_prefetch_count': self.prefetched},
+            'novasched': {'placement_patience': self.patience},
+        }
+
+
+PER_SECOND = 10
+LATER_S = 5  # beyond the patience, until everybody is told
+OUTAGES = {
+    '12 s': Outage(12, 3, 6, threads=8, prefetched=1000),
+    'five minutes': Outage(300, 30, 60, threads=64, prefetched=1000),
+}
+
+
+@pytest.mark.parametrize('name', ['12 s', pytest.param('five minutes', marks=pytest.mark.long)])
+def test_placement_away_for_long(name, site, results):
+    """More requests come than threads can wait with. Each caller is told in time, none gives up
+    before, and once Placement is back nothing is claimed for callers that have given up."""
+    outage = OUTAGES[name]
+    with site.running(1, outage.config()), crowd(site.rabbitmq.url) as callers:
+
+        def ask(until, what):
+            """Send a steady stream of requests until something holds."""
+            begun, asked = time.monotonic(), 0
+            while not until():
+                assert time.monotonic() < begun + outage.seconds + RECOVERY, what
+                asked += 1
+                callers.ask(1, patience=outage.silence)
+                due = begun + asked / PER_SECOND
+                callers.listen(lambda due=due: time.monotonic() >= due, SETTLED, 'next request')
+
+        ask(lambda: len(callers.hosts) >= BEFORE, 'answers before')
+        first = len(callers.asked)
+        with site.proxy.down():
+            end = time.monotonic() + outage.seconds
+            ask(lambda: time.monotonic() >= end, 'end of the outage')
+        ended = time.monotonic()
+        last = len(callers.asked)
+        ask(
+            lambda: sum(callers.hosts.get(x) is not None for x in callers.asked[last:]) >= BEFORE,
+            'recovery',
+        )
+        recovery = time.monotonic() - ended
+        callers.listen(
+            lambda: callers.answered(callers.asked), outage.patience + SETTLED, 'answer to each'
+        )
+        outcome = replace(counted(site, callers, recovery), longest=max(callers.waited.values()))
+        results.append(Result(f'Placement away for {name}, 10 requests a second', 'one', outcome))
+        during = callers.asked[first:last]
+        late = [x for x in during if callers.waited[x] > outage.patience + LATER_S]
+        print(
+            f'{len(during)} during the outage, {len(late)} told late, {len(callers.gave_up)} gave up'
+        )
+        print(outcome)
+        assert [outcome.lost, outcome.left_over, outcome.missing] == [0, 0, 0]
+        assert held(site, callers.gave_up) == set()
+        assert callers.gave_up == set()
+        assert late == []
+        assert set(callers.answers.values()) == {1}
 
 
 LARGE = 4096  # MB of memory, which no other request wants

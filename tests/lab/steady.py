@@ -140,7 +140,8 @@ HUGE = {**FLAVOR, 'nova_object.data': {**FLAVOR['nova_object.data'], 'vcpus': 10
 class Crowd:
     """Callers on one connection. ``asked`` has the UUIDs of the servers that they asked for.
     ``hosts`` says where each is to go, with None for a refusal; ``answers`` and ``heartbeats``
-    count what came for each."""
+    count what came for each. ``waited`` has the seconds until each answer, and ``gave_up`` the
+    servers whose callers had heard nothing for longer than their patience before it came."""
 
     def __init__(self, connection):
         self._connection = connection
@@ -154,6 +155,11 @@ class Crowd:
         self.hosts: dict[str, str | None] = {}
         self.answers: Counter[str] = Counter()
         self.heartbeats: Counter[str] = Counter()
+        self.waited: dict[str, float] = {}
+        self.gave_up: set[str] = set()
+        self._asked_at: dict[str, float] = {}
+        self._silent_after: dict[str, float] = {}
+        self._patience: dict[str, float] = {}
 
     def ask(self, count, to=TOPIC, flavor=FLAVOR, patience=PATIENCE, lifetime=LIFETIME):
         """So many more ask for a server each; the UUIDs of these."""
@@ -162,6 +168,10 @@ class Crowd:
             arguments = arguments_for(server, flavor=flavor)
             # The servers' UUIDs serve as the messages' as well.
             call = {'_msg_id': server, '_reply_q': self._reply_q, '_timeout': patience}
+            now = time.monotonic()
+            self._asked_at[server] = now
+            self._patience[server] = patience
+            self._silent_after[server] = now + patience
             self._publish('select_destinations', arguments, call, to, lifetime)
         self.asked += servers
         return servers
@@ -204,10 +214,15 @@ class Crowd:
         message.ack()
         body = json.loads(envelope['oslo.message'])
         server = body['_msg_id']
+        now = time.monotonic()
+        if now > self._silent_after[server]:
+            self.gave_up.add(server)
+        self._silent_after[server] = now + self._patience[server]
         if not body['ending']:
             self.heartbeats[server] += 1
             return
         self.answers[server] += 1
+        self.waited[server] = now - self._asked_at[server]
         if body['failure'] is None:
             [[chosen]] = body['result']
             self.hosts[server] = chosen['nova_object.data']['service_host']

@@ -58,12 +58,14 @@ class FilterScheduler:
     def select_destinations(self, request: Request) -> list[list[Selection]]:
         """Log the seed of every draw, so that a decision can be repeated. A request waits for a
         while for Placement or a database that it cannot do without."""
-        arrived = time.monotonic()
+        began = time.monotonic()
+        received = min(request.received, began)
         request = replace(
             request,
-            arrived=arrived,
-            read_since=arrived,
-            retry_until=arrived + self.settings.placement_patience,
+            received=received,
+            arrived=began,
+            read_since=began,
+            retry_until=received + self.settings.placement_patience,
             from_memory=self.settings.candidates_max_age != 0,
         )
         trace = DecisionTrace(request, secrets.randbits(32), self.clock, self.clock())
@@ -93,7 +95,9 @@ class FilterScheduler:
 
         :raises Unavailable: the request has waited for as long as it may.
         """
-        arrived, pause, waits, tries = request.arrived, FIRST_PAUSE_S, False, MAX_TRIES
+        pause = FIRST_PAUSE_S
+        waits = False
+        tries = MAX_TRIES
         while True:
             try:
                 if request.from_memory:
@@ -122,11 +126,9 @@ class FilterScheduler:
                 trace.restart(request)
                 continue
             except Unavailable as error:
-                of_placement = isinstance(error, PlacementUnavailable)
-                settings = self.settings
-                until = arrived + (
-                    settings.placement_patience if of_placement else settings.database_patience
-                )
+                until = request.retry_until
+                if not isinstance(error, PlacementUnavailable):
+                    until = request.received + self.settings.database_patience
                 if self._left(until) <= 0:
                     raise
                 why, is_over = str(error), error.is_over

@@ -5,6 +5,7 @@ contexts in and out, and messages that wait for a thread."""
 import importlib.metadata
 import logging
 import threading
+import time
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -87,9 +88,11 @@ class Door:
     opened: threading.Event = field(default_factory=threading.Event)
     entered: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     zones: list[str | None] = field(default_factory=list)
+    received: list[float] = field(default_factory=list)
 
     def select_destinations(self, request):
         self.zones.append(request.availability_zone)
+        self.received.append(request.received)
         self.entered.release()
         assert self.opened.wait(WAIT)
         return [[HERE]]
@@ -100,6 +103,22 @@ def transport(tmp_path):
     """The messages of a nova.conf that lets one thread be used."""
     lines = 'executor_thread_pool_size = 1', 'rpc_ping_enabled = true'
     return a_transport(tmp_path, 'kombu+memory://localhost/', *lines)
+
+
+def test_when_a_message_came(transport):
+    """A request names the moment at which its message reached this process, not the one at which a
+    thread begins it; a message that names a moment of its own changes nothing."""
+    door, said = Door(), {**CONTEXT, server.RECEIVED: 1e9}
+    with serving(transport, door) as client:
+        for _ in range(2):
+            client.cast(said, 'select_destinations', spec_obj=a_spec())
+        assert door.entered.acquire(timeout=WAIT)
+        # The answer to a ping that was sent behind them: both are here.
+        client.prepare(timeout=WAIT, version=None).call(CONTEXT, 'oslo_rpc_server_ping')
+        opened_at = time.monotonic()
+        door.opened.set()
+        assert door.entered.acquire(timeout=WAIT)
+    assert [received < opened_at for received in door.received] == [True, True]
 
 
 def test_pings_during_a_flood(transport):

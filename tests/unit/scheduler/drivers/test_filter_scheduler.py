@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import logging
+import time
 from dataclasses import replace
 
 import pytest
@@ -148,6 +149,18 @@ def test_an_outage_that_lasts():
     with pytest.raises(PlacementUnavailable):
         ask(a_driver(hosts, placement_patience=0.5))
     assert len(hosts.arrived) > 1
+
+
+@pytest.mark.parametrize('error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')])
+def test_a_request_that_has_waited_for_a_thread(error):
+    """The time since its message came counts: a request whose patience is over by then is tried
+    once, and refused at its first failure."""
+    hosts = Failing(error, hosts=[a_host()])
+    with pytest.raises(type(error)):
+        ask(a_driver(hosts), received=time.monotonic() - 31)
+    assert len(hosts.arrived) == 1
+    assert hosts.arrived[0] > time.monotonic() - 31
+    assert ask(a_driver(hosts), received=time.monotonic() - 31)
 
 
 def test_while_the_circuit_is_open(monkeypatch):
