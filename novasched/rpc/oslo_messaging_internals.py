@@ -156,6 +156,10 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
     several. Acknowledged is before begun, so that none is begun twice.
 
     :param has_free_thread: called with True for a ping, which has a thread kept for it.
+    :param capacity: the number of messages that the broker sends before they are acknowledged;
+        0 means that it sends all.
+    :param on_full: called again and again while that many wait: the broker keeps what else there
+        is, and the callers of that get no heartbeats.
     :ivar waiting: the messages that wait, pings first.
     :ivar connected_at: when it last looked for messages with a connection (monotonic seconds).
     """
@@ -165,8 +169,11 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
     def __init__(
         self, driver: Any, conn: Any, heartbeats: RpcHeartbeats,
         has_free_thread: Callable[[bool], bool], counts: MessageCounts,
+        capacity: int, on_full: Callable[[], object],
     ) -> None:  # fmt: skip
         super().__init__(driver, conn)
+        self._capacity = capacity or math.inf
+        self._on_full = on_full
         self._heartbeats = heartbeats
         self._has_free_thread = has_free_thread
         self._counts = counts
@@ -210,6 +217,8 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
             self._last_poll = time.monotonic()
             if self._broker.connected:
                 self.connected_at = self._last_poll
+            if len(self.waiting) >= self._capacity:
+                self._on_full()
             if (incoming := self._next()) is not None:
                 return [incoming]
             # Only the socket can be waited for, so a free thread is looked for often.
@@ -334,10 +343,11 @@ class RpcServer(RPCServer):  # type: ignore[misc]
 
     def __init__(
         self, transport: Any, target: Any, dispatcher: Any,
-        heartbeats: RpcHeartbeats, counts: MessageCounts,
+        heartbeats: RpcHeartbeats, counts: MessageCounts, on_full: Callable[[], object],
     ) -> None:  # fmt: skip
         super().__init__(transport, target, dispatcher)
         self._heartbeats = heartbeats
+        self._on_full = on_full
         self.counts = counts
         self._listener: AckOnStartListener | None = None
         self.in_progress, self.done, self.moved = 0, 0, time.monotonic()
@@ -382,8 +392,9 @@ class RpcServer(RPCServer):  # type: ignore[misc]
         if not isinstance(rabbit, AMQPListener):
             return adapter  # oslo.messaging's fake transport has no broker
         listener = self._listener = AckOnStartListener(
-            rabbit.driver, rabbit.conn, self._heartbeats, self.has_free_thread, self.counts
-        )
+            rabbit.driver, rabbit.conn, self._heartbeats, self.has_free_thread, self.counts,
+            self.conf.oslo_messaging_rabbit.rabbit_qos_prefetch_count, self._on_full,
+        )  # fmt: skip
         for consumer in rabbit.conn._consumers:
             consumer.callback = listener
         return PollStyleListenerAdapter(listener, adapter.batch_size, adapter.batch_timeout)

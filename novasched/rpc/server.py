@@ -275,9 +275,9 @@ def make_server(
     heartbeats = RpcHeartbeats()
     dispatcher = Dispatcher([SchedulerEndpoint(driver), BaseEndpoint()], Serializer(), heartbeats)
     target = oslo_messaging.Target(topic=TOPIC, server=host)
-    return internals.RpcServer(
-        transport, target, dispatcher, heartbeats, counts or internals.MessageCounts()
-    )
+    counts = counts or internals.MessageCounts()
+    make_room = getattr(driver, 'make_room', lambda: None)
+    return internals.RpcServer(transport, target, dispatcher, heartbeats, counts, make_room)
 
 
 def _declare_options(conf: cfg.ConfigOpts) -> None:

@@ -101,15 +101,23 @@ class Outage:
 PER_SECOND = 10
 LATER_S = 5  # beyond the patience, until everybody is told
 OUTAGES = {
+    '12 s, little is prefetched': Outage(12, 3, 6, threads=8, prefetched=4),
     '12 s': Outage(12, 3, 6, threads=8, prefetched=1000),
     'five minutes': Outage(300, 30, 60, threads=64, prefetched=1000),
+    'five minutes, little is prefetched': Outage(300, 30, 60, threads=64, prefetched=32),
 }
 
 
-@pytest.mark.parametrize('name', ['12 s', pytest.param('five minutes', marks=pytest.mark.long)])
+QUICK, *LONG = OUTAGES
+
+
+@pytest.mark.parametrize(
+    'name', [QUICK, *[pytest.param(name, marks=pytest.mark.long) for name in LONG]]
+)
 def test_placement_away_for_long(name, site, results):
-    """More requests come than threads can wait with. Each caller is told in time, none gives up
-    before, and once Placement is back nothing is claimed for callers that have given up."""
+    """More requests come than threads can wait with, and in some cases more than may be taken from
+    the broker. Each caller is told in time, none gives up before, and once Placement is back
+    nothing is claimed for callers that have given up."""
     outage = OUTAGES[name]
     with site.running(1, outage.config()), crowd(site.rabbitmq.url) as callers:
 

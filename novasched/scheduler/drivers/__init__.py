@@ -45,7 +45,9 @@ class Driver(Protocol):
 
     A driver may also have a method ``periodic()``, which is called when a worker starts and
     then every ``[scheduler] periodic_task_interval`` seconds; what it raises is logged. A
-    method ``stop(seconds)`` is told how many seconds the requests in progress still have.
+    method ``stop(seconds)`` is told how many seconds the requests in progress still have. A
+    method ``make_room()`` is called again and again while no further message can be taken from
+    the broker.
     """
 
     def __init__(self, parts: Parts) -> None: ...

@@ -24,6 +24,9 @@ MAX_TRIES = 4
 """How often a request is decided where others release what they have chosen meanwhile."""
 LOOK_S = 1.0
 """Seconds between looks of those who wait whether the process is going to end."""
+ROOM_S = 2.0
+"""Seconds for which requests make room after the last message was left in the broker. While the
+threads run through messages, the broker is a little behind with new ones."""
 
 SLACK_PER_HOST_S, MAX_SLACK_S = 0.0001, 0.25
 """Seconds before its arrival that databases may have been read for others, where a request is one
@@ -46,6 +49,8 @@ class FilterScheduler:
         self.clock = parts.clock
         self.settings = parts.settings
         self._end = math.inf
+        self._failing_since = math.inf
+        self._full_at = -math.inf
         self._deciding: set[int] = set()  # requests
         self._total = 0  # hosts
         self._offered_hosts = OfferedHosts()
@@ -89,6 +94,9 @@ class FilterScheduler:
     def stop(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
+    def make_room(self) -> None:
+        self._full_at = time.monotonic()
+
     def _decide_patiently(self, request: Request, trace: DecisionTrace) -> Decision:
         """The decision. While something fails, all is decided anew after each pause, since hosts
         and candidates change meanwhile.
@@ -106,6 +114,8 @@ class FilterScheduler:
                     request = replace(request, alone=alone, read_since=request.arrived - slack)
                 decision = self._cycle().decide(request, trace)
                 self._total = decision.counts.total if decision.counts else 0
+                if not request.is_rebuild:  # a rebuild asks Placement nothing
+                    self._failing_since = math.inf
                 return decision
             except NoValidHost as error:
                 # What is remembered, or was read a little before, is never a reason to refuse.
@@ -126,30 +136,40 @@ class FilterScheduler:
                 trace.restart(request)
                 continue
             except Unavailable as error:
-                until = request.retry_until
-                if not isinstance(error, PlacementUnavailable):
-                    until = request.received + self.settings.database_patience
-                if self._left(until) <= 0:
+                self._failing_since = min(self._failing_since, time.monotonic())
+                patience = self.settings.database_patience
+                if isinstance(error, PlacementUnavailable):
+                    patience = self.settings.placement_patience
+                if self._left(request, patience) <= 0:
                     raise
                 why, is_over = str(error), error.is_over
             # Past the handler: in there, oslo.log adds the error in hand to what is logged.
             if not waits:
                 LOG.warning(
                     'Instances %s wait, for %.0f s at the most: %s',
-                    request.instance_uuids, self._left(until), why,
+                    request.instance_uuids, self._left(request, patience), why,
                 )  # fmt: skip
             waits = True
             if is_over(0.0):  # nothing tells when to ask again, as an open circuit does
-                time.sleep(min(pause, max(0.0, self._left(until))))
-            while self._left(until) > 0 and not is_over(min(LOOK_S, self._left(until))):
+                time.sleep(min(pause, max(0.0, self._left(request, patience))))
+            while (left := self._left(request, patience)) > 0 and not is_over(min(LOOK_S, left)):
                 pass  # the end may be nearer by now
             now, pause = time.monotonic(), min(2 * pause, PAUSE_S)
             request = replace(request, arrived=now, read_since=now)
             trace.restart(request)
 
-    def _left(self, until: float) -> float:
-        """Seconds that a request may still wait."""
-        return min(until, self._end) - time.monotonic()
+    def _left(self, request: Request, patience: float) -> float:
+        """Seconds that a request may still wait for what fails.
+
+        While the broker keeps messages that find no room here, their callers get no heartbeats.
+        Then a request counts its patience from the beginning of the outage, if that was earlier,
+        and leaves its thread to the next one.
+        """
+        now = time.monotonic()
+        since = request.received
+        if now < self._full_at + ROOM_S:
+            since = min(since, self._failing_since)
+        return min(since + patience, self._end) - now
 
     def decide(self, request: Request, seed: int) -> Decision:
         """The decision as things are now, also where there is no valid host.

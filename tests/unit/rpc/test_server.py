@@ -89,6 +89,10 @@ class Door:
     entered: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     zones: list[str | None] = field(default_factory=list)
     received: list[float] = field(default_factory=list)
+    asked_for_room: threading.Event = field(default_factory=threading.Event)
+
+    def make_room(self):
+        self.asked_for_room.set()
 
     def select_destinations(self, request):
         self.zones.append(request.availability_zone)
@@ -138,6 +142,22 @@ def test_pings_during_a_flood(transport):
         for _ in zones[1:]:
             assert door.entered.acquire(timeout=WAIT)
     assert door.zones == zones
+
+
+def test_no_room_for_more_messages(tmp_path):
+    """The driver hears of it as soon as as many messages wait for a thread as may."""
+    lines = 'executor_thread_pool_size = 1', '[oslo_messaging_rabbit]', f'{server.PREFETCH} = 2'
+    door = Door()
+    with serving(a_transport(tmp_path, 'kombu+memory://localhost/', *lines), door) as client:
+        for count in (2, 1):
+            assert not door.asked_for_room.is_set()
+            for _ in range(count):
+                client.cast(CONTEXT, 'select_destinations', spec_obj=a_spec())
+            assert count == 1 or door.entered.acquire(timeout=WAIT)
+        assert door.asked_for_room.wait(WAIT)
+        door.opened.set()
+        for _ in range(2):
+            assert door.entered.acquire(timeout=WAIT)
 
 
 def test_ignored_casts(transport, caplog):

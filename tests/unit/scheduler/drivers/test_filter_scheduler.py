@@ -163,6 +163,27 @@ def test_a_request_that_has_waited_for_a_thread(error):
     assert ask(a_driver(hosts), received=time.monotonic() - 31)
 
 
+def test_messages_are_left_in_the_broker():
+    """Nobody waits then for an outage that has lasted for as long as the patience: room is made for
+    callers that get no heartbeat. In an outage that has just begun requests wait as ever."""
+    hosts = Failing(hosts=[a_host()])
+    driver = a_driver(hosts, placement_patience=0.5)
+
+    def tries():
+        driver.make_room()
+        hosts.arrived.clear()
+        hosts.errors = iter([PlacementUnavailable('away')] * 1000)
+        with pytest.raises(PlacementUnavailable):
+            ask(driver)
+        hosts.errors = iter(())
+        return len(hosts.arrived)
+
+    assert tries() > 1
+    assert tries() == 1
+    assert ask(driver)  # the outage is over
+    assert tries() > 1
+
+
 def test_while_the_circuit_is_open(monkeypatch):
     """A request waits for its end, and sleeps for no pause beside."""
     monkeypatch.setattr('time.sleep', None)
