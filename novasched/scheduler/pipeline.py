@@ -7,7 +7,7 @@ it; weighing sorts them, best first, and keeps the order of hosts of equal weigh
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
@@ -20,6 +20,7 @@ import numpy as np
 
 from novasched.conf.redaction import one_line
 from novasched.conf.settings import Settings
+from novasched.scheduler import fitting
 from novasched.scheduler.decision import FilterResult, Ranking
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.filters.shared import BatchFilter, judge
@@ -39,8 +40,24 @@ MAX_LOGGED_REASONS = 3
 EXPLAINED_HOSTS, EXPLAINED_INSTANCES = 10, 3
 """The best hosts of the first instances of a request are explained by the parts of their weight."""
 
+SIZE_LIMITS = ('vcpu', 'memory_mb', 'disk_gb')
+"""The limits of a chosen host that are whole numbers."""
+
 BEST = 100
 """Hosts that are sorted by their weight; the others are where somebody asks for them."""
+
+
+def _check_limits(limits: Mapping[str, Any]) -> None:
+    """Check that limits can be sent as nova's SchedulerLimits.
+
+    :raises Exception: the limit is no number, or no limits of a topology.
+    """
+    for name in SIZE_LIMITS:
+        if limits.get(name) is not None:
+            int(limits[name])
+    if (topology := limits.get(fitting.LIMITS)) is not None:
+        float(topology.cpu_allocation_ratio)
+        float(topology.ram_allocation_ratio)
 
 
 class BestFirst(Sequence[Host]):
@@ -214,13 +231,19 @@ class Pipeline:
         )
 
     def limits(self, host: Host, request: Request) -> dict[str, Any]:
-        """The limits that the filters set for a chosen host; a later one overrides."""
+        """The limits that the filters set for a chosen host; a later one overrides.
+
+        :raises BadPlugin: a limit cannot be sent to nova-compute.
+        """
         limits: dict[str, Any] = {}
         for each in self.filters:
             ask = getattr(each.plugin, 'limits', None)
             if ask is not None and _judges(each, request):
                 with each:
-                    limits.update(ask(host, request))
+                    made = ask(host, request)
+                    # Now, since a limit is encoded only after the host has been claimed.
+                    _check_limits(made)
+                    limits.update(made)
         return limits
 
     @contextmanager

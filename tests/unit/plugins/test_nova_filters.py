@@ -128,6 +128,14 @@ def test_limits_reach_compute():
     assert [each.limits for each in row] == [{'memory_mb': 12288}] * 3
 
 
+def test_a_limit_that_is_no_number():
+    """A text is found before the claim."""
+    driver = scheduler('TextLimitFilter')
+    with pytest.raises(BadPlugin, match='TextLimitFilter'):
+        driver.select_destinations(a_request())
+    assert driver.placement.allocations == {}
+
+
 class WidePlacement(CountingPlacement):
     """Offers each host alone, and with a second provider."""
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import math
 from random import Random
 
 import pytest
@@ -6,12 +7,14 @@ import pytest
 from novasched.conf.settings import Settings
 from novasched.scheduler.errors import BadPlugin
 from novasched.scheduler.filters import Filter, Scope, host_alone
+from novasched.scheduler.model.numa import TopologyLimits
 from novasched.scheduler.model.request import Destination
 from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.weighers import Weigher
 from novasched.scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher
 from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request
+from tests.lab.ports import CountingPlacement, a_driver, ask
 
 
 class BigEnough(Filter):
@@ -228,6 +231,34 @@ def test_limits_come_from_filters_that_ran(fields, limits):
             return {'vcpu': 4 * host.vcpus_total}
 
     assert pipeline(Limiting).limits(A, a_request(**fields)) == limits
+
+
+@pytest.mark.parametrize(
+    'limit',
+    [
+        {'vcpu': 'plenty'},
+        {'memory_mb': math.inf},
+        {'disk_gb': math.nan},
+        {'memory_mb': [1024]},
+        {'numa_topology': {'cpu_allocation_ratio': 16.0}},
+        {'numa_topology': TopologyLimits('plenty', 1.5)},
+        None,
+    ],
+)
+def test_a_limit_that_cannot_be_sent(limit):
+    """The filter is at fault, and this is found before the host is claimed."""
+
+    class Limiting(Filter):
+        def reject(self, host, request):
+            return None
+
+        def limits(self, host, request):
+            return limit
+
+    placement = CountingPlacement({A.uuid: 1})
+    with pytest.raises(BadPlugin, match='Limiting'):
+        ask(a_driver([A], Limiting, placement=placement))
+    assert placement.allocations == {}
 
 
 @pytest.mark.parametrize(
