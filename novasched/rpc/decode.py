@@ -33,7 +33,8 @@ FLAVOR_SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 MAX_FLAVOR_SIZE = 2**31 - 1
 """The largest that nova's databases hold."""
 MAX_INSTANCES = 10_000
-"""In one request. Each is given a host before the next is looked at."""
+"""In one request; nova bounds their number by the project's quota alone. Each instance is given a
+host before the next is looked at, and all are claimed in one call of Placement."""
 
 
 def request(call: Call, context: RequestContext) -> Request:
@@ -71,8 +72,8 @@ def request(call: Call, context: RequestContext) -> Request:
         **_given(networks, 'tunneled'),
         **_given(params, 'root_required', 'root_forbidden'),
     )
-    if not made.instance_uuids and not 0 < made.num_instances <= MAX_INSTANCES:
-        raise BadRequest(f'num_instances must be between 1 and {MAX_INSTANCES}')
+    if not 0 < made.count <= MAX_INSTANCES:
+        raise BadRequest(f'a request is for 1 to {MAX_INSTANCES} instances, not {made.count}')
     return made
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RequestSpecs of all releases become requests."""
 
+from contextlib import nullcontext
 from operator import attrgetter
 
 import pytest
@@ -266,3 +267,25 @@ def test_refuses(sent, why):
     with pytest.raises(BadRequest) as caught:
         request_of({'spec_obj': a_spec(**sent)})
     assert str(caught.value) == why
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'is_refused'),
+    [
+        ({'instance_uuids': ['x'] * decode.MAX_INSTANCES}, False),
+        ({'instance_uuids': ['x'] * (decode.MAX_INSTANCES + 1)}, True),
+        # The number of the request that once created the instance.
+        ({'instance_uuids': ['x'], 'num_instances': decode.MAX_INSTANCES + 1}, False),
+        ({'num_instances': decode.MAX_INSTANCES}, False),
+        ({'num_instances': decode.MAX_INSTANCES + 1}, True),
+        ({'num_instances': 0}, True),
+    ],
+)
+def test_number_of_instances(arguments, is_refused):
+    """A request is for one instance at the least, and for no absurd number."""
+    fields = {'num_instances': arguments.pop('num_instances', 1)}
+    expectation = (
+        pytest.raises(BadRequest, match='for 1 to 10000 instances') if is_refused else nullcontext()
+    )
+    with expectation:
+        request_of({'spec_obj': a_spec(**fields), **arguments})
