@@ -19,9 +19,10 @@ MIN_HEARTBEAT_INTERVAL_S = 1.0  # as in oslo.messaging
 class PendingCall:
     """A message from its arrival until its answer. Times are of the monotonic clock.
 
-    :ivar last_contact: the arrival, or the last heartbeat that went out.
+    :ivar last_contact: the last heartbeat that went out, or the arrival, less the time that the
+        message is known to have been with the broker.
     :ivar heartbeat_timeout: the seconds without a heartbeat after which its caller gives up.
-    :ivar lifetime: the seconds for which its caller waits in all.
+    :ivar lifetime: the seconds from the arrival for which its caller waits in all.
     """
 
     incoming: Any
@@ -35,8 +36,9 @@ class PendingCall:
     def given_up(self, now: float) -> bool:
         """True if the caller has certainly given up.
 
-        False means that it may still be there: a message does not say when it was sent, so
-        its caller may have given up before it arrived.
+        False means that the caller may still be there: unless the broker puts the time on
+        messages, a message does not say when it was sent, so its caller may have given up before
+        the message arrived.
         """
         silence, age = now - self.last_contact, now - self.arrived
         return silence > self.heartbeat_timeout or age > self.lifetime
@@ -55,20 +57,31 @@ class RpcHeartbeats:
         self._thread: threading.Thread | None = None
 
     def add(
-        self, incoming: Any, lifetime: float = math.inf, earlier: PendingCall | None = None
+        self,
+        incoming: Any,
+        lifetime: float = math.inf,
+        earlier: PendingCall | None = None,
+        in_broker: float = 0.0,
+        redelivered: bool = False,
     ) -> PendingCall:
         """Send heartbeats for a message from now on, unless this is done already.
 
+        :param lifetime: the seconds for which its caller waits after it has sent the message.
         :param earlier: the same message, if the broker sends it once more.
+        :param in_broker: the seconds for which the broker has had the message at the least.
+        :param redelivered: a scheduler was sent the message before, and may have sent heartbeats.
         """
         now = self._clock()
         with self._changed:
             if call := self._calls.get(incoming):
                 return call
             timeout = heartbeat_timeout(incoming.client_timeout)
-            call = PendingCall(incoming, now, now, timeout, lifetime)
+            last_contact = now if redelivered else now - in_broker
+            call = PendingCall(incoming, now, last_contact, timeout, lifetime - in_broker)
             if earlier is not None:
-                call.arrived, call.last_contact = earlier.arrived, earlier.last_contact
+                call.arrived = earlier.arrived
+                call.last_contact = earlier.last_contact
+                call.lifetime = earlier.lifetime
             if call.heartbeat_timeout < math.inf:
                 call.next_heartbeat = now + MIN_HEARTBEAT_INTERVAL_S
             self._calls[incoming] = call
@@ -110,6 +123,9 @@ class RpcHeartbeats:
                 self._changed.wait(None if self._next == math.inf else self._next - now)
 
     def _send(self, call: PendingCall) -> None:
+        if call.given_up(self._clock()):
+            call.next_heartbeat = math.inf  # it would be sent, and nobody would read it
+            return
         try:
             call.incoming.heartbeat()
         except Exception as error:  # the caller's queue is gone, or the broker is

@@ -77,6 +77,8 @@ POLL_S = 1.0  # after which a listener looks for whether it is to stop
 POLL_WHILE_WAITING_S = 0.02  # and, when messages wait, for a thread for the next
 MAX_POLL_GAP_S = 2.5  # above it the process was kept from its work
 RECOVER_TIMEOUT_S = 5.0
+CLOCK_SKEW_S = 5.0
+"""Seconds by which the clocks of the broker and of this machine may differ."""
 PINGS = frozenset({'ping', 'oslo_rpc_server_ping'})
 """Methods by which health probes ask for a sign of life: nova's own and oslo.messaging's."""
 
@@ -182,6 +184,7 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         self._tags = conn._new_tags
         self._last_poll, self.connected_at = math.inf, time.monotonic()
         self._returning = False
+        self._empty_at = -math.inf  # when the broker was last seen to have no message
         self._broker = conn.connection.connection  # oslo.messaging's is around kombu's
         self._errors = (*self._broker.connection_errors, *self._broker.channel_errors)
 
@@ -195,13 +198,15 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
             self._counts.ignored += 1
             return
         lifetime = _lifetime(message)
+        in_broker = self._time_in_broker(message)
+        redelivered = bool(message._raw_message.delivery_info.get('redelivered'))
         super().__call__(message)
         if not self.incoming:  # a duplicate: begun before, but the acknowledgement was lost
             message.acknowledge()
             return
         incoming = self.incoming.pop()
         earlier = self._returned.pop(incoming.msg_id, None)
-        call = self._heartbeats.add(incoming, lifetime, earlier)
+        call = self._heartbeats.add(incoming, lifetime, earlier, in_broker, redelivered)
         add = self.waiting.appendleft if _is_ping(incoming) else self.waiting.append
         add(call)
 
@@ -222,11 +227,33 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
             if (incoming := self._next()) is not None:
                 return [incoming]
             # Only the socket can be waited for, so a free thread is looked for often.
-            with contextlib.suppress(Timeout):
+            began = time.monotonic()
+            try:
                 self.conn.consume(timeout=POLL_WHILE_WAITING_S if self.waiting else POLL_S)
+            except Timeout:
+                self._note_silence(began)
             self._forget_after_reconnect()
         self._shutoff.set()
         return []
+
+    def _note_silence(self, began: float) -> None:
+        """Note that the broker has sent nothing since a moment, though it may."""
+        is_same_connection = self.conn._new_tags is self._tags and self._broker.connected
+        if is_same_connection and len(self.waiting) < self._capacity:
+            self._empty_at = began
+
+    def _time_in_broker(self, message: Any) -> float:
+        """The seconds for which the broker has had a message at the least.
+
+        The clock of the broker may be wrong, so its time is believed only as far as this process
+        does not know better: a queue that was empty a moment ago has no older message now.
+        """
+        try:
+            sent_at = int(message._raw_message.properties['timestamp'])
+        except (KeyError, TypeError, ValueError):
+            return 0.0  # as by default: no timestamp
+        age = time.time() - sent_at - CLOCK_SKEW_S
+        return max(0.0, min(age, time.monotonic() - self._empty_at))
 
     def stop(self) -> None:
         """Leave the queues, and all that is not begun, to others."""

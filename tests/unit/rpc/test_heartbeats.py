@@ -3,6 +3,7 @@
 
 import math
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_heartbeats():
     calls = {each: heartbeats.add(each) for each in (here, gone, deaf, answered)}
     assert heartbeats.add(here) is calls[here]
     heartbeats.finish(answered)
-    for each in (here, here, gone, gone):
+    for each in (here, here, gone):
         assert each.heard.acquire(timeout=30)
     assert calls[here].last_contact > calls[here].arrived
     assert calls[gone].last_contact == calls[gone].arrived
@@ -87,3 +88,38 @@ def test_heartbeats():
     assert threading.active_count() == before + 1
     for each in (here, gone, deaf):
         heartbeats.finish(each)
+
+
+def test_a_caller_that_has_given_up_stays_gone():
+    """No heartbeat goes to a caller that has heard nothing for too long, as where this process was
+    frozen: the heartbeat would be sent, and its caller would seem to be there again."""
+    frozen = [0.0]
+    heartbeats = RpcHeartbeats(lambda: time.monotonic() + frozen[0])
+    gone, here = Message(2), Message(2)
+    call = heartbeats.add(gone)
+    frozen[0] = 2.5
+    heartbeats.add(here)
+    assert here.heard.acquire(timeout=30)
+    assert not gone.heard.acquire(blocking=False)
+    assert call.given_up(time.monotonic() + frozen[0])
+    for each in (gone, here):
+        heartbeats.finish(each)
+
+
+def test_a_message_that_was_with_the_broker():
+    """The time that a message is known to have been with the broker counts as silence, and that of
+    a message that comes again only once."""
+    now = [1000.0]
+    heartbeats = RpcHeartbeats(lambda: now[0])
+    fresh = heartbeats.add(Message(60), 1800, in_broker=60)
+    assert not fresh.given_up(1000)
+    assert fresh.given_up(1001)
+    assert heartbeats.add(Message(None), 1800, in_broker=1801).given_up(1000)
+    # Another scheduler may have sent heartbeats.
+    again = heartbeats.add(Message(60), 1800, in_broker=1700, redelivered=True)
+    assert not again.given_up(1059)
+    assert again.given_up(1101)
+    now[0] = 1090
+    twice = heartbeats.add(Message(None), 1800, earlier=again, in_broker=1790, redelivered=True)
+    assert not twice.given_up(1060)
+    assert twice.given_up(1101)

@@ -3,6 +3,7 @@
 contexts in and out, and messages that wait for a thread."""
 
 import importlib.metadata
+import json
 import logging
 import threading
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 
 import oslo_messaging
 import pytest
+from kombu import Connection, Exchange, Producer
 from oslo_config import cfg
 
 from novasched.conf import loading
@@ -123,6 +125,41 @@ def test_when_a_message_came(transport):
         door.opened.set()
         assert door.entered.acquire(timeout=WAIT)
     assert [received < opened_at for received in door.received] == [True, True]
+
+
+def publish(sent_at, timeout):
+    """Send a request that the broker has put a time on."""
+    body = {
+        'method': 'select_destinations', 'args': {'spec_obj': a_spec()}, 'version': '4.5',
+        '_msg_id': str(sent_at), '_reply_q': 'reply', '_timeout': timeout,
+        '_unique_id': str(sent_at), **{f'_context_{key}': CONTEXT[key] for key in CONTEXT},
+    }  # fmt: skip
+    with Connection('memory://localhost/') as connection:
+        Producer(connection.channel(), Exchange('nova', type='topic', durable=False)).publish(
+            {'oslo.version': '2.0', 'oslo.message': json.dumps(body)},
+            routing_key='scheduler',
+            timestamp=sent_at,
+        )
+
+
+def test_callers_that_gave_up_before_their_messages_came(tmp_path):
+    """Messages that waited for a scheduler are dropped, if the broker says that they are older than
+    their callers wait. Once the queue was empty the broker's clock is not believed."""
+    door, counts = Door(), MessageCounts()
+    door.opened.set()
+    url = 'kombu+memory://localhost/'
+    with serving(a_transport(tmp_path, url), door):
+        pass  # makes the queue
+    now = int(time.time())
+    for age in (100, 70, 62, 20, 0):
+        publish(now - age, 60)
+    with serving(a_transport(tmp_path, url), door, counts):
+        for _ in range(3):
+            assert door.entered.acquire(timeout=WAIT)
+        time.sleep(2 * oslo_messaging_internals.POLL_S)  # the queue is seen to be empty
+        publish(now - 90, 60)
+        assert door.entered.acquire(timeout=WAIT)
+    assert counts.dropped == 2
 
 
 def test_pings_during_a_flood(transport):
