@@ -176,27 +176,36 @@ class Claims:
         return True
 
     def _write_alone(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Make the claims of one request, even if the answer gets lost; None if they are refused.
-        An instance that turns out to hold something keeps it."""
-        looked = False
+        """Make the claims of one request, even if the answer gets lost; None if Placement
+        refuses the claims.
+
+        An instance keeps the allocations that it has. They are read before an instance that
+        moves is claimed for, as by nova's ``claim_resources``: an evacuated one has some on
+        its source. Other instances have none, unless Placement answers that they do.
+
+        :raises ClaimFailed: another process changes the allocations of the instance.
+        """
+        is_known = False
         while True:
-            try:
-                with self._batches.measure(len(claims)):
-                    answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
-                conflict = answer.is_generation_conflict and not answer.repeated
-                if not conflict or len(claims) > 1:
-                    if answer.status_code == 400:
-                        self._provider_gone()
-                    return _judged(claims, answer)
-                if looked:
-                    why = 'another process changed the consumer during the claim'
-                    raise ClaimFailed(claims[0].uuid, why)
+            if is_known or claims[0].moves:
                 held = self._held(claims[0])
                 if claims[0].outcome_unknown and claims[0].is_made(held):
                     return claims
-                claims, looked = [claims[0].beside(held)], True
+                if is_known or held.allocations:
+                    claims = [claims[0].beside(held)]
+            try:
+                with self._batches.measure(len(claims)):
+                    answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
+                if answer.repeated or not answer.is_generation_conflict or len(claims) > 1:
+                    if answer.status_code == 400:
+                        self._provider_gone()
+                    return _judged(claims, answer)
             except OutcomeUnknown as error:
                 return self._looked_up(claims, error)
+            if is_known:
+                why = 'another process changed the consumer during the claim'
+                raise ClaimFailed(claims[0].uuid, why)
+            is_known = True
 
     def _looked_up(self, claims: Sequence[Claim], error: OutcomeUnknown) -> Sequence[Claim]:
         """The claims of which nobody knows whether they are made, if they are.

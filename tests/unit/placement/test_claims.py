@@ -162,6 +162,35 @@ MOVES = {
 """The instance before each, and its task meanwhile."""
 
 
+@pytest.mark.parametrize('before', [{}, holds(OLD)], ids=['unshelve', 'evacuation'])
+def test_the_requests_of_a_move(books, claims, before):
+    """The instance's allocations are read, kept, and written once, with their generation."""
+    if before:
+        books.held['server'] = [5, before]
+    assert claims.allocate([moving()])
+    assert books.asked == [GET, PUT]
+    assert books.resources() == {'server': before | holds(ONE)}
+
+
+@pytest.mark.parametrize('ask', [claim, moving])
+def test_a_consumer_that_changes_all_the_time(books, claims, ask):
+    """The claim fails after the second conflict, and is not written for ever."""
+    request = books.request
+
+    def changing(path, method, **how):
+        if method == 'PUT':
+            assert len(books.asked) < 20
+            generation = books.held.get('server', [0])[0]
+            books.held['server'] = [generation + 1, holds(OLD)]
+        return request(path, method, **how)
+
+    books.request = changing
+    with pytest.raises(ClaimFailed, match='another process changed the consumer'):
+        claims.allocate([ask()])
+    assert books.asked.count(PUT) == 2
+    assert books.resources() == {'server': holds(OLD)}
+
+
 @pytest.mark.parametrize(
     ('state', 'stays'),
     [
@@ -206,10 +235,9 @@ def test_a_claim_that_comes_just_before_the_next(books, move):
     claims = claims_of(books, nova)
     if move == 'evacuation':
         books.held['server'] = [5, holds(OLD)]
-        books.faults += [None, None]
     before = dict(books.resources().get('server', {}))
     ask = moving if move else claim
-    books.faults.append('late 500')
+    books.faults += [None, 'late 500'] if move else ['late 500']
     lose(claims, ask())
     request = books.request
 
@@ -229,7 +257,7 @@ def test_a_move_after_a_claim_that_was_repeated(books, ask, before):
     """What an instance holds by the second of two like claims stays, beside that of the move."""
     nova = Nova({'server': InstanceState(host=OLD)})
     claims, books.held = claims_of(books, nova), {'server': [5, before]} if before else {}
-    books.faults.append('before 500')
+    books.faults += [None, 'before 500'] if before else ['before 500']
     lose(claims, ask())
     assert claims.allocate([ask()])
     books.held['server'][1], nova.instances['server'] = holds(ONE), InstanceState(host=ONE)
