@@ -247,8 +247,8 @@ class AllocationCleanup:
         """Try once more, and again for so many seconds; tasks that are left then are given up."""
         until = time.monotonic() + seconds
         self._over.set()
-        if self._thread is not None:
-            self._thread.join(seconds)
+        if (thread := self._thread) is not None:
+            thread.join(seconds)
         pauses = backoff(self._first_pause, LAST_PAUSE_S)
         while self._tasks and time.monotonic() < until:
             self._try_all(final=True)
@@ -260,23 +260,33 @@ class AllocationCleanup:
             self._tasks.clear()
 
     def _run(self) -> None:
-        for pause in backoff(self._first_pause, LAST_PAUSE_S):
-            self._try_all(final=False)
-            with self._changed:
-                if not self._tasks:
-                    self._thread = None
+        try:
+            for pause in backoff(self._first_pause, LAST_PAUSE_S):
+                self._try_all(final=False)
+                with self._changed:
+                    if not self._tasks:
+                        self._thread = None  # a task that is added from now on begins another
+                        return
+                if self._over.wait(pause):
                     return
-            if self._over.wait(pause):
-                return
+        finally:
+            with self._changed:
+                if self._thread is threading.current_thread():
+                    self._thread = None
 
     def _try_all(self, final: bool) -> None:
-        """Try each, unless Placement does not answer."""
-        try:
-            for task in [*self._tasks]:
-                if final or not self._over.is_set():
-                    self._try(task, final)
-        except PlacementUnavailable as error:
-            LOG.debug('Allocations are still to be deleted: %s', error)
+        """Try each task, unless Placement does not answer. A bug that one meets is logged, and
+        does not keep the others from being tried."""
+        for task in [*self._tasks]:
+            if self._over.is_set() and not final:
+                return
+            try:
+                self._try(task, final)
+            except PlacementUnavailable as error:
+                LOG.debug('Allocations are still to be deleted: %s', error)
+                return
+            except Exception:
+                LOG.exception('Cannot delete allocation for instance %s', task.claim.uuid)
 
     def _try(self, task: CleanupTask, final: bool) -> None:
         """:raises PlacementUnavailable: nothing can be told, or done."""

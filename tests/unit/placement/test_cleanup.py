@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import logging
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -107,6 +108,28 @@ def test_one_that_fails(cleanup):
     failing.wait_for(2)
     cleanup.queue('two', None).wait_for(1)
     failing.wait_for(2)
+
+
+def a_bug():
+    raise ZeroDivisionError('a bug')
+
+
+def test_a_bug(cleanup, caplog):
+    """An error that nobody expects ends neither the thread nor the turn of the other tasks."""
+    failing = cleanup.queue('one', a_bug)
+    other = cleanup.queue('two', None)
+    failing.wait_for(2)
+    other.wait_for(1)
+    assert 'instance one' in errors(caplog)[0]
+
+
+@pytest.mark.filterwarnings('ignore::pytest.PytestUnhandledThreadExceptionWarning')
+def test_a_thread_that_dies(cleanup):
+    """The next task begins another thread."""
+    dying = cleanup.queue('one', sys.exit, None)
+    dying.wait_for(1)
+    ended(cleanup)
+    cleanup.queue('two', None).wait_for(1)
 
 
 def test_too_many(cleanup, caplog):
