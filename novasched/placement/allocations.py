@@ -115,10 +115,20 @@ class Claim:
         """True if an instance holds what it would hold if this was made, by any request."""
         return held.resources == self.wanted()
 
+    def added(self) -> Resources:
+        """Amounts that the instance holds by this claim alone."""
+        before = self.before or {}
+        amounts = self.candidate.resources()
+        return {provider: amounts[provider] for provider in amounts if provider not in before}
+
     def is_part_of(self, held: Allocations) -> bool:
-        """True if an instance holds that, and more: of another scheduler that claimed for it on
-        other providers, and kept what it found."""
-        return held.resources.items() > self.wanted().items()
+        """True if an instance holds the amounts of this claim beside others than it had before:
+        another scheduler has claimed on other providers and kept the allocations that it found,
+        or those that the instance had before are gone, as once the source of an evacuation
+        returns."""
+        added = self.added()
+        is_part = bool(added) and added.items() <= held.resources.items()
+        return is_part and not self.equals(held)
 
     def is_made(self, held: Allocations) -> bool:
         """True if an instance holds what comes of this, unchanged since."""
@@ -139,13 +149,12 @@ class Claim:
         }
 
     def undo_body(self, held: Allocations) -> Body:
-        """The body that leaves the instance what it holds but for this, and what it held before,
-        if nobody changes it meanwhile."""
-        others = {
-            x: held.resources[x] for x in held.resources if x not in self.candidate.allocations
-        }
+        """The body that takes this claim from what an instance holds, if nobody changes that
+        meanwhile."""
+        added = self.added()
+        rest = {rp: held.resources[rp] for rp in held.resources if rp not in added}
         return {
-            'allocations': _plain({**others, **(self.before or {})}),
+            'allocations': _plain(rest),
             'consumer_generation': held.generation,
             **self.owner,
         }

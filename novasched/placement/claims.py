@@ -114,7 +114,8 @@ class Claims:
                 claim.uuid,
                 error,
             )
-            self.cleanup.add(claim)
+            # Another scheduler may claim for the instance before this claim is deleted.
+            self.cleanup.add(replace(claim, outcome_unknown=True))
 
     def _alone(self, order: Order, error: BaseException) -> Order:
         """The order that goes on without those with whom an answer was lost.

@@ -7,9 +7,10 @@ asked, and the instance's host before the task is over. So if the allocation is 
 instance after it, and the instance has neither a task, nor a migration, nor the claim's host, then
 the allocation belongs to no request. In doubt it is left, and the log names the instance.
 
-Placement may do a lost claim when another scheduler has just claimed for the instance, or is going
-to, on another host. That one adds its own to what it finds, as for a move. Then the lost claim is
-taken from what the instance holds, and the rest stays.
+Placement may make a lost claim just before another scheduler claims for the instance on another
+host. That scheduler keeps the allocations that it finds, as for a move. Then the amounts that the
+lost claim has added are taken from what the instance holds, and the rest stays. The same is done
+with a claim that could not be deleted before another scheduler claimed.
 """
 
 import logging

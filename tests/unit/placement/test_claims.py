@@ -15,6 +15,7 @@ from novasched.conf.settings import Settings
 from novasched.placement.allocations import Claim
 from novasched.placement.api import PROBE, PlacementApi
 from novasched.placement.claims import Claims
+from novasched.placement.cleanup import AllocationCleanup
 from novasched.placement.client import PlacementClient
 from novasched.scheduler.errors import (
     ClaimFailed,
@@ -52,6 +53,12 @@ def holds(provider):
 @pytest.fixture
 def books():
     return Books()
+
+
+@pytest.fixture
+def no_cleanup_thread(monkeypatch):
+    """Let nothing be deleted behind the requests before the cleanup is closed."""
+    monkeypatch.setattr(AllocationCleanup, '_run', lambda self: None)
 
 
 @pytest.fixture
@@ -155,7 +162,8 @@ def moving(server='server', provider=ONE):
     return Claim.of(wanted, a_candidate(provider))
 
 
-MOVES = {
+KINDS = {
+    'build': (InstanceState(building=True), None),
     'unshelve': (InstanceState(), 'unshelving'),
     'evacuation': (InstanceState(host=OLD), 'rebuilding'),
 }
@@ -228,16 +236,16 @@ def test_a_claim_that_comes_once_the_instance_is_gone(books, second):
     assert books.resources() == {}
 
 
-@pytest.mark.parametrize('move', [None, 'unshelve', 'evacuation'])
-def test_a_claim_that_comes_just_before_the_next(books, move):
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_claim_that_comes_just_before_the_next(books, kind):
     """What an instance holds by a claim that was given up is not kept beside the next one."""
-    nova = Nova({'server': MOVES[move][0] if move else InstanceState(building=True)})
+    nova = Nova({'server': KINDS[kind][0]})
     claims = claims_of(books, nova)
-    if move == 'evacuation':
+    if kind == 'evacuation':
         books.held['server'] = [5, holds(OLD)]
     before = dict(books.resources().get('server', {}))
-    ask = moving if move else claim
-    books.faults += [None, 'late 500'] if move else ['late 500']
+    ask = claim if kind == 'build' else moving
+    books.faults += ['late 500'] if kind == 'build' else [None, 'late 500']
     lose(claims, ask())
     request = books.request
 
@@ -310,6 +318,7 @@ def test_an_undo_that_comes_after_the_next_claim(books, second):
     assert books.resources() == {}
 
 
+@pytest.mark.usefixtures('no_cleanup_thread')
 @pytest.mark.parametrize('fault', ['before 500', 'before full', 'after 500'])
 def test_a_claim_that_cannot_be_made_safe(books, claims, fault):
     """The request is decided anew, and nothing stays of this one."""
@@ -529,37 +538,113 @@ def test_whatever_happens(faults, steps):
     assert books.resources() == expected
 
 
+class SeveralSchedulers:
+    """An instance that is asked for of two schedulers until one of them answers.
+
+    :ivar answered: the provider that the caller was told of.
+    """
+
+    def __init__(self, kind, faults=()):
+        self.kind = kind
+        self.before, self.task = KINDS[kind]
+        self.books, self.nova = Books(), Nova()
+        self.schedulers = claims_of(self.books, self.nova), claims_of(self.books, self.nova)
+        if kind == 'evacuation':
+            self.books.held['server'] = [5, holds(OLD)]
+        self.held = self.books.resources().get('server', {})
+        self.books.faults += faults
+        self.answered = None
+
+    def ask(self, scheduler, provider, is_given_back=False):
+        """Ask a scheduler, unless one has answered. Claims are given back where the request
+        fails later on."""
+        if self.answered:
+            return
+        wanted = claim(provider=provider) if self.kind == 'build' else moving(provider=provider)
+        claims = self.schedulers[scheduler]
+        self.nova.instances['server'] = replace(self.before, task=self.task)
+        with contextlib.suppress(PlacementUnavailable, ClaimFailed):
+            made = claims.allocate([wanted])
+            if made and is_given_back:
+                claims.delete(made[0])
+            elif made:
+                self.answered = provider
+        self.nova.instances['server'] = self.before
+
+    def end(self, source_returns=False):
+        """End the request's work in nova, and what the schedulers have to clean up."""
+        if self.answered:
+            self.nova.instances['server'] = InstanceState(host=self.answered)
+        elif self.kind == 'build':
+            self.nova.instances['server'] = InstanceState(gone=True)
+        self.books.faults.clear()
+        self.books.catch_up()
+        if source_returns and self.answered:
+            self.remove_source()
+        for each in self.schedulers:
+            each.cleanup.close(10)
+            each.api.breaker.stop()
+
+    def remove_source(self):
+        """Do what nova-compute does on the source of an evacuation once it is there again."""
+        if OLD not in self.held:
+            return
+        self.held = {}
+        with self.books._lock:  # a cleanup may be at work
+            generation, held = self.books.held['server']
+            left = {provider: held[provider] for provider in held if provider != OLD}
+            self.books.held['server'] = [generation + 1, left]
+
+    def check(self):
+        """The instance has the provider that was answered, and what it had before."""
+        expected = self.held | (holds(self.answered) if self.answered else {})
+        assert self.books.resources().get('server', {}) == expected
+
+
+@pytest.mark.usefixtures('no_cleanup_thread')
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_lost_claim_beside_that_of_another_scheduler(kind):
+    """It is deleted, and the other one stays, also when the instance has no longer what it had
+    when it was claimed for."""
+    site = SeveralSchedulers(kind, [None, 'late 500'] if kind != 'build' else ['late 500'])
+    site.ask(0, ONE)
+    site.books.catch_up()
+    site.ask(1, TWO)
+    assert site.books.resources() == {'server': {**site.held, **holds(ONE), **holds(TWO)}}
+    site.end(source_returns=True)
+    site.check()
+
+
+@pytest.mark.usefixtures('no_cleanup_thread')
+@pytest.mark.parametrize('kind', ['unshelve', 'evacuation'])
+def test_a_claim_that_is_given_back_beside_that_of_another_scheduler(kind):
+    """A claim that had an answer, and could not be deleted, is deleted likewise."""
+    faults = [None, None, None, *['before 500'] * 3]
+    site = SeveralSchedulers(kind, faults)
+    site.ask(0, ONE, is_given_back=True)
+    site.books.faults.clear()
+    site.ask(1, TWO)
+    assert site.books.resources() == {'server': {**site.held, **holds(ONE), **holds(TWO)}}
+    site.end()
+    site.check()
+
+
 @given(
-    st.sampled_from(['unshelve', 'evacuation']),
-    st.lists(st.sampled_from((None, *FAULTS)), max_size=12),
-    st.lists(st.tuples(st.booleans(), st.sampled_from([ONE, TWO])), min_size=1, max_size=4),
+    st.sampled_from([*KINDS]),
+    st.lists(st.sampled_from((None, *FAULTS)), max_size=16),
+    st.lists(
+        st.tuples(st.booleans(), st.sampled_from([ONE, TWO]), st.booleans()),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
 )
 @settings(max_examples=300, deadline=None)
-def test_whatever_happens_to_moves(move, faults, attempts):
-    """A move is asked for again and again, of two schedulers, until one of them answers: what
-    it answered stays, whatever comes late and whatever is undone. If none does, the instance
-    has what it had."""
-    before, task = MOVES[move]
-    books, nova = Books(), Nova()
-    schedulers = claims_of(books, nova), claims_of(books, nova)
-    if move == 'evacuation':
-        books.held['server'] = [5, holds(OLD)]
-    held = dict(books.resources())
-    books.faults += faults
-    answered = None
-    for other, provider in attempts:
-        nova.instances['server'] = replace(before, task=task)
-        with contextlib.suppress(PlacementUnavailable, ClaimFailed):
-            if schedulers[other].allocate([moving(provider=provider)]):
-                answered = provider
-                nova.instances['server'] = InstanceState(host=provider)
-                break
-        nova.instances['server'] = before
-    books.faults.clear()
-    books.catch_up()
-    for each in schedulers:
-        each.cleanup.close(10)
-        each.api.breaker.stop()
-    now = books.resources().get('server', {})
-    expected = held.get('server', {}) | (holds(answered) if answered else {})
-    assert now == expected
+def test_whatever_happens_to_several_schedulers(kind, faults, attempts, source_returns):
+    """What was answered stays, whatever comes late and whatever is undone. If nothing is, the
+    instance has what it had."""
+    site = SeveralSchedulers(kind, faults)
+    for scheduler, provider, is_given_back in attempts:
+        site.ask(scheduler, provider, is_given_back)
+    site.end(source_returns)
+    site.check()

@@ -123,9 +123,9 @@ def test_a_bug(cleanup, caplog):
     assert 'instance one' in errors(caplog)[0]
 
 
-@pytest.mark.filterwarnings('ignore::pytest.PytestUnhandledThreadExceptionWarning')
-def test_a_thread_that_dies(cleanup):
+def test_a_thread_that_dies(cleanup, monkeypatch):
     """The next task begins another thread."""
+    monkeypatch.setattr(threading, 'excepthook', lambda args: None)
     dying = cleanup.queue('one', sys.exit, None)
     dying.wait_for(1)
     ended(cleanup)
