@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from novasched.placement.api import OutcomeUnknown
 from novasched.placement.query import FlatQuery, Query
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import Inventory, Offer, RememberedCandidates
@@ -39,6 +40,8 @@ SOON_S = 10.0
 """Seconds in which a second request has to come, for an answer to be worth the first time."""
 UNFIT_S = 60.0
 """Seconds after an answer that cannot be used in which it is not asked for again."""
+MAX_FAILURES = 2
+"""Failures in a row after which a query counts as one whose answer cannot be used."""
 CUSTOM = 'CUSTOM_'
 """Traits of that prefix may be unknown to Placement, which then refuses a query."""
 
@@ -129,13 +132,19 @@ class RememberedAnswer:
 
 @dataclass(eq=False, slots=True)
 class _Base:
-    """A base query, with what is known of it. ``needed`` is when a request last needed it."""
+    """A base query.
+
+    :ivar needed: when a request last needed it.
+    :ivar failures: how often in a row Placement has not answered it in time, or with more than
+        ``max_answer_size``.
+    """
 
     string: str
     needed: float = -SOON_S
     is_needed_often: bool = False
     answer: RememberedAnswer | None = None
     unfit_until: float = 0.0
+    failures: int = 0
 
     def max_age(self, option: float | None) -> float:
         """Seconds for which its answer is used."""
@@ -185,7 +194,8 @@ class RememberedAnswers:
     def offer(self, queries: Sequence[Query]) -> RememberedCandidates | None:
         """Candidates for queries by remembered answers; None where Placement is to be asked. Where
         the answer that is needed is being asked for, it is waited for: it is no older than one to
-        the query itself would be by then, and Placement is asked once for all who wait."""
+        the query itself would be by then, and Placement is asked once for all who wait. A query
+        that failed the last time is not waited for."""
         flat = [each.flat for each in queries if each.flat is not None]
         if self._max_age == 0 or len(flat) < len(queries):
             return None
@@ -195,7 +205,10 @@ class RememberedAnswers:
             if (oldest := self._to_be_asked(now)) is not None:
                 self._asked, self._asking = oldest, self._pool.submit(self._ask, oldest)
             lacking = {x.string for x in bases if self._too_old(x, now)}
-            asking = self._asking if lacking == {self._asked and self._asked.string} else None
+            asking = None
+            asked = self._asked
+            if asked is not None and not asked.failures and lacking == {asked.string}:
+                asking = self._asking
         if lacking and asking is None:
             return None
         if asking is not None:
@@ -259,19 +272,28 @@ class RememberedAnswers:
         return min(needed, key=_sent, default=None)
 
     def _ask(self, base: _Base) -> None:
-        began, answer, is_fit = self._clock(), None, False
+        began = self._clock()
+        answer = None
+        failures = 0
+        is_fit = False
         try:
             answer = RememberedAnswer(self._get(Query(base.string)), began)
             is_fit = True
-        except PlacementUnavailable as error:
+        except OutcomeUnknown as error:
             LOG.debug('No answer about all hosts: %s', error)
-            is_fit = True  # the next one may be
+            failures = base.failures + 1
+            is_fit = failures < MAX_FAILURES  # the next answer may be
+        except PlacementUnavailable as error:
+            LOG.debug('Placement was not asked about all hosts: %s', error)
+            failures = base.failures
+            is_fit = True
         except (ValueError, KeyError, RecursionError) as error:
             LOG.debug('Hosts are asked for by each request: %s', error)
         except Exception:  # nobody waits for this thread, and it is not to ask again at once
             LOG.exception('Cannot remember an answer about all hosts')
         now = self._clock()
         with self._lock:
+            base.failures = failures
             base.answer = answer if began >= self._forgotten else None
             if not is_fit or now - began > base.max_age(self._max_age):
                 base.answer, base.unfit_until = None, now + UNFIT_S

@@ -7,6 +7,7 @@ import pytest
 
 from novasched.conf.settings import Settings
 from novasched.placement import query
+from novasched.placement.api import OutcomeUnknown
 from novasched.placement.remembered import SHARE, SOON_S, UNFIT_S, RememberedAnswers
 from novasched.scheduler.errors import PlacementUnavailable
 from novasched.scheduler.model.candidate import narrowed
@@ -219,6 +220,53 @@ def test_placement_that_does_not_answer():
     assert len(site.asked) == 1
     site.text = answer()
     site.clock.now += TAKES_S / SHARE - TAKES_S
+    assert site.offer() == 'abc'
+
+
+PAUSE_S = TAKES_S / SHARE - TAKES_S
+
+
+def test_a_query_that_always_fails():
+    """A query that fails a second time is not asked for a while, then once in a while."""
+    site = Site(OutcomeUnknown('the answer has more than 64 MiB'))
+    counts = []
+    for pause in (0, PAUSE_S, PAUSE_S, UNFIT_S - PAUSE_S, PAUSE_S, UNFIT_S - PAUSE_S):
+        site.clock.now += pause
+        for _ in range(2):
+            assert site.offer() is None
+        counts.append(len(site.asked))
+    assert counts == [1, 2, 2, 3, 3, 4]
+
+
+def test_failures_that_do_not_follow_each_other():
+    """An answer between two failures makes the second one the first again."""
+    site = Site()
+    asked = []
+    for text in (OutcomeUnknown('slow'), answer(), OutcomeUnknown('slow'), answer()):
+        site.text = text
+        site.clock.now += MAX_AGE_S / 2
+        for _ in range(2):
+            site.offer()
+        asked.append(len(site.asked))
+    assert asked == [1, 2, 3, 4]
+
+
+def test_nobody_waits_for_a_query_that_failed():
+    """Requests ask Placement themselves until there is an answer."""
+    site = Site(OutcomeUnknown('slow'))
+    assert [site.offer() for _ in range(2)] == [None, None]
+    site.text = answer()
+    site.clock.now += PAUSE_S
+    begun, may_end = threading.Event(), threading.Event()
+    site.meanwhile = lambda: begun.set() or may_end.wait(10)
+    queries = query.build_all(asking(), Settings())
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(site.answers.offer, queries)
+        assert begun.wait(10)
+        try:
+            assert first.result(5) is None
+        finally:
+            may_end.set()
     assert site.offer() == 'abc'
 
 
