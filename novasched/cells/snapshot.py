@@ -18,14 +18,17 @@ from novasched.cells.servicegroup import COMPUTE, ServiceGroup
 from novasched.concurrency.single_flight import FROM_NOW, SingleFlight
 from novasched.conf.settings import Settings
 from novasched.scheduler.errors import NoValidHost
-from novasched.scheduler.model.host import Host, HostSnapshot
-from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.host import Aggregate, Host, HostSnapshot
+from novasched.scheduler.model.request import Destination, Request
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.scheduler.ports import Outdated
 
 LOG = logging.getLogger('nova.scheduler.host_manager')
 
 CELL_THREADS = 64
+AGGREGATES_LAG_S = 5.0
+"""Seconds from a change of aggregates until Placement has it, at the most: nova-api writes its
+database, then the aggregates of the providers in Placement, which takes it half a second."""
 
 Answer = TypeVar('Answer')
 
@@ -43,6 +46,30 @@ class CellsSnapshot:
     cells: Mapping[str, Mapping[str, Host]]
     host_snapshot: HostSnapshot
     complete: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class _Regrouped:
+    """A host whose aggregates have changed.
+
+    :ivar seen: when the change was seen (monotonic seconds).
+    :ivar former: UUIDs of the aggregates in which Placement may still have the host.
+    """
+
+    seen: float
+    former: frozenset[str]
+
+    def may_be_unknown(self, moment: float) -> bool:
+        """True if an answer for which Placement was asked at a moment may lack the change."""
+        return moment < self.seen + AGGREGATES_LAG_S
+
+    def is_misplaced(self, host: Host, destination: Destination) -> bool:
+        """True if Placement may offer the host only because it lacks the change."""
+        now = _uuids(host.aggregates)
+        if not destination.forbidden_aggregates.isdisjoint(now):
+            return True
+        lacking = [any_of for any_of in destination.aggregates if any_of.isdisjoint(now)]
+        return any(not any_of.isdisjoint(self.former) for any_of in lacking)
 
 
 @dataclass(eq=False)
@@ -71,7 +98,8 @@ class HostReader:
         self._last = CellsSnapshot({}, HostSnapshot({}))
         self._freed: Mapping[str, float] = {}
         self._aggregates: AggregatesByHost = {}
-        self._regrouped = -math.inf
+        self._aggregates_settled = -math.inf
+        self._regrouped: Mapping[str, _Regrouped] = {}  # by host name
         self._flights = SingleFlight(self._refresh)
 
     @property
@@ -172,6 +200,7 @@ class HostReader:
         failed = [cell for cell in cells if cell.uuid not in snapshot.cells]
         if failed and hosts.keys().isdisjoint(hosts if uuids is None else uuids):
             raise no_answer(failed)
+        hosts = self._without_misplaced(hosts, request)
         if instances:
             chosen = hosts if uuids is None else {x: hosts[x] for x in uuids if x in hosts}
             hosts = self._instances.add_all(chosen, images, snapshot.complete)
@@ -180,6 +209,26 @@ class HostReader:
         on = self._instances.hosts_of(located, by_cell) if located else {}
         total = len(whole.hosts)
         return replace(whole, hosts=hosts, total=total, located=on, everywhere=whole.hosts)
+
+    def _without_misplaced(self, hosts: Mapping[str, Host], request: Request) -> Mapping[str, Host]:
+        """The hosts without those that have just left an aggregate which the request needs, or
+        joined one that it must avoid: Placement may still offer them."""
+        destination = request.requested_destination
+        recent = {
+            name: regrouped
+            for name, regrouped in self._regrouped.items()
+            if regrouped.may_be_unknown(request.arrived)
+        }
+        if not recent or destination is None:
+            return hosts
+        misplaced = {
+            uuid
+            for uuid, host in hosts.items()
+            if host.host in recent and recent[host.host].is_misplaced(host, destination)
+        }
+        if not misplaced:
+            return hosts
+        return {uuid: host for uuid, host in hosts.items() if uuid not in misplaced}
 
     def _hosts_of_cell(self, uuid: str, snapshot: CellsSnapshot) -> Mapping[str, Host]:
         """The hosts of one cell. A disabled one is read only for moves within it."""
@@ -235,7 +284,7 @@ class HostReader:
             if freed := caches[cell].freed():
                 self._freed = {**self._freed, **dict.fromkeys(freed, began)}
         if aggregates is not self._aggregates:
-            self._aggregates, self._regrouped = aggregates, began
+            self._regroup(aggregates, began)
         version = self._minimum_version([caches[cell].minimum_version for cell, _ in answers])
         self._last = self._merged(hosts, began, version)
         return self._last
@@ -250,6 +299,25 @@ class HostReader:
         except futures.TimeoutError:
             self.aggregates.api.breaker.failed(f'no answer within {timeout:g} s', began)
             return reading.result().by_host  # ends now, with an answer or an error
+
+    def _regroup(self, aggregates: AggregatesByHost, began: float) -> None:
+        """Use other aggregates, and note which hosts Placement may still have in the former."""
+        former, self._aggregates = self._aggregates, aggregates
+        if self._last.complete == math.inf:  # nothing was read before
+            self._aggregates_settled = began
+            return
+        self._aggregates_settled = began + AGGREGATES_LAG_S
+        regrouped = {
+            name: change for name, change in self._regrouped.items() if change.may_be_unknown(began)
+        }
+        for name in former.keys() | aggregates.keys():
+            uuids = _uuids(former.get(name, ()))
+            if uuids == _uuids(aggregates.get(name, ())):
+                continue
+            if name in regrouped:
+                uuids |= regrouped[name].former
+            regrouped[name] = _Regrouped(began, uuids)
+        self._regrouped = regrouped
 
     def _merged(
         self, cells: Mapping[str, Mapping[str, Host]], began: float, version: int
@@ -267,7 +335,7 @@ class HostReader:
             all_hosts,
             began,
             freed=self._freed,
-            regrouped=self._regrouped,
+            aggregates_settled=self._aggregates_settled,
             minimum_version=version,
         )
         return CellsSnapshot(cells, snapshot, time.monotonic())
@@ -294,3 +362,8 @@ class HostReader:
         self, cells: Sequence[Cell], ask: Callable[[Cell], Answer]
     ) -> list[tuple[Cell, Answer]]:
         return scatter_gather(self._pool, cells, ask, self.settings.cell_timeout)
+
+
+def _uuids(aggregates: Sequence[Aggregate]) -> frozenset[str]:
+    """UUIDs of aggregates, which the schema of nova's database lets be null."""
+    return frozenset(aggregate.uuid for aggregate in aggregates if aggregate.uuid)

@@ -174,8 +174,8 @@ class Settings:
     candidates_max_age: float | None = option('novasched', None,
         'Seconds for which an answer of Placement about all hosts serves later requests, too. A '
         'claim verifies it, and before a request is refused Placement is asked anew. Unless this '
-        'is set, 3.2 ms for each host, which is as old as what nova-scheduler claims on; 0 asks '
-        'for each request.', min=0)
+        'is set, 3.2 ms for each host, which is as old as what nova-scheduler claims on, and 60 s '
+        'at the most; 0 asks for each request.', min=0)
     traits_weight_multiplier: float = option('novasched', 1000.0,
         'Positive prefers hosts with the traits that a flavor has as trait:X=preferred, and keeps '
         'away from those with trait:X=avoided, and with avoided_traits.')

@@ -32,6 +32,8 @@ LOG = logging.getLogger(__name__)
 MAX_AGE_PER_HOST_S = 0.0032
 """Seconds for which an answer is used, for each host in it, unless an option says how long: what
 nova-scheduler claims on is 16 s old among 5,000 hosts."""
+MAX_AGE_S = 60.0
+"""Seconds for which an answer is used at the most, unless an option says how long."""
 SHARE = 0.25
 """Of the time of one of Placement's workers, for all that is asked behind requests. An answer is
 asked for again when it is half as old as it may be."""
@@ -150,7 +152,9 @@ class _Base:
         """Seconds for which its answer is used."""
         if option is not None:
             return option
-        return MAX_AGE_PER_HOST_S * len(self.answer.uuids) if self.answer else SOON_S
+        if self.answer is None:
+            return SOON_S
+        return min(MAX_AGE_S, MAX_AGE_PER_HOST_S * len(self.answer.uuids))
 
 
 class RememberedAnswers:

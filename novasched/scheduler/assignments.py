@@ -122,7 +122,7 @@ def check_up_to_date(candidates: RememberedCandidates, snapshot: HostSnapshot, a
     :raises NoValidHost: since Placement was asked aggregates have changed, or hosts that are
         not among them have become freer, for a request that is alone.
     """
-    if snapshot.regrouped > candidates.sent:
+    if candidates.sent < snapshot.aggregates_settled:
         raise NoValidHost('aggregates have changed')
     if alone:
         for uuid, moment in snapshot.freed.items():

@@ -3,6 +3,7 @@
 driver, for simulations, and for the tests of plugins."""
 
 import json
+import math
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -29,7 +30,10 @@ Amounts = Mapping[str, Mapping[str, int]]
 
 class MemoryHosts:
     """Implements :class:`novasched.scheduler.ports.Hosts` with the given hosts. ``hosts`` maps
-    compute node UUIDs to hosts; entries may be replaced."""
+    compute node UUIDs to hosts; entries may be replaced. ``aggregates_settled`` is that of
+    :class:`novasched.scheduler.model.host.HostSnapshot`."""
+
+    aggregates_settled = -math.inf
 
     def __init__(self, hosts: Iterable[Host] = (), settings: Settings | None = None) -> None:
         self.hosts = {host.uuid: host for host in hosts}
@@ -69,7 +73,13 @@ class MemoryHosts:
             found = {uuid: host for uuid, host in found.items() if host.cell_uuid == cell}
         looked_at = hosts.values() if located else ()
         on = {x: host for host in looked_at for x in host.instances.keys() & {*located}}
-        return HostSnapshot(found, total=len(hosts), located=on, everywhere=hosts)
+        return HostSnapshot(
+            found,
+            total=len(hosts),
+            aggregates_settled=self.aggregates_settled,
+            located=on,
+            everywhere=hosts,
+        )
 
     def all(self, instances: bool = False, images: bool = False) -> Mapping[str, Host]:
         """All hosts, by compute node UUID, perhaps with their instances and the images of these.
@@ -108,8 +118,10 @@ class HostCache(MemoryHosts):
         """
         before = self._detail or (False, False)
         detail = (before[0] or instances, before[1] or images)
-        hosts = dict(self._source.read(None, self._asking, *detail).hosts)
+        snapshot = self._source.read(None, self._asking, *detail)
+        hosts = dict(snapshot.hosts)
         self.hosts, self._detail = hosts, detail
+        self.aggregates_settled = snapshot.aggregates_settled
         return hosts
 
     def aimed(self, request: Request) -> Request:

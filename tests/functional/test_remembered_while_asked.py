@@ -27,8 +27,17 @@ AGGREGATES = {
     'zone': {'availability_zone': 'zone'},
     'tenant': {'filter_tenant_id': 'tenant'},
     'flavor': {'kind': 'flavor'},
+    'late_zone': {'availability_zone': 'late_zone'},
+    'late_tenant': {'filter_tenant_id': 'late_tenant'},
 }
-FIELDS = {'zone': {'availability_zone': 'zone'}, 'tenant': {'project_id': 'tenant'}}
+FIELDS = {
+    'zone': {'availability_zone': 'zone'},
+    'tenant': {'project_id': 'tenant'},
+    'late_zone': {'availability_zone': 'late_zone'},
+    'late_tenant': {'project_id': 'late_tenant'},
+}
+LATE = ('late_zone', 'late_tenant')
+"""Changes that nova's database has before Placement."""
 SPECS = {'flavor': {'aggregate_instance_extra_specs:kind': 'flavor'}}
 """By the change: its aggregate; what the request says; and its flavor, beside the trait."""
 CONFIG = {
@@ -144,7 +153,7 @@ CHANGES = [
 def site(cloud, caller, placement):
     """Everything as it is before the changes, and clients at work."""
     cloud.reset()
-    names = [name for name, *_ in CHANGES]
+    names = [*LATE, *(name for name, *_ in CHANGES)]
     with Proxy(cloud.placement_url) as proxy:
         made = Site(cloud, caller, proxy)
         made.add_host('spare', *map(trait_of, names))
@@ -165,9 +174,9 @@ def site(cloud, caller, placement):
     cloud.reset()
 
 
-@pytest.mark.parametrize(('name', 'change', 'before', 'after'), CHANGES)
-def test_a_change(site, name, change, before, after):
-    """Whoever asks later than an answer may be old gets the right host, and nobody is refused."""
+def ask_for(site, name, before):
+    """Let the clients ask for the flavor of a change, until an answer about all hosts serves them,
+    by which they go to the host from before the change."""
 
     def is_remembered():
         number = len(site.load.answers)
@@ -180,6 +189,35 @@ def test_a_change(site, name, change, before, after):
     flavor = {**FLAVOR['nova_object.data'], 'extra_specs': specs}
     site.fields = {'flavor': {**FLAVOR, 'nova_object.data': flavor}, **FIELDS.get(name, {})}
     wait_until(is_remembered, WAIT, f'{before} by an answer about all hosts')
+
+
+@pytest.mark.parametrize('name', LATE)
+def test_a_host_that_leaves_placements_aggregate_later(site, name):
+    """A request that comes after the change of nova's database does not get the host: neither
+    while Placement still has it in the aggregate, nor by an answer from that time."""
+    ask_for(site, name, name)
+    site.cloud.api.delete('aggregate_hosts', host=name)
+    changed = time.monotonic()
+    site.proxy.asked.clear()
+    wait_until(
+        lambda: (
+            any('member_of' in each and 'limit=' not in each for each in [*site.proxy.asked])
+            and len(site.load.since(changed)) >= ENOUGH
+        ),
+        WAIT,
+        'an answer about all hosts, and answers to requests',
+    )
+    site.put(name, aggregates=[])
+    later = time.monotonic()
+    wait_until(lambda: len(site.load.since(later)) >= ENOUGH, WAIT, 'later answers')
+    assert {each.host for each in site.load.since(changed)} == {'spare'}
+    assert site.load.failures() == []
+
+
+@pytest.mark.parametrize(('name', 'change', 'before', 'after'), CHANGES)
+def test_a_change(site, name, change, before, after):
+    """Whoever asks later than an answer may be old gets the right host, and nobody is refused."""
+    ask_for(site, name, before)
     change(site, name)
     over = time.monotonic() + MAX_AGE
     wait_until(lambda: len(site.load.since(over)) >= ENOUGH, WAIT, 'later answers')

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """caching_scheduler: the filter scheduler on hosts as they were a moment ago.
 
-Hosts are read by a periodic task, not for each request. Instances placed since then are
-taken off what a host has left. Candidates and claims are Placement's, as fresh as ever,
-so that a stale host costs a detour and never a double booking.
+Hosts and their aggregates are read by a periodic task, not for each request. Instances placed
+since then are taken off what a host has left. Claims are made in Placement, so that a stale host
+costs a detour and never a double booking. Candidates may come from an earlier answer of
+Placement, as with the filter scheduler, but from none that may lack the aggregates that the
+periodic task has read.
 """
 
 from dataclasses import replace

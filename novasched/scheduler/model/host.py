@@ -160,8 +160,9 @@ def state(host: Host) -> str:
 class HostSnapshot:
     """Hosts by compute node UUID, and the moment when reading began (monotonic seconds).
     ``total`` counts those too that are left out; 0 where it is not known. ``freed`` is when hosts
-    were seen to have more left than before, or to have come, or their services to have changed,
-    and ``regrouped`` when aggregates were seen to have changed. ``minimum_version`` is the least
+    were seen to have more left than before, or to have come, or their services to have changed.
+    An answer for which Placement is asked after ``aggregates_settled`` (monotonic seconds) has
+    the hosts in the same aggregates. ``minimum_version`` is the least
     that a nova-compute of any cell reports, 0 if none does. ``located`` are the hosts of the
     instances that were to be located, by the UUIDs of these; ``everywhere`` are hosts of
     all enabled cells, where ``hosts`` are but some."""
@@ -170,7 +171,7 @@ class HostSnapshot:
     read_at: float = -math.inf
     total: int = 0
     freed: Mapping[str, float] = field(default_factory=dict)
-    regrouped: float = -math.inf
+    aggregates_settled: float = -math.inf
     minimum_version: int = 0
     located: Mapping[str, Host] = field(default_factory=dict)
     everywhere: Mapping[str, Host] = field(default_factory=dict)

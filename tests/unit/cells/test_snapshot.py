@@ -9,6 +9,7 @@ from oslo_db import exception as db_exc
 
 from novasched.cells.host_cache import CellHostCache
 from novasched.cells.servicegroup import DatabaseServiceGroup
+from novasched.cells.snapshot import AGGREGATES_LAG_S
 from novasched.concurrency.single_flight import FROM_NOW
 from novasched.scheduler.errors import DatabaseUnavailable, NoValidHost
 from novasched.scheduler.model.request import Destination
@@ -115,13 +116,52 @@ def test_hosts_that_become_freer(two_cells, table, changes, is_freer):
 
 
 def test_aggregates_that_change(two_cells):
-    """The snapshot says when that was seen."""
+    """Placement may not have a change for some seconds after it was seen."""
     reader = two_cells.reader()
     first = reader.snapshot().host_snapshot
-    assert reader.snapshot().host_snapshot.regrouped == first.regrouped
+    assert first.aggregates_settled == first.read_at
+    assert reader.snapshot().host_snapshot.aggregates_settled == first.read_at
     two_cells.add_aggregate(1, ['h1'])
     changed = reader.snapshot().host_snapshot
-    assert changed.regrouped == changed.read_at > first.read_at
+    assert changed.aggregates_settled == changed.read_at + AGGREGATES_LAG_S
+    assert reader.snapshot().host_snapshot.aggregates_settled == changed.aggregates_settled
+
+
+def in_zones(*zones, forbidden=(), arrived=0.0):
+    destination = Destination(
+        aggregates=tuple(frozenset(zone) for zone in zones),
+        forbidden_aggregates=frozenset(forbidden),
+    )
+    return a_request(requested_destination=destination, arrived=arrived)
+
+
+def test_hosts_that_have_left_an_aggregate(two_cells):
+    """They are offered to no request that needs the aggregate, though Placement may offer them;
+    nor hosts that have joined one that the request must avoid. Hosts of which Placement alone
+    says that they are in an aggregate are offered."""
+    agg1, agg2, placements = a_uuid('agg1'), a_uuid('agg2'), a_uuid('known to Placement')
+    two_cells.add_aggregate(1, ['h1', 'h2'])
+    two_cells.add_aggregate(2, ['h2'])
+    reader = two_cells.reader()
+    reader.snapshot()
+
+    def offered(request):
+        snapshot = reader.read([a_uuid('h1'), a_uuid('h2')], request, False)
+        return {host.host for host in snapshot.hosts.values()} & {'h1', 'h2'}
+
+    with two_cells.api.begin() as connection:
+        members = tables.aggregate_hosts
+        connection.execute(members.delete().where(members.c.host == 'h1'))
+        row = {'aggregate_id': 2, 'host': 'h1'}
+        connection.execute(members.insert(), [row])
+    seen = reader.snapshot().host_snapshot.read_at
+    assert offered(in_zones([agg1])) == {'h2'}
+    assert offered(in_zones([agg1, agg2])) == {'h1', 'h2'}
+    assert offered(in_zones([agg2], [agg1])) == {'h2'}
+    assert offered(in_zones(forbidden=[agg2])) == {'h2'}
+    assert offered(in_zones([placements])) == {'h1', 'h2'}
+    assert offered(a_request()) == {'h1', 'h2'}
+    assert offered(in_zones([agg1], arrived=seen + AGGREGATES_LAG_S)) == {'h1', 'h2'}
 
 
 def test_aggregates(two_cells):

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.placement import query
+from novasched.placement import query, remembered
 from novasched.placement.api import OutcomeUnknown
 from novasched.placement.remembered import SHARE, SOON_S, UNFIT_S, RememberedAnswers
 from novasched.scheduler.errors import PlacementUnavailable
@@ -20,6 +20,10 @@ LEFT = {'a': (16, 4096), 'b': (8, 2048), 'c': (4, 8192)}
 MAX_AGE_S, TAKES_S = 10.0, 1.0
 
 
+def left(name):
+    return LEFT.get(name, (16, 4096))
+
+
 def answer(names='abc', provider=lambda name: name, root=lambda name: name):
     """Placement's text about hosts of these names."""
     return json.dumps({
@@ -30,11 +34,11 @@ def answer(names='abc', provider=lambda name: name, root=lambda name: name):
         'provider_summaries': {
             provider(name): {
                 'resources': {
-                    'VCPU': {'capacity': 100, 'used': 100 - LEFT[name][0]},
-                    'MEMORY_MB': {'capacity': 10_000, 'used': 10_000 - LEFT[name][1]},
+                    'VCPU': {'capacity': 100, 'used': 100 - left(name)[0]},
+                    'MEMORY_MB': {'capacity': 10_000, 'used': 10_000 - left(name)[1]},
                     'CUSTOM_FPGA': {'capacity': 1, 'used': 0},
                 },
-                'traits': TRAITS[name],
+                'traits': TRAITS.get(name, []),
                 'root_provider_uuid': root(name),
             }
             for name in names
@@ -303,6 +307,19 @@ def test_several_questions_are_asked_in_turn():
         site.clock.now += MAX_AGE_S / 2
     flat = [query.build(each, Settings()).flat.base for each in kinds]
     assert site.asked[2:] == [flat[1], flat[0]] * 2
+
+
+def test_an_answer_about_many_hosts():
+    """However many hosts there are, it is used for a minute at the most."""
+    site = Site(answer([f'host{number}' for number in range(30_000)]), max_age=None)
+    queries = query.build_all(asking(), Settings())
+    assert [site.offer() is not None for _ in range(2)] == [False, True]
+    site.text = PlacementUnavailable('away')
+    sent = site.clock.now - TAKES_S
+    site.clock.now = sent + remembered.MAX_AGE_S / 2 - 1
+    assert site.answers.offer(queries).age == remembered.MAX_AGE_S / 2 - 1
+    site.clock.now = sent + remembered.MAX_AGE_S + 1
+    assert site.answers.offer(queries) is None
 
 
 @pytest.mark.parametrize('option', [0, None, 0.5])

@@ -43,10 +43,11 @@ class Forgetful(CountingPlacement):
 class Hosts(MemoryHosts):
     """Hosts of which some were seen to become freer, and aggregates to change."""
 
-    freed, regrouped = {}, -math.inf
+    freed, aggregates_settled = {}, -math.inf
 
     def read(self, *args):
-        return replace(super().read(*args), freed=self.freed, regrouped=self.regrouped)
+        settled = self.aggregates_settled
+        return replace(super().read(*args), freed=self.freed, aggregates_settled=settled)
 
 
 class NotA(Filter):
@@ -88,7 +89,7 @@ FREED = {A.uuid: SENT + 1}
         pytest.param([B, C], ROOM, {'freed': {A.uuid: SENT}}, 'b', None, id='it was free before'),
         pytest.param([B, C], ROOM, {'freed': {C.uuid: SENT + 1}}, 'b', None, id='one that is offered'),
         pytest.param([B, C], ROOM, {'freed': FREED, 'alone': False}, 'b', None, id='others wait'),
-        pytest.param([B], ROOM, {'regrouped': SENT + 1, 'alone': False}, 'a', 'aggregates have changed', id='aggregates'),
+        pytest.param([B], ROOM, {'aggregates_settled': SENT + 1, 'alone': False}, 'a', 'aggregates have changed', id='aggregates'),
         pytest.param([A], ROOM, {'filters': [NotA]}, 'b', NOT_ENOUGH, id='filters leave none'),
         pytest.param([A], ROOM, {'vcpus': 5}, 'a', NOT_ENOUGH, id='hosts are smaller than that'),
     ],

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import math
+
 import pytest
 
 from novasched.scheduler.drivers.caching_scheduler import CachingScheduler
@@ -59,6 +61,17 @@ def test_hosts_are_read_between_requests_not_for_them():
     driver.periodic()
     assert ask(driver, 'two') == ['b']
     assert len(cells.reads) == 2
+
+
+def test_aggregates_that_change():
+    """Requests know from the last refresh which answers of Placement are too old for them."""
+    driver, cells = cloud(A, B)
+    driver.periodic()
+    cells.aggregates_settled = 7.0
+    request = a_request()
+    assert driver.hosts.read(None, request, False).aggregates_settled == -math.inf
+    driver.periodic()
+    assert driver.hosts.read(None, request, False).aggregates_settled == 7.0
 
 
 def test_placed_servers_count_until_the_next_refresh():
