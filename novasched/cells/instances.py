@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances in the cells, and flavors in the API database, for the few requests that need them.
+"""Instances in the cells, and flavors in the API database, for the few requests that
+need them.
 
-A request mostly needs a few instances that it names: those are read by their UUIDs. Where all
-instances on a host count, requests at the same time share a reading.
+A request mostly needs a few instances that it names: those are read by their UUIDs.
+Where all instances on a host count, requests at the same time share a reading, and the
+hosts that are made of the reading. Where only the flavors of instances count, the
+database sends one instance of each flavor.
 """
 
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from concurrent import futures
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import islice
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -39,6 +44,49 @@ SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 InstancesByHost = Mapping[str, Mapping[str, Instance]]
 """Instances by host name, and by UUID."""
 Item = TypeVar('Item')
+Answer = TypeVar('Answer')
+
+
+class InstanceDetail(Enum):
+    """Instances that are read of each host."""
+
+    ONE_OF_EACH_FLAVOR = 'one of each flavor'
+    """With nothing but UUID and flavor."""
+    ALL = 'all'
+    ALL_WITH_IMAGES = 'all with images'
+    """With the properties of their images."""
+
+
+@dataclass(frozen=True, eq=False)
+class InstanceReading:
+    """Instances of a cell as they were at one moment.
+
+    :ivar names: the hosts whose instances were read; None for all hosts of the cell.
+    :ivar version: equals that of no other reading.
+    """
+
+    names: Set[str] | None
+    instances: InstancesByHost
+    version: object = field(default_factory=object)
+
+    def covers(self, host: str) -> bool:
+        """True if the host's instances were read."""
+        return self.names is None or host in self.names
+
+
+class HostsWithInstances(dict[str, Host]):
+    """Hosts by compute node UUID.
+
+    :ivar bare: the hosts without instances that these were made of.
+    :ivar versions: the versions of the readings, by UUID of the cell.
+    """
+
+    __slots__ = ('__weakref__', 'bare', 'versions')
+
+    def __init__(self, bare: Mapping[str, Host], versions: Mapping[str, object]) -> None:
+        super().__init__()
+        self.bare = bare
+        self.versions = versions
 
 
 class HostInstances:
@@ -47,7 +95,10 @@ class HostInstances:
     def __init__(self, cells: Cells, timeout: float, pool: futures.Executor) -> None:
         self._cells, self._timeout, self._pool = cells, timeout, pool
         self._reading_pool = futures.ThreadPoolExecutor(READING_THREADS, 'instances')
-        self._readers: dict[tuple[Cell, bool], InstanceReader] = {}
+        self._readers: dict[tuple[Cell, InstanceDetail], InstanceReader] = {}
+        self._merging = threading.Lock()
+        # The last hosts of add_all(), as long as a request or a snapshot uses them.
+        self._merged: Callable[[], HostsWithInstances | None] = lambda: None
 
     def close(self) -> None:
         """Start no more readings."""
@@ -58,27 +109,54 @@ class HostInstances:
         self._readers = {}
 
     def add_named(self, hosts: Mapping[str, Host], uuids: Collection[str]) -> Mapping[str, Host]:
-        """The hosts with those of the instances with these UUIDs that are on them.
+        """The hosts with those of the instances with these UUIDs that are on them, beside
+        the instances that the hosts have already.
 
         :raises DatabaseUnavailable: no cell answers.
         """
-        return self._add(hosts, lambda cell: named_instances(cell.database, uuids), self._pool)
+        cells = {host.cell_uuid for host in hosts.values()}
+        by_cell = self._ask(cells, lambda x: named_instances(x.database, uuids), self._pool)
+        if by_cell.keys() != cells:
+            hosts = {x: host for x, host in hosts.items() if host.cell_uuid in by_cell}
+        if not any(by_cell.values()):
+            return hosts
 
-    def add_all(self, hosts: Mapping[str, Host], images: bool, moment: float) -> Mapping[str, Host]:
-        """The hosts with all instances that are on them at that moment or later.
+        added = dict(hosts)  # most are as they were
+        for uuid, host in hosts.items():
+            if instances := by_cell[host.cell_uuid].get(host.host):
+                added[uuid] = replace(host, instances={**host.instances, **instances})
+        return added
+
+    def add_all(
+        self,
+        hosts: Mapping[str, Host],
+        uuids: Collection[str] | None,
+        detail: InstanceDetail,
+        moment: float,
+    ) -> Mapping[str, Host]:
+        """The hosts with these UUIDs (all for None), and perhaps others, with the instances
+        that are on them at that moment (monotonic seconds) or later. A host is the same
+        object as before if neither the host nor any of its instances has changed.
 
         :raises DatabaseUnavailable: no cell answers.
         """
+        chosen: Iterable[Host] = hosts.values()
+        if uuids is not None:
+            chosen = [hosts[uuid] for uuid in uuids if uuid in hosts]
         names: dict[str, set[str]] = defaultdict(set)
-        for host in hosts.values():
+        for host in chosen:
             names[host.cell_uuid].add(host.host)
 
-        def read(cell: Cell) -> InstancesByHost:
-            reader = InstanceReader(cell.database, images)
-            reader = self._readers.setdefault((cell, images), reader)
+        def read(cell: Cell) -> InstanceReading:
+            reader = InstanceReader(cell.database, detail)
+            reader = self._readers.setdefault((cell, detail), reader)
             return reader.on(names[cell.uuid], moment)
 
-        return self._add(hosts, read, self._reading_pool)
+        readings = self._ask(names.keys(), read, self._reading_pool)
+        with self._merging:  # requests that waited for the same readings share the hosts
+            merged = _merged(hosts, readings, self._merged())
+            self._merged = weakref.ref(merged)
+        return merged
 
     def hosts_of(
         self, uuids: Collection[str], cells: Mapping[str, Mapping[str, Host]]
@@ -99,28 +177,50 @@ class HostInstances:
             for uuid in by_host.get(host.host, ())
         }
 
-    def _add(
+    def _ask(
         self,
-        hosts: Mapping[str, Host],
-        read: Callable[[Cell], InstancesByHost],
+        uuids: Collection[str],
+        read: Callable[[Cell], Answer],
         pool: futures.Executor,
-    ) -> Mapping[str, Host]:
-        uuids = {host.cell_uuid for host in hosts.values()}
+    ) -> Mapping[str, Answer]:
+        """The answers of the cells with these UUIDs, by UUID."""
         cells = [cell for cell in self._cells.all() if cell.uuid in uuids]
         answers = scatter_gather(pool, cells, read, self._timeout)
         if cells and not answers:
             raise no_answer(cells)
-        by_cell = {cell.uuid: instances for cell, instances in answers}
-        if by_cell.keys() != uuids:
-            hosts = {uuid: host for uuid, host in hosts.items() if host.cell_uuid in by_cell}
-        names = set(chain.from_iterable(by_cell.values()))
-        if not names:
-            return hosts
-        added = dict(hosts)  # most are as they were
-        for host in [each for each in hosts.values() if each.host in names]:
-            if instances := by_cell[host.cell_uuid].get(host.host):
-                added[host.uuid] = replace(host, instances=instances)
-        return added
+        return {cell.uuid: answer for cell, answer in answers}
+
+
+def _merged(
+    hosts: Mapping[str, Host],
+    readings: Mapping[str, InstanceReading],
+    last: HostsWithInstances | None,
+) -> HostsWithInstances:
+    """The hosts whose instances were read, with these instances.
+
+    A host of which nothing has changed stays the object that it was in the last ones:
+    filters and weighers are asked again about hosts that are other objects.
+    """
+    versions = {uuid: reading.version for uuid, reading in readings.items()}
+    if last is None:
+        last = HostsWithInstances({}, {})
+    if last.bare is hosts and last.versions == versions:
+        return last
+
+    merged = HostsWithInstances(hosts, versions)
+    for uuid, host in hosts.items():
+        reading = readings.get(host.cell_uuid)
+        if reading is None or not reading.covers(host.host):
+            continue
+        instances = reading.instances.get(host.host)
+        before = last.get(uuid)
+        if not instances:
+            merged[uuid] = host
+        elif before and last.bare[uuid] is host and before.instances == instances:
+            merged[uuid] = before
+        else:
+            merged[uuid] = replace(host, instances=instances)
+    return merged
 
 
 def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:
@@ -141,23 +241,21 @@ def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:
 
 
 class InstanceReader:
-    """Reads all instances on hosts of a cell.
+    """Reads instances on hosts of a cell.
 
-    There is one reading at a time, of the hosts that any request waits for when it begins. It
-    is forgotten when no request waits any more: an instance takes about 180 bytes, more with
-    an image that is like no other.
-
-    :param images: read the properties of the instances' images, too.
+    There is one reading at a time, of the hosts that any request waits for when it begins.
+    It is forgotten when no request waits any more: an instance takes about 180 bytes, more
+    with an image that is like no other.
     """
 
-    def __init__(self, base: Database, images: bool) -> None:
+    def __init__(self, base: Database, detail: InstanceDetail) -> None:
         self._base = base
-        self._images = images
+        self._detail = detail
         self._lock = threading.Lock()
         self._waiting: dict[object, Set[str]] = {}
         self._flights = SingleFlight(self._read)
 
-    def on(self, hosts: Set[str], moment: float) -> InstancesByHost:
+    def on(self, hosts: Set[str], moment: float) -> InstanceReading:
         """The instances on these hosts, and perhaps on others, as they were at that moment
         (monotonic seconds) or later.
 
@@ -168,32 +266,33 @@ class InstanceReader:
             self._waiting[request] = hosts
             flights = self._flights
         try:
-            read, instances = flights.at_least(moment)
-            if read is not None and not hosts <= read:
-                _, instances = flights.at_least()
-            return instances
+            reading = flights.at_least(moment)
+            if not all(map(reading.covers, hosts)):
+                reading = flights.at_least()
+            return reading
         finally:
             with self._lock:
                 del self._waiting[request]
                 if not self._waiting:
                     self._flights = SingleFlight(self._read)
 
-    def _read(self) -> tuple[Set[str] | None, InstancesByHost]:
-        """The hosts of a reading, None for all of the cell, and the instances on them."""
+    def _read(self) -> InstanceReading:
         with self._lock:
             names = frozenset[str]().union(*self._waiting.values())
         hosts = names if len(names) <= NAMES_PER_QUERY else None
 
         def work(connection: sa.Connection) -> InstancesByHost:
             select = _select_on_hosts(self._base)
+            if self._detail is InstanceDetail.ONE_OF_EACH_FLAVOR:
+                select = _one_of_each_flavor(select)
             if hosts is not None:
                 select = select.where(self._base.table('instances').c.host.in_(hosts))
             by_host = _instances(connection, [select])
-            if self._images:
+            if self._detail is InstanceDetail.ALL_WITH_IMAGES:
                 _add_images(connection, self._base, by_host)
             return by_host
 
-        return hosts, self._base.read(work)
+        return InstanceReading(hosts, self._base.read(work))
 
 
 def _may_be_uuid(text: str) -> bool:
@@ -205,6 +304,13 @@ def _select_on_hosts(base: Database) -> sa.Select[Any]:
     return base.select('instances', rows.INSTANCE_COLUMNS).where(
         base.table('instances').c.host.is_not(None)
     )
+
+
+def _one_of_each_flavor(select: sa.Select[Any]) -> sa.Select[Any]:
+    """Of all instances of a flavor on a host one row, without the project."""
+    of = select.selected_columns
+    columns = sa.func.min(of.uuid), of.host, sa.null(), of.instance_type_id
+    return select.with_only_columns(*columns).group_by(of.host, of.instance_type_id)
 
 
 def _instances(

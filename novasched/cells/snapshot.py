@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from novasched.cells.aggregates import AggregateReader, AggregatesByHost, AggregateState
 from novasched.cells.host_cache import CellHostCache, lowest_version
-from novasched.cells.instances import HostInstances
+from novasched.cells.instances import HostInstances, InstanceDetail
 from novasched.cells.mappings import Cell, Cells, no_answer, scatter_gather
 from novasched.cells.servicegroup import COMPUTE, ServiceGroup
 from novasched.concurrency.single_flight import FROM_NOW, SingleFlight
@@ -176,6 +176,7 @@ class HostReader:
         images: bool = False,
         named: Collection[str] = (),
         located: Collection[str] = (),
+        flavors: bool = False,
     ) -> HostSnapshot:
         """See :class:`novasched.scheduler.ports.Hosts`.
 
@@ -201,10 +202,12 @@ class HostReader:
         if failed and hosts.keys().isdisjoint(hosts if uuids is None else uuids):
             raise no_answer(failed)
         hosts = self._without_misplaced(hosts, request)
-        if instances:
-            chosen = hosts if uuids is None else {x: hosts[x] for x in uuids if x in hosts}
-            hosts = self._instances.add_all(chosen, images, snapshot.complete)
-        elif named:
+        if instances or flavors:
+            detail = InstanceDetail.ONE_OF_EACH_FLAVOR
+            if instances:
+                detail = InstanceDetail.ALL_WITH_IMAGES if images else InstanceDetail.ALL
+            hosts = self._instances.add_all(hosts, uuids, detail, snapshot.complete)
+        if named and not instances:
             hosts = self._instances.add_named(hosts, named)
         on = self._instances.hosts_of(located, by_cell) if located else {}
         total = len(whole.hosts)

@@ -58,9 +58,10 @@ class MemoryHosts:
         images: bool = False,
         named: Collection[str] = (),
         located: Collection[str] = (),
+        flavors: bool = False,
     ) -> HostSnapshot:
         """Hosts have all their instances, if any, since later requests may name any of them."""
-        hosts = self.all(instances or bool(named) or bool(located), images)
+        hosts = self.all(instances or flavors or bool(named) or bool(located), images)
         destination = request.requested_destination
         one_cell = destination and not destination.allow_cross_cell_move
         cell = destination.cell_uuid if destination and one_cell else None

@@ -143,10 +143,11 @@ class Pipeline:
 
     def needed_instances(
         self, request: Request
-    ) -> tuple[bool, bool, Collection[str], Collection[str]]:
-        """The instances that filters and weighers look at for a request: whether all that are on
-        hosts, and their images; else those that they look for there, by UUID; and those whose hosts
-        they need to know, wherever these are."""
+    ) -> tuple[bool, bool, Collection[str], Collection[str], bool]:
+        """The instances that filters and weighers look at for a request: whether all that
+        are on hosts, and their images; else those that they look for there, by UUID; those
+        whose hosts they need to know, wherever these are; and whether they need one of each
+        flavor on each host."""
         named: set[str] = set()
         all_of_them = False
         filters = [each for each in self.filters if _judges(each, request)]
@@ -161,7 +162,9 @@ class Pipeline:
         group = request.instance_group
         locates = group and True in [each.plugin.locates_members for each in running]
         located = group.members if group and locates else ()
-        return all_of_them, images, () if all_of_them else named, located
+        reads_flavors = True in [each.plugin.reads_flavors for each in running]
+        flavors = reads_flavors and not all_of_them
+        return all_of_them, images, () if all_of_them else named, located, flavors
 
     def rank(
         self,

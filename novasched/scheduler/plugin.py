@@ -49,6 +49,10 @@ class Plugin:
     """The plugin looks at all of ``host.instances``, which take seconds to read in a large
     cloud."""
 
+    reads_flavors = False
+    """The plugin looks at the flavors of all instances on a host, and at nothing else in
+    ``host.instances``: one instance of each flavor is there at least."""
+
     locates_members = False
     """The plugin looks at the hosts of the other members of a group (``group.located``)."""
 

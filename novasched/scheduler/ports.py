@@ -87,6 +87,7 @@ class Hosts(Protocol):
         images: bool = False,
         named: Collection[str] = (),
         located: Collection[str] = (),
+        flavors: bool = False,
     ) -> HostSnapshot:
         """The hosts as they were when the request arrived, or later: those with the UUIDs
         of these compute nodes and perhaps others; all of them for None.
@@ -95,6 +96,7 @@ class Hosts(Protocol):
         :param images: these with the properties of their images.
         :param named: with those of the instances of these UUIDs that are on hosts, at least.
         :param located: say of these instances on which hosts of all cells they are.
+        :param flavors: with one instance of each flavor on each host, at least.
         :raises Outdated: the request goes by another version of nova-compute than is there.
         """
 

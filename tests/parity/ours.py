@@ -91,8 +91,8 @@ def _verdict(pipeline: Pipeline, description: Case, request: Request, case: Case
 
 def _as_read(host: Host, line: Pipeline, request: Request) -> Host:
     """The host as the pipeline has it read: with the instances that it says it needs."""
-    needs_all, _, named, _ = line.needed_instances(request)
-    if needs_all:
+    needs_all, _, named, _, needs_flavors = line.needed_instances(request)
+    if needs_all or needs_flavors:
         return host
     instances = {uuid: each for uuid, each in host.instances.items() if uuid in named}
     return replace(host, instances=instances)

@@ -34,15 +34,17 @@ from tests.perf.callers import Bare, PlacementLog, Scheduler, flooding, sync
 
 SIZES = (1_000, 5_000)
 AT_ONCE = (8, 32)
+CROWD = 256
+"""Requests at once for which the instances of all hosts are read."""
 SMALLEST, LARGEST = SIZES
 SINGLE = tuple(name for name, kind in KINDS.items() if kind.count == 1)
 MEASURES = (
-    'one', 'again', 'stream', 'ten', 'burst', 'queries', 'memory', 'refused', 'groups', 'reload',
-    'metrics', 'peers',
+    'one', 'again', 'stream', 'ten', 'burst', 'queries', 'memory', 'refused', 'groups', 'instances',
+    'reload', 'metrics', 'peers',
 )  # fmt: skip
 """Names of the methods of :class:`Bench`, in the order in which they measure."""
 PARTS = ('start', 'silent', *MEASURES)
-ALONE = {'again', 'stream', 'refused', 'groups', 'reload', 'metrics', 'peers'}
+ALONE = {'again', 'stream', 'refused', 'groups', 'instances', 'reload', 'metrics', 'peers'}
 """What is measured of novasched alone."""
 ONCE = ('ten', 'burst', 'reload', 'metrics', 'peers')
 """What is measured in the smallest cloud alone: nova would take minutes for more."""
@@ -301,7 +303,7 @@ class Bench:
                 connection.execute(sa.update(text.table).values(numa_topology=text + ' '))
 
     def _groups(self, hosts, ours, nova, plan):
-        """Requests that name instances, beside plain ones; then one that looks at all."""
+        """Requests that name instances, beside plain ones."""
         self.tell(f'requests with a group, {plan.instances} instances on each host')
         plain, group = [], []
         for _ in range(GROUP_ROUNDS):
@@ -317,16 +319,25 @@ class Bench:
         self.tell(f'memory: {before / 2**20:.1f} MiB before them, {after / 2**20:.1f} after')
         row = Row(hosts, f'after {plan.group_requests} with a group', 'MiB', after / 2**20)
         yield row.bounded(Bound(after / before, '≤', TO_BEFORE, 'x before'))
+
+    def _instances(self, hosts, ours, nova, plan):
+        """Requests that look at the instances of all hosts: alone, and many at once."""
+        self.tell(f'requests for all instances, {plan.instances} on each host')
         with ExitStack() as stack:
             filters = {'enabled_filters': ','.join((*FILTERS, 'TypeAffinityFilter'))}
             options = {**config(plan.fallback), 'filter_scheduler': filters}
             whole, _ = self._started([], options, 1, stack)
             before = resident(whole.daemon.pid)
+
             times = [whole.place('plain') for _ in range(OURS)]
             yield Row.of_times(hosts, 'all instances (TypeAffinityFilter)', times, ())
-            size = plan.at_once[0]
-            burst = whole.burst(size)
-            yield Row.of_times(hosts, f'all instances, {size} at once', burst.times, ())
+
+            for size in (plan.at_once[0], CROWD):
+                burst = whole.burst(size)
+                title = f'all instances, {size} at once'
+                yield Row.of_times(hosts, title, burst.times, ())
+                yield Row(hosts, title, 's until the last', max(burst.times))
+
             after = resident(whole.daemon.pid)
             self.tell(f'memory: {before / 2**20:.0f} MiB before them, {after / 2**20:.0f} after')
             yield Row(hosts, 'all instances, memory', 'MiB', after / 2**20)

@@ -15,7 +15,7 @@ from novasched.scheduler.drivers import Parts
 from novasched.scheduler.drivers.filter_scheduler import FilterScheduler
 from novasched.scheduler.pending_claims import PendingClaims
 from novasched.tools.sandbox import databases as tables
-from tests.lab.builders import a_group, a_request, a_uuid
+from tests.lab.builders import a_flavor, a_group, a_request, a_uuid
 from tests.lab.logs import logged, rejections
 from tests.lab.nova_databases import NovaDatabases
 from tests.lab.ports import CountingPlacement
@@ -44,6 +44,7 @@ REQUEST = st.fixed_dictionaries(
         'hints': HINTS, 'count': st.integers(1, 3), 'forced': st.booleans(),
     }
 )  # fmt: skip
+FLAVORS = st.lists(st.sampled_from([1, 2, 3, None]), min_size=9, max_size=9)
 PENDING = st.dictionaries(st.sampled_from([*UUIDS, 'p']), _host, max_size=3)
 
 
@@ -56,7 +57,7 @@ class Whole:
         self.prepare = reader.prepare
         self.aimed = reader.aimed
 
-    def read(self, uuids, request, instances, images=False, named=(), located=()):
+    def read(self, uuids, request, instances, images=False, named=(), located=(), flavors=False):
         return self._reader.read(uuids, request, True, images, (), located)
 
 
@@ -70,14 +71,16 @@ def cloud(tmp_path_factory):
         yield made
 
 
-def _write(cloud, rows):
+def _write(cloud, rows, flavors=()):
     """Put the instances on their hosts; the second of each says that the row is deleted."""
+    flavor_of = dict(zip(rows, flavors, strict=False))
     for cell, hosts in CELLS.items():
         with cloud.engines[cell].begin() as connection:
             connection.execute(sa.delete(tables.instances))
             for uuid, (host, deleted) in rows.items():
                 if host in hosts or (host is None and cell == 'cell1'):
                     values = {'uuid': uuid, 'host': host, 'deleted': int(deleted)}
+                    values['instance_type_id'] = flavor_of.get(uuid)
                     connection.execute(sa.insert(tables.instances).values(values))
 
 
@@ -90,13 +93,14 @@ def _request(wanted):
     uuids = NEW[: wanted['count']]
     forced = {'force_hosts': ('h0',)} if wanted['forced'] else {}
     return a_request(
-        instance_uuids=uuids, instance_uuid=uuids[0], hints=wanted['hints'], group=group, **forced
-    )
+        instance_uuids=uuids, instance_uuid=uuids[0], hints=wanted['hints'], group=group,
+        flavor=a_flavor(id=1), **forced,
+    )  # fmt: skip
 
 
-def _decided(hosts, wanted, pending):
+def _decided(hosts, wanted, pending, filters=FILTERS):
     """The hosts that were chosen, in their order, or why there is none; and why not others."""
-    values = Settings(enabled_filters=FILTERS)
+    values = Settings(enabled_filters=filters)
     pending_claims = PendingClaims(values)
     host_snapshot = hosts.read(None, a_request(), False).hosts
     for uuid, host in pending.items():
@@ -130,3 +134,17 @@ def test_named_instances_are_all_that_counts(cloud, rows, wanted, pending):
     _write(cloud, rows)
     with closing(cloud.reader()) as reader:
         assert _decided(reader, wanted, pending) == _decided(Whole(reader), wanted, pending)
+
+
+@settings(max_examples=60)
+@given(rows=ROWS, flavors=FLAVORS, wanted=REQUEST, pending=PENDING)
+def test_one_instance_of_each_flavor_is_all_that_counts(cloud, rows, flavors, wanted, pending):
+    """TypeAffinityFilter decides as if every instance were read, alone and beside filters that look
+    for named instances."""
+    if wanted['count'] > 1:
+        rows = {uuid: row for uuid, row in rows.items() if uuid not in NEW}
+    _write(cloud, rows, flavors)
+    filters = ('TypeAffinityFilter', *FILTERS)
+    with closing(cloud.reader()) as reader:
+        found = _decided(reader, wanted, pending, filters)
+        assert found == _decided(Whole(reader), wanted, pending, filters)

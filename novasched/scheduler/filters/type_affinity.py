@@ -13,8 +13,11 @@ class TypeAffinityFilter(Filter):
     """Reject hosts with instances of another flavor, told by the flavor's id."""
 
     scope = Scope.HOST
-    reads_instances = True
+    reads_flavors = True
     phrase = 'have servers of other flavors'
+
+    def request_key(self, request: Request) -> Hashable | None:
+        return request.flavor.id
 
     def reject(self, host: Host, request: Request) -> str | None:
         others = {each.instance_type_id for each in host.instances.values()} - {request.flavor.id}

@@ -188,7 +188,7 @@ class Trial:
 
     def _kinds(self) -> list[list[Evacuee]]:
         """Servers that can stand for each other, by their memory; the largest kinds."""
-        is_all, _, named, _ = self.pipeline.needed_instances(self.request)
+        is_all, _, named, *_ = self.pipeline.needed_instances(self.request)
         group, held = self.request.instance_group, self.provider.held if self.provider else {}
         asked_for = {*named, *(group.members if group else ())}
         kinds: dict[object, list[Evacuee]] = defaultdict(list)

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which instances are read for a request, and how."""
 
+import gc
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
-from novasched.cells.instances import NAMES_PER_QUERY, InstanceReader
+from novasched.cells.instances import NAMES_PER_QUERY, InstanceDetail, InstanceReader
 from novasched.conf.settings import DEFAULT_FILTERS, Settings
 from novasched.plugins import loading
 from novasched.scheduler.drivers import Parts
@@ -22,6 +24,7 @@ from tests.lab.ports import CountingPlacement
 
 HOSTS = {'h1': 'cell1', 'h2': 'cell1', 'h3': 'cell2'}
 MANY = 50  # instances on each host
+QUERY = '["not", ["=", "$instances.x.uuid", "x"]]'
 
 
 def on_hosts(cloud, cell, *rows):
@@ -97,12 +100,73 @@ def test_who_looks_at_no_instances_has_none_read(full, filters, fields):
     assert asked_for(full, filters, fields) == []
 
 
-def test_all_instances_are_read_where_all_count(full):
-    """TypeAffinityFilter looks at every instance on a host."""
-    found = asked_for(full, ['TypeAffinityFilter'], {'flavor': a_flavor(id=1)})
+@pytest.mark.parametrize(
+    ('filters', 'fields', 'is_grouped'),
+    [
+        (['JsonFilter'], {'hints': {'query': [QUERY]}}, False),
+        (['TypeAffinityFilter'], {'flavor': a_flavor(id=1)}, True),
+        (
+            ['TypeAffinityFilter', 'JsonFilter'],
+            {'hints': {'query': [QUERY]}, 'flavor': a_flavor(id=1)},
+            False,
+        ),
+    ],
+)
+def test_all_instances_are_read_where_all_count(full, filters, fields, is_grouped):
+    """Where nothing but their flavors counts, the database sends one of each flavor."""
+    found = asked_for(full, filters, fields)
     (statement, parameters) = found[0]
     assert 'instances.uuid IN' not in statement
+    assert ('GROUP BY instances.host, instances.instance_type_id' in statement) == is_grouped
     assert HOSTS.keys() & set(parameters)
+
+
+def flavors_of(hosts):
+    """The flavors of the instances that each host has, as often as they are there."""
+    return {
+        name: sorted(each.instance_type_id for each in host.instances.values())
+        for name, host in hosts.items()
+    }
+
+
+def test_one_instance_of_each_flavor(full):
+    """However many there are; instances that the request names are there, too."""
+    on_hosts(full, 'cell1', ('large', 'h1'), ('large too', 'h1'), ('gone', 'h2'))
+    full.sql('cell1', "UPDATE instances SET instance_type_id = 2 WHERE uuid LIKE 'large%'")
+    full.sql('cell1', "UPDATE instances SET instance_type_id = 3, deleted = 1 WHERE uuid = 'gone'")
+    reader = full.reader()
+    assert flavors_of(hosts_of(reader, flavors=True)) == {'h1': [1, 2], 'h2': [1], 'h3': [1]}
+    named = hosts_of(reader, flavors=True, named=['h1-7', 'h3-9'])
+    assert flavors_of(named) == {'h1': [1, 1, 2], 'h2': [1], 'h3': [1, 1]}
+    assert 'h1-7' in named['h1'].instances
+
+
+@pytest.mark.parametrize('how', [{'flavors': True}, {'instances': True}])
+def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
+    """Filters and weighers are asked about other objects alone. Who waits for the same readings
+    gets the same mapping."""
+    reader = full.reader()
+    before = reader.read(None, a_request(), **{'instances': False, **how}).hosts
+    again = reader.read({*before}, a_request(), **{'instances': False, **how}).hosts
+    assert [*map(id, again.values())] == [*map(id, before.values())]
+    full.sql('cell1', "UPDATE instances SET instance_type_id = 2 WHERE uuid LIKE 'h1-%'")
+    full.sql('cell2', "UPDATE instances SET deleted = 1 WHERE uuid LIKE 'h3-%'")
+    after = reader.read(None, a_request(), **{'instances': False, **how}).hosts
+    same = [uuid for uuid, host in after.items() if host is before[uuid]]
+    assert same == [a_uuid('h2')]
+    assert {each.instance_type_id for each in after[a_uuid('h1')].instances.values()} == {2}
+    assert not after[a_uuid('h3')].instances
+
+
+def test_hosts_and_their_instances_are_forgotten(full):
+    """Nothing keeps them but those who use them."""
+    reader = full.reader()
+    hosts = reader.read(None, a_request(), instances=True).hosts
+    kept = weakref.ref(hosts)
+    assert kept() is hosts
+    del hosts
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.mark.parametrize(
@@ -238,7 +302,7 @@ def test_a_reading_that_does_not_have_all_hosts(full):
     """Whoever needs another host waits for the next reading, which has it; what was read is
     forgotten when nobody needs it."""
     base = full.reader().cells.get(a_uuid('cell1')).database
-    reader = InstanceReader(base, images=False)
+    reader = InstanceReader(base, InstanceDetail.ALL)
     gate = Gate(full)
     moment = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
@@ -246,8 +310,8 @@ def test_a_reading_that_does_not_have_all_hosts(full):
         assert gate.waiting.acquire(timeout=10)
         second = pool.submit(reader.on, {'h2', 'h3'}, moment)
         gate.open.set()
-        assert set(first.result(10)) == {'h1'}
-        assert 'h2' in set(second.result(10))
+        assert set(first.result(10).instances) == {'h1'}
+        assert 'h2' in second.result(10).instances
     assert gate.read == 2
     reader.on({'h1'}, moment)
     assert gate.read == 3
@@ -258,7 +322,7 @@ def test_instances_that_came_while_hosts_were_read_are_seen(full):
     whoever reads the instances must find it there."""
     reader = full.reader()
     base = reader.cells.get(a_uuid('cell1')).database
-    whole = InstanceReader(base, images=False)
+    whole = InstanceReader(base, InstanceDetail.ALL)
     before = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         gate = Gate(full)
@@ -269,4 +333,4 @@ def test_instances_that_came_while_hosts_were_read_are_seen(full):
         early.result(10)
     assert complete > before
     on_hosts(full, 'cell1', ('late', 'h1'))
-    assert 'late' in whole.on({'h1'}, complete)['h1']
+    assert 'late' in whole.on({'h1'}, complete).instances['h1']

@@ -30,7 +30,7 @@ class Cells(MemoryHosts):
         super().__init__(hosts)
         self.reads = []
 
-    def read(self, uuids, request, instances, images=False, named=(), located=()):
+    def read(self, uuids, request, instances, images=False, named=(), located=(), flavors=False):
         self.reads.append(instances)
         found = super().read(uuids, request, instances, images, named, located).hosts
 

@@ -28,6 +28,7 @@ def test_contract(name):
     assert isinstance(each.scope, Scope)
     assert isinstance(each.on_rebuild, bool)
     assert isinstance(each.reads_instances, bool)
+    assert isinstance(each.reads_flavors, bool)
     assert re.fullmatch('[a-z].+[^.]', each.phrase) or not each.applies(a_request())
 
 
@@ -37,7 +38,7 @@ GROUP = {'group': a_group('anti-affinity', ['a', 'b']), 'instance_uuids': ('new'
 
 @pytest.mark.parametrize(('name', 'fields', 'needed'), [
     ('ComputeFilter', {}, set()),
-    ('TypeAffinityFilter', {}, ALL),
+    ('TypeAffinityFilter', {}, set()),
     ('SameHostFilter', {'hints': {'same_host': ['a', 'b']}}, {'a', 'b'}),
     ('DifferentHostFilter', {'hints': {'different_host': ['a']}}, {'a'}),
     ('ServerGroupAffinityFilter', {'group': a_group('affinity', ['a'], hosts=['h'])}, set()),

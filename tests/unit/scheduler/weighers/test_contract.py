@@ -16,7 +16,7 @@ from novasched.scheduler.weighers.ram import RAMWeigher
 from tests.lab.builders import a_group, a_host, a_request
 
 RAM = 'ram_weight_multiplier'
-NOTHING: Any = (False, False, set(), ())
+NOTHING: Any = (False, False, set(), (), False)
 SOFT = a_group('soft-affinity', ['s'])
 
 
@@ -82,19 +82,19 @@ def test_what_changes_nothing_costs_nothing(option, hints, metadata, asked):
     [
         ({}, a_request(), NOTHING),
         ({}, a_request(image={'os_type': 'linux'}), NOTHING),
-        ({}, a_request(group=SOFT), (False, False, {'s'}, ())),
+        ({}, a_request(group=SOFT), (False, False, {'s'}, (), False)),
         ({}, a_request(group=a_group('affinity', ['s'])), NOTHING),
         ({'image_props_weight_multiplier': 1.0}, a_request(), NOTHING),
         (
             {'image_props_weight_multiplier': 1.0},
             a_request(image={'os_type': 'x'}),
-            (True, True, (), ()),
+            (True, True, (), (), False),
         ),
         ({'failure_domain_weight_multiplier': 1.0}, a_request(), NOTHING),
         (
             {'failure_domain_weight_multiplier': 1.0},
             a_request(group=SOFT),
-            (False, False, {'s'}, {'s'}),
+            (False, False, {'s'}, {'s'}, False),
         ),
     ],
 )
