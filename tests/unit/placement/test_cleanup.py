@@ -3,14 +3,20 @@ import logging
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
+from novasched.placement import cleanup as cleanup_module
 from novasched.placement.allocations import Claim
+from novasched.placement.api import Response
 from novasched.placement.cleanup import (
     CLEANUP_LIMIT_S,
     LATE_CLAIM_S,
+    LOOK_LIMIT_S,
     AllocationCleanup,
+    AllocationDeleter,
     why_in_doubt,
 )
 from novasched.scheduler.errors import PlacementUnavailable
@@ -216,3 +222,64 @@ def test_others_are_not_waited_for(cleanup):
         finally:
             gate.set()
         assert itself.result(10) == []
+
+
+def test_one_thread_at_a_time_deletes_for_an_instance(clock):
+    """While a request deletes what a lost claim left, the cleanup leaves the instance alone."""
+    tried, in_hand, gate = [], threading.Event(), threading.Event()
+
+    def delete(claim, requested):
+        tried.append(requested)
+        if not requested:
+            return DOUBT
+        in_hand.set()
+        assert gate.wait(30)
+        return None
+
+    cleanup = AllocationCleanup(delete, first_pause=1e-3, clock=clock)
+    cleanup.add(Claim('server', a_candidate(a_uuid('one')), {}))
+    with ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(cleanup.take, ['server'])
+        try:
+            assert in_hand.wait(10)
+            before = [*tried]
+            cleanup.close(0.1)  # tries all that it may try
+            assert tried == before
+        finally:
+            gate.set()
+        assert taking.result(10) == []
+
+
+class SlowApi:
+    """Tells after so many seconds what an instance holds."""
+
+    def __init__(self, clock, seconds, held):
+        self.clock, self.seconds, self.held = clock, seconds, held
+        self.written = []
+
+    def send(self, method, path, trace_id, body=None, **_):
+        self.clock.now += self.seconds
+        if method == 'GET':
+            return Response(200, msgspec.json.encode(self.held))
+        self.written.append(body)
+        return Response(204, b'')
+
+
+@pytest.mark.parametrize(
+    ('seconds', 'is_deleted'), [(LOOK_LIMIT_S, True), (LOOK_LIMIT_S + 1, False)]
+)
+def test_a_look_that_takes_too_long(monkeypatch, clock, seconds, is_deleted):
+    """What an instance holds may be another claim's by the time that Placement has answered."""
+    monkeypatch.setattr(cleanup_module, 'time', SimpleNamespace(monotonic=clock))
+    held = {
+        'allocations': {a_uuid('one'): {'resources': {'VCPU': 1}}},
+        'consumer_generation': 1,
+    }
+    api = SlowApi(clock, seconds, held)
+    gone = SimpleNamespace(find=lambda uuid, providers: InstanceState(gone=True))
+    deleter = AllocationDeleter(api, gone)
+    doubt = deleter.delete_unless_in_doubt(
+        Claim('server', a_candidate(a_uuid('one')), {}), requested=False
+    )
+    assert (doubt is None) is is_deleted
+    assert bool(api.written) is is_deleted

@@ -328,3 +328,9 @@ def test_the_option(option):
     site = Site(max_age=option)
     assert [site.offer() for _ in range(4)] == [None] * 4
     assert len(site.asked) == (option != 0)
+
+
+def test_a_claim_is_subtracted_once(site):
+    """An answer that loses all pending claims anew has lost none of them before."""
+    site.taken = {'a': {'VCPU': 8}}
+    assert [site.offer(asking(vcpus=8)) for _ in range(3)] == ['ab'] * 3

@@ -123,3 +123,35 @@ def test_a_message_that_was_with_the_broker():
     twice = heartbeats.add(Message(None), 1800, earlier=again, in_broker=1790, redelivered=True)
     assert not twice.given_up(1060)
     assert twice.given_up(1101)
+
+
+def test_a_message_that_comes_again_lives_no_longer():
+    """The lifetime of a call counts from the first arrival of its message."""
+    now = [0.0]
+    heartbeats = RpcHeartbeats(lambda: now[0])
+    first = heartbeats.add(Message(None), lifetime=70)
+    now[0] = 50
+    again = heartbeats.add(Message(None), lifetime=70, earlier=first)
+    assert not again.given_up(70)
+    assert again.given_up(71)
+
+
+def test_no_heartbeat_comes_after_the_answer():
+    """Who answers waits for the heartbeat that is on its way."""
+    said, answered = [], threading.Event()
+
+    class Slow(Message):
+        """A message whose heartbeat takes a while, longer if the answer does not wait."""
+
+        def heartbeat(self):
+            self.heard.release()
+            answered.wait(0.5)
+            said.append('heartbeat')
+
+    message, heartbeats = Slow(), RpcHeartbeats()
+    heartbeats.add(message)
+    assert message.heard.acquire(timeout=30)
+    heartbeats.finish(message)
+    said.append('answer')
+    answered.set()
+    assert said == ['heartbeat', 'answer']

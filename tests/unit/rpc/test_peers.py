@@ -272,3 +272,52 @@ def test_what_was_never_heard_is_not_kept(pair):
     one.peers._next_look = 0.0
     one.speak()
     assert one.peers._unheard == {}
+
+
+def test_who_hears_nothing_is_alone(pair):
+    """The part of a process among all is that of one process, until it hears others again."""
+    one, two = pair
+    with one.peers.listening():
+        two.speak(one)
+        assert one.peers.part == (0, 2)
+    assert one.peers.part == (0, 1)
+    two.speak(one)
+    assert one.peers.part == (0, 2)
+
+
+def test_a_claim_is_claimed_at_one_moment():
+    """A claim that is announced again counts as long as it did before: what Placement was asked
+    since has it already."""
+    clock = Clock()
+    one, two = Scheduler('one'), Scheduler('two', clock)
+    for _ in range(2):
+        two.speak(one)
+        one.speak(two)
+    claim = one.add()
+    one.claims.settle([claim])
+    one.speak(two)
+    [heard] = two.claims.all()
+    before = heard.claimed
+    clock.now += 10.0
+    with two.peers.listening():  # asks for all pending claims
+        two.speak(one)
+    messages = one.speak(two)
+    assert [message.whole for message in messages] == [False, True]
+    assert heard.claimed == before == clock.now - 10.0
+
+
+def test_all_claims_of_one_are_not_all_claims(pair):
+    """What a process says of all its own claims says nothing of those of others."""
+    one, two = pair
+    three = Scheduler('three')
+    for _ in range(2):
+        three.speak(one, two)
+        one.speak(two, three)
+        two.speak(one, three)
+    one.add('of one')
+    one.speak(two, three)
+    three.add('of three')
+    with two.peers.listening():
+        two.speak(one, three)
+    assert [message.whole for message in three.speak(two)] == [False, True]
+    assert two.hears.keys() == {a_uuid('of one'), a_uuid('of three')}

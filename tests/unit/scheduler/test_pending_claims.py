@@ -164,3 +164,36 @@ def test_nothing_is_in_flight_for_ever(clock, timeout, later, left):
     send(pending_claims)
     clock.now += later
     assert ram(pending_claims)[0] == left
+
+
+class Beside:
+    """Another scheduler, which neither tells anything nor listens."""
+
+    part, missed, late = (0, 2), 0, 0
+
+    def tell(self, claim, state):
+        """Announce nothing."""
+
+    def catch_up(self, claim):
+        """Wait for nothing."""
+
+
+@pytest.mark.parametrize(
+    ('arrived', 'own', 'is_alone', 'came_free'),
+    [
+        (999.0, 'own', False, True),
+        (1000.0, 'own', False, True),
+        (1001.0, 'own', False, False),
+        (999.0, 'released', False, False),
+        (999.0, 'own', True, False),
+    ],
+)
+def test_a_host_that_came_free(pending_claims, arrived, own, is_alone, came_free):
+    """A request is decided again where another request has released a claim since this one
+    arrived, and other schedulers choose at the same time."""
+    if not is_alone:
+        pending_claims.peers = Beside()
+    pending_claims.drop(send(pending_claims, 'released'))
+    uuid = a_uuid(own)
+    request = replace(a_request(instance_uuid=uuid, instance_uuids=(uuid,)), arrived=arrived)
+    assert pending_claims.came_free(request) is came_free

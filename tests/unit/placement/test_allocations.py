@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims and what instances hold, as Placement reads and writes them."""
+
+import msgspec
+import pytest
+
+from novasched.placement.allocations import Allocations, Claim
+from tests.lab.builders import a_full_candidate
+
+TARGET = {'target': {'VCPU': 1}, 'nfs': {'DISK_GB': 5}}
+
+
+def amounts_of(body):
+    """The amounts in a body, by provider."""
+    plain = msgspec.json.decode(msgspec.json.encode(body))
+    return {provider: each['resources'] for provider, each in plain['allocations'].items()}
+
+
+def allocations(resources, generation):
+    """What Placement answers of an instance."""
+    rows = {provider: {'resources': amounts} for provider, amounts in resources.items()}
+    plain = {'allocations': rows, 'consumer_generation': generation}
+    return msgspec.convert(plain, Allocations)
+
+
+@pytest.mark.parametrize(
+    ('held', 'written'),
+    [
+        ({'source': {'VCPU': 2}}, {'source': {'VCPU': 2}, **TARGET}),
+        # Storage that serves both hosts gives what it gave before, and is not asked twice.
+        ({'nfs': {'DISK_GB': 7}}, {**TARGET, 'nfs': {'DISK_GB': 7}}),
+        ({'target': {'VCPU': 4}, 'gone': {'VGPU': 1}}, {**TARGET, 'target': {'VCPU': 4}, 'gone': {'VGPU': 1}}),
+    ],
+)  # fmt: skip
+def test_an_instance_that_moves_keeps_what_it_holds(held, written):
+    """The claim is written beside that, in the next generation, and told from what equals it; to
+    take it back leaves what was held before."""
+    claim = Claim('server', a_full_candidate(TARGET), {}).beside(allocations(held, 3))
+    assert amounts_of(claim.body()) == written == claim.wanted()
+    assert claim.body()['consumer_generation'] == 3
+    made = allocations(written, 4)
+    assert claim.is_made(made)
+    assert not claim.is_made(allocations(written, 5))
+    undone = claim.undo_body(made)
+    assert amounts_of(undone) == held
+    assert undone['consumer_generation'] == 4
