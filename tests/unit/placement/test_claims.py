@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from novasched.conf.settings import Settings
-from novasched.placement.allocations import Claim
+from novasched.placement.allocations import Claim, held_by
 from novasched.placement.api import PROBE, PlacementApi
 from novasched.placement.claims import Claims
-from novasched.placement.cleanup import AllocationCleanup
+from novasched.placement.cleanup import AllocationCleanup, AllocationDeleter
 from novasched.placement.client import PlacementClient
 from novasched.scheduler.errors import (
     ClaimFailed,
@@ -648,3 +648,15 @@ def test_whatever_happens_to_several_schedulers(kind, faults, attempts, source_r
         site.ask(scheduler, provider, is_given_back)
     site.end(source_returns)
     site.check()
+
+
+@pytest.mark.parametrize('fault', ['before 503', 'after 503', 'before reset', 'before contended'])
+def test_a_deletion_is_sent_once(books, claims, fault):
+    """The second of two equal ones could be done to what another request has claimed since."""
+    [made] = claims.allocate([claim()])
+    held = held_by(claims.api, 'server')
+    before = books.asked.count(PUT)
+    books.faults += [fault]
+    with pytest.raises(PlacementUnavailable):
+        AllocationDeleter(claims.api, None).delete(made, held)
+    assert books.asked.count(PUT) == before + 1

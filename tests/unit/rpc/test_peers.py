@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.rpc.announcements import Message, Row, decode, encode, row_of
+from novasched.rpc.announcements import Message, Row, claim_of, decode, encode, row_of
 from novasched.rpc.peers import PEER_TIMEOUT_S, PeerSchedulers
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.numa import HostTopology
@@ -260,7 +260,9 @@ def test_a_claim_is_told_as_old_as_it_is():
     clock = Clock()
     claims = PendingClaims(Settings(in_flight_timeout=60.0), clock)
     claim = claims.add(HOST, a_request(), None, {})
-    assert row_of(claim, clock.now + 50.0).age == 50.0
+    row = row_of(claim, clock.now + 50.0)
+    assert row.age == 50.0
+    assert claim_of(row, order=1.0, now=7000.0).since == 6950.0
 
 
 def test_what_was_never_heard_is_not_kept(pair):

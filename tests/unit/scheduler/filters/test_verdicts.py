@@ -11,6 +11,7 @@ from novasched.scheduler.model.flavor import Image
 from novasched.scheduler.model.host import Instance
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.model.request import Retry
+from novasched.scheduler.pipeline import Pipeline
 from tests.lab.builders import NOT_ASKED, Cases, a_flavor, a_group, a_host, a_request, a_uuid
 
 GROUP = a_uuid('group')
@@ -490,3 +491,15 @@ def test_one_flavor_on_a_host(flavors, verdict):
     host = replace(a_host(), instances=instances)
     request = a_request(flavor=a_flavor(id=1))
     assert made('TypeAffinityFilter').reject(host, request) == verdict
+
+
+def test_verdicts_on_flavors_are_kept_for_each_flavor():
+    """A request for another flavor finds other hosts, though no host has changed."""
+    hosts = [
+        replace(a_host(name), instances={name: Instance(name, None, flavor)})
+        for name, flavor in (('one', 1), ('two', 2))
+    ]
+    pipeline = Pipeline(Settings(), [made('TypeAffinityFilter')], [])
+    requests = [a_request(flavor=a_flavor(id=flavor)) for flavor in (1, 2, 1, 3)]
+    left = [[x.host for x in pipeline.filter(hosts, each, 0).hosts] for each in requests]
+    assert left == [['one'], ['two'], ['one'], []]
