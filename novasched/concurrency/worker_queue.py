@@ -73,3 +73,4 @@ class WorkerQueue(Generic[Item]):
                 self._work(item)
             except Exception:  # One that cannot be done must not keep the others from it.
                 LOG.exception('Cannot %s', self._describe(item))
+            del item  # else the last one, a decision of a MiB perhaps, is kept until the next

@@ -224,16 +224,16 @@ def _values(step: Step, record: Record, latest: bool) -> Values:
         return {'novasched.refused': step.refused}
     if attempt is None:
         return {}
-    ranking, passed = attempt.ranking, len(attempt.ranking.hosts)
+    ranking = attempt.ranking
     values: Values = {'novasched.server': attempt.index + 1}
     if step.name == WEIGHERS:
-        values['novasched.hosts'] = passed
+        values['novasched.hosts'] = attempt.passed
         for best in ranking.best[:1]:
             values |= {'novasched.host': best.host, 'novasched.weight': best.weight}
         return values
     values |= {
         'novasched.hosts.in': attempt.start,
-        'novasched.hosts.out': passed,
+        'novasched.hosts.out': attempt.passed,
         'novasched.hosts.in_flight': attempt.pending,
     }
     for result in ranking.filters:

@@ -102,7 +102,8 @@ class Cycle:
                     request = state.request.for_instance(uuid)
                     state = self._rank(state, request, random)
                     choice = self._choose(state, request, choices)
-                made.append((state, choice, turn))
+                # Thousands of ranked hosts for each instance would wait for the claim.
+                made.append((replace(state, hosts=()), choice, turn))
                 state = state.with_one_more(request, choice)
             if state.request.claims:
                 wanted = [(x.request, x.candidate) for x in state.placed if x.candidate]

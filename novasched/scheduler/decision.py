@@ -3,8 +3,12 @@
 
 A cycle collects the parts while it decides, in the :class:`DecisionTrace` of its request, and
 returns the :class:`Decision`; whoever catches an error has the trace make one of it. Records,
-metrics, traces and refusals that are explained to the caller are functions of it. It holds hosts
-and the chosen candidates, and none of the others, which are large.
+metrics, traces and refusals that are explained to the caller are functions of it.
+
+Decisions wait for the thread that records them, so a decision refers to few large objects: the
+chosen candidates without the others, each rejected host, and the ranked hosts of the first
+instance. The hosts that fit a later instance are hosts of the first instance's ranking, less the
+rejected hosts.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -116,8 +120,10 @@ class PlacementAttempt:
 
     :ivar start: the number of hosts to choose from: those left by the instance before.
     :ivar pending: the number of them from which pending claims were subtracted.
+    :ivar ranking: the verdicts and weights; the hosts only for the first instance.
     :ivar refused: names of hosts and nodes on which Placement refused a claim, once for each.
     :ivar unfit: hosts that did not fit any more when it was their turn.
+    :ivar passed: the number of hosts that fit the instance.
     """
 
     instance_uuid: str | None
@@ -127,6 +133,7 @@ class PlacementAttempt:
     ranking: Ranking
     refused: tuple[tuple[str, str], ...] = ()
     unfit: tuple[str, ...] = ()
+    passed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +218,7 @@ class DecisionTrace:
     :ivar began: when the request came.
     :ivar steps: those of earlier attempts, ``steps_before``, and of this one.
     :ivar is_announced: notifications tell that hosts are going to be chosen.
+    :ivar _uuids: the UUIDs of the hosts for the instance at ``_uuids_index``, once needed.
     """
 
     request: Request
@@ -226,6 +234,8 @@ class DecisionTrace:
     is_announced: bool = False
     outdated: str | None = None
     host_refusals: list[HostRefusal] = field(default_factory=list)
+    _uuids: set[str] | None = None
+    _uuids_index: int = 0
 
     def restart(self, request: Request) -> None:
         """Forget an attempt that an unavailable service ended, or what was remembered, but for the
@@ -233,6 +243,7 @@ class DecisionTrace:
         self._end_step()
         self.request, self.narrowed, self.counts = request, None, None
         self.attempts, self.together_refused = [], False
+        self._uuids = None
         self.steps_before = len(self.steps)
 
     def _end_step(self) -> None:
@@ -282,21 +293,49 @@ class DecisionTrace:
     ) -> None:
         """Note the verdicts on the hosts for the next instance; claims are pending on some."""
         uuid = request.instance_uuid if request.instance_uuids else None
-        count = sum(map(pending.__contains__, map(uuid_of, hosts))) if pending else 0
-        ranking = replace(ranking, candidates=None)
-        anew = uuid is not None and uuid in [each.instance_uuid for each in self.attempts[-1:]]
-        before = self.attempts.pop() if anew else None
-        tried = (before.refused, before.unfit) if before else ()
+        is_again = uuid is not None and uuid in [x.instance_uuid for x in self.attempts[-1:]]
+        before = self.attempts.pop() if is_again else None
+
         index = len(self.attempts)
-        attempt = PlacementAttempt(uuid, index, len(hosts), count, ranking, *tried)
+        kept_hosts = ranking.hosts if index == 0 else ()
+        attempt = PlacementAttempt(
+            instance_uuid=uuid,
+            index=index,
+            start=len(hosts),
+            pending=self._count_pending(hosts, pending) if pending else 0,
+            ranking=replace(ranking, hosts=kept_hosts, candidates=None),
+            refused=before.refused if before else (),
+            unfit=before.unfit if before else (),
+            passed=len(ranking.hosts),
+        )
         self.attempts.append(attempt)
         self.step(FILTERS, attempt)
 
     def weighed(self, ranking: Ranking) -> None:
         """Note the order of the hosts for the same instance."""
-        ranking = replace(ranking, candidates=None)
-        self.attempts[-1] = replace(self.attempts[-1], ranking=ranking)
-        self.step(WEIGHERS, self.attempts[-1])
+        attempt = self.attempts[-1]
+        hosts = ranking.hosts if attempt.index == 0 else ()
+        ranking = replace(ranking, hosts=hosts, candidates=None)
+        attempt = self.attempts[-1] = replace(attempt, ranking=ranking)
+        self.step(WEIGHERS, attempt)
+
+    def _count_pending(self, hosts: Sequence[Host], pending: Collection[str]) -> int:
+        """The number of hosts for the next instance on which claims are pending.
+
+        The UUIDs of hosts are collected once for a request: to collect them for each instance takes
+        a tenth of the time of its decision. An instance has the hosts of the instance before, less
+        the rejected ones.
+        """
+        index = len(self.attempts)
+        if self._uuids is None:
+            self._uuids = set(map(uuid_of, hosts))
+            self._uuids_index = index
+
+        for attempt in self.attempts[self._uuids_index :]:
+            for result in attempt.ranking.filters:
+                self._uuids.difference_update(map(uuid_of, result.rejected_hosts))
+        self._uuids_index = index
+        return len(self._uuids.intersection(pending))
 
     def claim_refused(self, host: Host, is_host_to_blame: bool) -> None:
         """Note that Placement refused a claim for the same instance. The host counts as one
@@ -316,6 +355,7 @@ class DecisionTrace:
         """Note that each instance is placed by itself now: Placement refused to claim for all of
         them at once, or another scheduler was faster for one of them."""
         self.attempts.clear()
+        self._uuids = None
         self.together_refused = refused
         self.step(CLAIM, refused=ALL_TOGETHER if refused else None)
 

@@ -338,8 +338,8 @@ def judge_changed(
         asked = [table.hosts[row] for row in changed]
         reasons, candidates = judge(plugin, asked, request, candidates)
         column.values[stale] = [reason is not None for reason in reasons]
-        verdicts = zip(changed, reasons, strict=True)
-        column.reasons |= {row: why for row, why in verdicts if why is not None}
+        if column.reasons or reasons.count(None) < len(reasons):
+            table.keep_reasons(column, changed, reasons)
         column.fresh[stale] = True
     at = np.flatnonzero(column.values[rows])
     return at.tolist(), [column.reasons[row] for row in rows[at].tolist()], candidates

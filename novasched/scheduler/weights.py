@@ -37,6 +37,10 @@ Numbers: TypeAlias = NDArray[np.float64]
 MAX_COLUMNS = 128
 """Columns that are kept: those that were asked for last."""
 
+MAX_REASONS = 100_000
+"""Reasons against hosts that all columns keep together, some 15 MiB of text. A column may have more
+by itself."""
+
 SPARE_ROWS = 1000
 """Rows of hosts that are not asked for any more, beside as many as there are hosts."""
 
@@ -46,7 +50,7 @@ class Column:
     """Answers, one in each row.
 
     :ivar fresh: True where the answer is about the host as it is.
-    :ivar reasons: the texts that belong to answers, by row.
+    :ivar reasons: the texts that belong to answers, by row; none for hosts that pass.
     :ivar request: the one that they are for; None where they stand for later ones, too.
     """
 
@@ -134,8 +138,33 @@ class HostTable:
         if not lasting and column.request is not self.request:
             column.request = self.request
             column.fresh[:] = False
+            column.reasons.clear()
         self._columns[key] = column
         return column, rows[:0] if column.fresh.all() else rows[~column.fresh[rows]]
+
+    def keep_reasons(
+        self, column: Column, rows: Sequence[int], reasons: Sequence[str | None]
+    ) -> None:
+        """Keep a filter's reasons against the hosts in rows, None for a host that passes, in the
+        column that was asked for last.
+
+        Above :data:`MAX_REASONS` the columns that were asked for longest ago are deleted. Their
+        filters are asked again.
+        """
+        texts: dict[str, str] = {}  # filters make equal texts anew for each host
+        for row, reason in zip(rows, reasons, strict=True):
+            if reason is None:
+                column.reasons.pop(row, None)
+            else:
+                column.reasons[row] = texts.setdefault(reason, reason)
+
+        number = sum(len(other.reasons) for other in self._columns.values())
+        for key, other in list(self._columns.items()):
+            if number <= MAX_REASONS:
+                break
+            if other.reasons and other is not column:
+                number -= len(other.reasons)
+                del self._columns[key]
 
     def scales(self, weigher: Enabled[Weigher], rows: Rows) -> Numbers:
         """The factor of a weigher on each host. Hosts in the same aggregates have the same: the

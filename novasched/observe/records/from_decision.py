@@ -100,7 +100,7 @@ def _attempt(attempt: PlacementAttempt) -> AttemptRecord:
             Stage(result.name, result.start, result.end, grouped(Counter(result.reasons)))
             for result in ranking.filters
         ),
-        len(ranking.hosts),
+        attempt.passed,
         ranking.best,
         tuple(host for host, _ in dict.fromkeys(attempt.refused)),
         attempt.unfit,

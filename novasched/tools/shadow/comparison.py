@@ -92,13 +92,23 @@ def _why(theirs: str, ours: str, attempts: Sequence[PlacementAttempt], refusal: 
         return 'the request was refused then'
     if not attempts:
         return refusal or 'Placement offers no candidate.'
-    ranking = attempts[-1].ranking
-    if not any(host.host == theirs for host in ranking.hosts):
+    if not _fits(theirs, attempts):
         return _rejection(theirs, attempts)
-    weighed = {best.host: best for best in reversed(ranking.best)}
+    weighed = {best.host: best for best in reversed(attempts[-1].ranking.best)}
     if ours == NO_HOST:
         return refusal or 'ours is not among the hosts that are left'
     return _outweighed(weighed.get(theirs), weighed.get(ours))
+
+
+def _fits(name: str, attempts: Sequence[PlacementAttempt]) -> bool:
+    """True if a node of that host fits the last of these instances: the hosts of an instance are
+    those that fit the instance before."""
+    first, *others = attempts
+    nodes = {host.uuid for host in first.ranking.hosts if host.host == name}
+    for attempt in others:
+        for result in attempt.ranking.filters:
+            nodes.difference_update(host.uuid for host in result.rejected_hosts)
+    return bool(nodes)
 
 
 def _rejection(theirs: str, attempts: Sequence[PlacementAttempt]) -> str:

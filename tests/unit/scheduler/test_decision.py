@@ -2,9 +2,12 @@
 """A decision is a value, also where a request is refused or cannot be decided."""
 
 import gc
+import sys
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from types import ModuleType
 
 import pytest
 
@@ -12,6 +15,7 @@ from novasched.conf.settings import Settings
 from novasched.scheduler.decision import FAILED, PLACED, REFUSED, STEPS, Decision, FilterResult
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable
 from novasched.scheduler.filters.compute import ComputeFilter
+from novasched.scheduler.model.host import Host
 from tests.lab.builders import a_host, a_request
 from tests.lab.ports import CountingPlacement, Decided
 
@@ -159,3 +163,60 @@ def test_nothing_is_left_of_a_decision():
             assert not [each for each in decisions if each.request.request_id == 'gone']
         finally:
             gc.enable()
+
+
+def hosts_held_by(decision):
+    """Number of references to hosts in the decision and in all that it refers to."""
+    waiting = [decision]
+    seen = {}
+    count = 0
+    while waiting:
+        value = waiting.pop()
+        for referent in gc.get_referents(value):
+            if isinstance(referent, Host):
+                count += 1
+            elif id(referent) not in seen and not isinstance(referent, type | ModuleType):
+                seen[id(referent)] = referent
+                waiting.append(referent)
+    return count
+
+
+@pytest.mark.parametrize('claims', [True, False])
+def test_hosts_of_a_large_multi_create(claims):
+    """A decision refers to the ranked hosts of the first instance alone, and to each rejected host,
+    however many instances are placed. Each instance has the number of hosts that fit it."""
+    hosts = [a_host(f'h{number}', ram=8192) for number in range(30)]
+    placement = CountingPlacement({host.uuid: 1 for host in hosts})
+    decided = Decided([*hosts, OFF], placement if claims else None)
+    number = 20
+    unclaimed = {} if claims else {'instance_uuids': None}
+    decision = decided.ask(a_request(count=number, **unclaimed))
+    assert (decision.result, len(decision.attempts)) == (PLACED, number)
+    assert hosts_held_by(decision) <= 2 * len(hosts) + 1
+    assert [attempt.passed for attempt in decision.attempts] == [len(hosts)] * number
+    first, *others = decision.attempts
+    assert len(first.ranking.hosts) == len(hosts)
+    assert not [attempt for attempt in others if attempt.ranking.hosts]
+
+
+def test_memory_while_instances_are_placed():
+    """Each further instance of a multi-create takes less than a reference to each host while the
+    request is decided."""
+    hosts = [a_host(f'h{number}', ram=8192) for number in range(2000)]
+    decided = Decided(hosts)
+    decided.driver.recorder = None
+
+    def peak(number):
+        uuids = tuple(f'{number}-{i}' for i in range(number))
+        request = a_request(count=number, instance_uuids=uuids)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            decided.driver.select_destinations(request)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(3)
+    few, many = peak(2), peak(22)
+    assert (many - few) / 20 < len(hosts) * sys.getsizeof(0)

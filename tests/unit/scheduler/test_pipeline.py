@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from novasched.conf.settings import Settings
+from novasched.scheduler import weights
 from novasched.scheduler.errors import BadPlugin
 from novasched.scheduler.filters import Filter, Scope, host_alone
 from novasched.scheduler.model.numa import TopologyLimits
@@ -13,7 +14,7 @@ from novasched.scheduler.pipeline import Pipeline
 from novasched.scheduler.weighers import Weigher
 from novasched.scheduler.weighers.affinity import ServerGroupSoftAffinityWeigher
 from novasched.scheduler.weighers.ram import RAMWeigher
-from tests.lab.builders import a_group, a_host, a_request
+from tests.lab.builders import a_flavor, a_group, a_host, a_request
 from tests.lab.ports import CountingPlacement, a_driver, ask
 
 
@@ -294,3 +295,57 @@ def test_the_commonest_reasons_are_told(caplog):
         'Picky rejected 1 host(s): too 1',
         'Picky rejected 3 host(s) for other reasons',
     ]
+
+
+class TooSmall(BigEnough):
+    """Rejects them with a reason for each host."""
+
+    scope = Scope.HOST
+
+    def request_key(self, request):
+        return request.flavor.memory_mb
+
+    def reject(self, host, request):
+        needed = request.flavor.memory_mb
+        return None if host.free_ram_mb >= needed else f'{host.free_ram_mb} of {needed}'
+
+
+def reasons_kept(line):
+    """The reasons in the columns of the filters, by the columns' keys."""
+    (table,) = line._tables
+    return {key: dict(column.reasons) for key, column in table._columns.items() if column.reasons}
+
+
+def test_reasons_of_hosts_that_pass_again():
+    """They are not kept: a column has the reasons against the hosts that it rejects."""
+    line, asked = pipeline(TooSmall), a_request(flavor=a_flavor(memory_mb=2048))
+    assert rank(line, [A, B], asked) == ['b']
+    assert [*reasons_kept(line).values()] == [{0: '1024 of 2048'}]
+    assert rank(line, [a_host('a', ram=4096), B], asked) == ['a', 'b']
+    assert reasons_kept(line) == {}
+
+
+def test_reasons_of_many_flavors(monkeypatch):
+    """The columns that were asked for last keep theirs, up to a number of reasons in all; a column
+    without them asks its filter again. One request may have more."""
+    monkeypatch.setattr(weights, 'MAX_REASONS', 10)
+    line = pipeline(TooSmall)
+    hosts = [a_host(f'h{i}', ram=i) for i in range(4)]
+    for needed in (100, 200, 300, 100, 400):
+        asked = a_request(flavor=a_flavor(memory_mb=needed))
+        results = line.filter(hosts, asked, 0).filters
+        assert results[0].reasons == tuple(f'{i} of {needed}' for i in range(4))
+        kept = reasons_kept(line)
+        assert sum(map(len, kept.values())) <= 10
+    assert sorted(needed for _, needed in kept) == [100, 400]
+    many = [a_host(f'm{i}', ram=i) for i in range(30)]
+    assert len(line.filter(many, asked, 0).filters[0].reasons) == 30
+    assert [len(reasons) for reasons in reasons_kept(line).values()] == [34]
+
+
+def test_equal_reasons_are_one_text():
+    """However many hosts are rejected for the same reason."""
+    line, asked = pipeline(TooSmall), a_request(flavor=a_flavor(memory_mb=1000))
+    hosts = [a_host(f'h{i}', ram=500) for i in range(10)]
+    (result,) = line.filter(hosts, asked, 0).filters
+    assert len({id(reason) for reason in result.reasons}) == 1

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+import threading
+import weakref
+
+from novasched.concurrency.worker_queue import WorkerQueue
+
+
+class Item:
+    """Something large."""
+
+
+def test_an_item_that_is_done():
+    """The thread that waits for the next item does not keep the last one."""
+    gone = threading.Event()
+    items = [Item()]
+    waiting = WorkerQueue(lambda item: None, 'test', repr, 1)
+    weakref.finalize(items[0], gone.set)
+    assert waiting.put(items.pop())
+    assert gone.wait(10)
+    waiting.close()
