@@ -2,6 +2,7 @@
 """Keeps records of decisions, which no request waits for."""
 
 import logging
+import math
 import secrets
 import sqlite3
 import time
@@ -36,6 +37,9 @@ SHARE, MAX_ALLOWANCE_S = 0.05, 0.1
 saved up for a burst. Where nothing is left the reasons against each single host are not written:
 among thousands of hosts they take most of it."""
 
+DROP_LOG_INTERVAL_S = 60.0
+"""Seconds from one line about dropped records to the next."""
+
 HASH_KEY = secrets.token_bytes(32)
 """The key of hashed ids unless an option sets one. Made before the workers are forked, so that
 they share it."""
@@ -54,6 +58,7 @@ class DecisionRecorder:
     :param diagnose: finds out, of refusals, why Placement did not offer hosts.
     :param count: adds a decision to others, kept or not; from any thread.
     :param clock: seconds since 1970.
+    :param monotonic: seconds, from any moment on.
     :param observers: get each decision with its record, in the thread that keeps them.
     """
 
@@ -65,6 +70,7 @@ class DecisionRecorder:
         count: Callable[[Decision], None] | None = None,
         clock: Callable[[], float] = time.time,
         observers: Sequence[Callable[[Decision, Record], None]] = (),
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         key = (settings.decisions_hash_key or '').encode() or HASH_KEY
         self._hash_key = key if settings.decisions_hash_ids else None
@@ -74,7 +80,7 @@ class DecisionRecorder:
         self._diagnose = diagnose if self._store and settings.decisions_questions else None
         self._count, self._observers = count, observers
         self._keeps = bool(settings.decisions_kept or observers)
-        self._clock = clock
+        self._clock, self._monotonic = clock, monotonic
         self._decisions: WorkerQueue[Decision | tuple[Record, Rejections]] = WorkerQueue(
             self._keep, 'records', lambda _: 'keep a decision record', MAX_WAITING_RECORDS
         )
@@ -88,7 +94,9 @@ class DecisionRecorder:
             count, 'metrics', lambda _: 'count a decision', MAX_WAITING_RECORDS
         )
         self._writes = True
-        self._allowance, self._earned_at = MAX_ALLOWANCE_S, time.monotonic()
+        self._allowance, self._earned_at = MAX_ALLOWANCE_S, monotonic()
+        self._reported_drops = 0
+        self._report_drops_at = -math.inf
 
     @property
     def dropped(self) -> int:
@@ -96,10 +104,8 @@ class DecisionRecorder:
 
     def __call__(self, decision: Decision) -> None:
         """Take a decision; raises nothing, and takes no time."""
-        if self._keeps and not self._decisions.put(decision):
-            LOG.warning(
-                'A decision record is dropped, since %d wait to be kept', MAX_WAITING_RECORDS
-            )
+        if self._keeps:
+            self._decisions.put(decision)  # the thread that keeps records reports what is dropped
         if self._count and self._counts and not self._counts.put(decision):
             self._count(decision)  # none is left out
 
@@ -127,6 +133,8 @@ class DecisionRecorder:
     def close(self) -> None:
         """Keep and count the decisions that wait, and close the file."""
         self.wait()
+        self._report_drops_at = -math.inf
+        self._report_drops()
         if self._store is not None:
             self._store.close()
 
@@ -135,24 +143,41 @@ class DecisionRecorder:
         kept = reversed(tuple(self._kept.values()))
         return [from_json(unpacked(text)) for text in islice(kept, limit)]
 
+    def _report_drops(self) -> None:
+        """Log the number of records that were dropped since the last report, if it is time."""
+        number = self.dropped - self._reported_drops
+        now = self._monotonic()
+        if not number or now < self._report_drops_at:
+            return
+        LOG.warning(
+            '%d decision records were dropped: more than %d decisions waited to be recorded',
+            number,
+            MAX_WAITING_RECORDS,
+        )
+        self._reported_drops += number
+        self._report_drops_at = now + DROP_LOG_INTERVAL_S
+
     def _keep(self, kept: Decision | tuple[Record, Rejections]) -> None:
+        self._report_drops()
         if isinstance(kept, tuple):  # Placement has been asked about it since
             record, rejections = kept
             if record.id in self._kept:
                 self._kept[record.id] = packed(record)
             self._write(record, rejections)
             return
+
         at = self._clock() - (time.perf_counter() - kept.began)
         record = record_of(kept, uuid.uuid4().hex, at, self._hash_key)
         self._kept[record.id] = packed(record)
         while len(self._kept) > self._limit:
             del self._kept[next(iter(self._kept))]
         # Decisions at the same time share one processor.
-        now, began = time.monotonic(), time.thread_time()
+        now, began = self._monotonic(), time.thread_time()
         earned = SHARE * min(kept.ended - kept.began, now - self._earned_at)
         self._allowance = min(MAX_ALLOWANCE_S, self._allowance + earned)
         self._earned_at = now
-        self._write(record, rejections_of(kept) if self._store and self._allowance > 0 else None)
+        has_time = self._store is not None and self._allowance > 0
+        self._write(record, rejections_of(kept) if has_time else None)
         spent = time.thread_time() - began
         self._allowance = max(-MAX_ALLOWANCE_S, self._allowance - spent)
         if self._diagnose and _lacks_hosts(record):

@@ -396,3 +396,42 @@ def test_nobody_waits_for_placement(monkeypatch, tmp_path):
     inquiries = [each.inquiry for each in recorder.newest()]
     assert len(inquiries) == 5
     assert inquiries.count(None) == 3
+
+
+class Held:
+    """An observer that stops the thread which keeps records until it may go on."""
+
+    def __init__(self):
+        self.busy, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, decision, record):
+        self.busy.set()
+        assert self.go_on.wait(30)
+
+
+def test_records_that_are_dropped(caplog):
+    """One line for an interval has the number of those that were dropped in it."""
+    now, hold = [1000.0], Held()
+    recorder = DecisionRecorder(Settings(), observers=[hold], monotonic=lambda: now[0])
+    decision = Decision(a_request(), 1, 0.0, 0.0)
+
+    def overrun(number):
+        hold.busy.clear()
+        hold.go_on.clear()
+        recorder(decision)
+        assert hold.busy.wait(30)
+        for _ in range(module.MAX_WAITING_RECORDS + number):
+            recorder(decision)
+        hold.go_on.set()
+        recorder.wait()
+
+    overrun(1000)
+    overrun(20)
+    assert [each.levelname for each in caplog.records] == ['WARNING']
+    now[0] += module.DROP_LOG_INTERVAL_S
+    recorder(decision)
+    recorder.close()
+    assert [message.partition(' decision records')[0] for message in caplog.messages] == [
+        '1000', '20',
+    ]  # fmt: skip
+    assert recorder.dropped == 1020
