@@ -146,7 +146,7 @@ def compose(
     prefilters = enabled_prefilters(settings, sources)
     notifier = make_notifier(conf, service)
 
-    records = _recorder(conf, settings, service, hosts, counters, traces)
+    records = _recorder(conf, settings, service, hosts, placement, counters, traces)
     explain = render.explained if settings.fault_detail == COUNTS else None
     parts = Parts(
         settings, prefilters, placement, hosts, filters, weighers, pending_claims, notifier,
@@ -192,6 +192,7 @@ def _recorder(
     settings: Settings,
     service: ServiceSettings,
     hosts: HostReader,
+    placement: PlacementClient,
     counters: DecisionCounters | None,
     traces: DecisionExporter | None,
 ) -> DecisionRecorder:
@@ -200,11 +201,18 @@ def _recorder(
     stored, size = settings.decisions_stored, settings.decisions_size
     store = RecordWriter(path, stored, size) if path else None
     http = http_adapter(conf, 'placement', service)
-    diagnose = Diagnoser(
-        settings, http, hosts.aggregates, lambda since: hosts.snapshot(since).host_snapshot.hosts
+    diagnoser = Diagnoser(
+        settings,
+        http,
+        hosts.aggregates,
+        lambda since: hosts.snapshot(since).host_snapshot.hosts,
+        circuit_open=lambda: placement.circuit_open,
+        processes=max(1, service.workers),
     )
     observers = (traces,) if traces else ()
-    return DecisionRecorder(settings, store, diagnose, counters, observers=observers)
+    return DecisionRecorder(
+        settings, store, diagnoser, counters, observers=observers, pause=diagnoser.pause
+    )
 
 
 def preflight(conf: cfg.ConfigOpts, settings: Settings, service: ServiceSettings) -> None:

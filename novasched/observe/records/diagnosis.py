@@ -3,14 +3,18 @@
 
 Placement is asked about one constraint of the query at a time: which providers meet it. That is far
 cheaper than a query for candidates. It happens after the request has been answered, with
-connections of its own, and without the limits that hold for requests.
+connections of its own, and without the limits that hold for requests. While requests do not ask
+Placement since it does not answer, diagnoses do not ask it either. All diagnoses together take a
+bounded share of Placement's time, however many requests are refused.
 
 A host lacks a constraint where no provider of its tree meets it, nor one that shares with it. What
 is left then is how the parts fit together, which only the query itself can tell.
 """
 
 import contextlib
+import math
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,6 +72,10 @@ ZONE, PROJECTS, OUTSIDE = 'in another zone', 'for other projects', 'outside of t
 FIRST_OF_KIND = (ZONE, PROJECTS, OUTSIDE, render.DISABLED)
 """Words for constraints that are looked at before others of their kind."""
 
+PLACEMENT_SHARE = 0.25
+"""Part of the time of one of Placement's workers that the diagnoses of all processes may take; as
+much as for remembered answers (:data:`novasched.placement.remembered.SHARE`)."""
+
 Lacking = dict[str, list[Lack]]
 """What each host lacks, by UUID, in order."""
 
@@ -77,13 +85,24 @@ class Diagnoser:
     """Says why Placement did not offer the hosts that it did not.
 
     :param hosts: those of all cells by UUID, as of a moment (monotonic seconds) or later.
+    :param circuit_open: tells whether requests do not ask Placement, since it does not answer.
+    :param processes: the number of processes that share the time for diagnoses.
+    :param clock: monotonic seconds.
     """
 
     settings: Settings
     http: adapter.Adapter
     aggregates: Aggregates
     hosts: Callable[[float], Mapping[str, Host]]
+    circuit_open: Callable[[], bool] = lambda: False
+    processes: int = 1
+    clock: Callable[[], float] = time.monotonic
     _answers: dict[str, Meeting] = field(default_factory=dict, init=False)
+    _pause_until: float = field(default=-math.inf, init=False)
+
+    def pause(self) -> float:
+        """Seconds until Placement may be asked for the next diagnosis."""
+        return max(0.0, self._pause_until - self.clock())
 
     def __call__(self, decision: Decision) -> tuple[Diagnosis, StageRejections]:
         """The numbers of hosts by what they lack first, and all that each one lacks.
@@ -95,7 +114,7 @@ class Diagnoser:
         strings = [each.string for each in query.build_all(request, self.settings)]
         wanted = [query.constraints(string) for string in strings]
         number = len(dict.fromkeys(each for row in wanted for each in row))
-        asking = Questions(self.http, self._answers, self.settings.decisions_questions, request)
+        asking = self._questions(self.settings.decisions_questions, request)
         try:
             lacking = self._lacking(wanted, left, asking)
             limit = query.limit(request, self.settings)
@@ -105,6 +124,9 @@ class Diagnoser:
                 self._look_at_wholes(strings, lacking, left, asking, whole)
         except RefusedQuery as error:
             return Diagnosis((), asking.asked, number, str(error)), _rejections({}, {})
+        finally:
+            pauses = self.processes / PLACEMENT_SHARE - 1
+            self._pause_until = self.clock() + pauses * asking.seconds
         nearest = Counter(each[0].name for each in lacking.values() if len(each) == 1)
         alone = tuple(ReasonCount(*each) for each in nearest.most_common() if each[0])
         stages = _stages(lacking)
@@ -121,11 +143,16 @@ class Diagnoser:
         request = decision.narrowed or decision.request
         left = self._not_offered(decision, request)
         wanted = [query.constraints(x.string) for x in query.build_all(request, self.settings)]
-        asking = Questions(self.http, self._answers, sys.maxsize, request)
+        asking = self._questions(sys.maxsize, request)
         try:
             return self._lacking(wanted, left, asking)
         except RefusedQuery as error:
             raise BadRequest(f'Placement refuses it: {error}') from None
+
+    def _questions(self, most: int, request: Request) -> Questions:
+        return Questions(
+            self.http, self._answers, most, request, self.circuit_open, self.clock
+        )
 
     def _not_offered(self, decision: Decision, request: Request) -> Mapping[str, Host]:
         """The hosts that Placement did not offer, by UUID."""

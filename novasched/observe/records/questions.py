@@ -2,7 +2,7 @@
 """Questions to Placement about single constraints, for a diagnosis."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -69,14 +69,26 @@ class Questions:
     """Asks Placement, so many times at the most, and no more than once the same.
 
     :ivar named: the hosts that any answer named.
+    :ivar seconds: the time that Placement took to answer.
     :ivar is_over: a question could not be asked.
     """
 
     def __init__(
-        self, http: adapter.Adapter, answers: dict[str, Meeting], most: int, request: Request
+        self,
+        http: adapter.Adapter,
+        answers: dict[str, Meeting],
+        most: int,
+        request: Request,
+        circuit_open: Callable[[], bool],
+        clock: Callable[[], float],
     ) -> None:
-        """:param answers: to earlier questions, by their queries."""
+        """:param answers: to earlier questions, by their queries.
+        :param circuit_open: tells whether Placement does not answer requests.
+        """
         self.request, self._http, self._answers = request, http, answers
+        self._circuit_open = circuit_open
+        self._clock = clock
+        self.seconds = 0.0
         self._most, self.asked = most, 0
         self._since = min(request.arrived, time.monotonic())
         self.named: set[str] = set()
@@ -129,12 +141,15 @@ class Questions:
     def _ask(self, path: str, kind: type[Body]) -> Body | None:
         """An answer of Placement; None if it may not be asked any more.
 
-        :raises PlacementUnavailable: it does not answer.
+        :raises PlacementUnavailable: it does not answer, or is not asked by requests either.
         """
         if self.asked >= self._most:
             self.is_over = True
             return None
+        if self._circuit_open():
+            raise PlacementUnavailable('Placement does not answer requests')
         self.asked += 1
+        began = self._clock()
         trace = self.request.trace_id
         try:
             response = self._http.request(
@@ -147,6 +162,8 @@ class Questions:
             )
         except ks_exc.ClientException as error:
             raise PlacementUnavailable(hide(error)) from None
+        finally:
+            self.seconds += self._clock() - began
         answer = Response(response.status_code, response.content, response.reason or '')
         if answer.status_code == 400:
             raise RefusedQuery(one_line(answer.detail).removeprefix(BAD_REQUEST_PREFIX))

@@ -5,6 +5,7 @@ import logging
 import math
 import secrets
 import sqlite3
+import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -56,6 +57,7 @@ class DecisionRecorder:
 
     :param store: the file, if there is one.
     :param diagnose: finds out, of refusals, why Placement did not offer hosts.
+    :param pause: seconds until the next diagnosis may ask Placement.
     :param count: adds a decision to others, kept or not; from any thread.
     :param clock: seconds since 1970.
     :param monotonic: seconds, from any moment on.
@@ -71,6 +73,7 @@ class DecisionRecorder:
         clock: Callable[[], float] = time.time,
         observers: Sequence[Callable[[Decision, Record], None]] = (),
         monotonic: Callable[[], float] = time.monotonic,
+        pause: Callable[[], float] = lambda: 0.0,
     ) -> None:
         key = (settings.decisions_hash_key or '').encode() or HASH_KEY
         self._hash_key = key if settings.decisions_hash_ids else None
@@ -78,6 +81,8 @@ class DecisionRecorder:
         self._limit = settings.decisions_kept
         self._store = store if settings.decisions_kept else None
         self._diagnose = diagnose if self._store and settings.decisions_questions else None
+        self._pause = pause
+        self._ending = threading.Event()  # ends a pause
         self._count, self._observers = count, observers
         self._keeps = bool(settings.decisions_kept or observers)
         self._clock, self._monotonic = clock, monotonic
@@ -122,12 +127,14 @@ class DecisionRecorder:
         return None
 
     def wait(self) -> None:
-        """Keep and count the decisions that wait. They lead to questions, and the answers to
-        records."""
+        """Keep and count the decisions that wait. They lead to questions, unless Placement is not to
+        be asked yet, and the answers to records."""
         if self._counts:
             self._counts.close()
         self._decisions.close()
+        self._ending.set()
         self._refusals.close()
+        self._ending.clear()
         self._decisions.close()
 
     def close(self) -> None:
@@ -188,6 +195,9 @@ class DecisionRecorder:
     def _ask(self, refused: tuple[Decision, Record]) -> None:
         assert self._diagnose is not None
         decision, record = refused
+        # An answer also serves the refusals that wait here meanwhile.
+        if (seconds := self._pause()) and self._ending.wait(seconds):
+            return
         try:
             found, unoffered = self._diagnose(decision)
         except NovaschedError as error:

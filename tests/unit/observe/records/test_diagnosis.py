@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from novasched.scheduler.model.host import Aggregate
 from novasched.scheduler.model.request import Destination
 from novasched.tools import explain
 from tests.lab.builders import a_flavor, a_host, a_request, a_uuid
-from tests.lab.ports import CountingPlacement, Decided, StillAggregates, record_of
+from tests.lab.ports import Clock, CountingPlacement, Decided, StillAggregates, record_of
 from tests.lab.providers import Provider, ProvidersInMemory
 
 WEST = Aggregate(1, a_uuid('west'), 'rack-1', {'availability_zone': 'west'})
@@ -313,3 +314,58 @@ def test_no_host_at_all():
     assert (record.inquiry, render.headline(record)) == (
         Diagnosis(asked=record.inquiry.asked, constraints=3), 'Placement offers no host',
     )  # fmt: skip
+
+
+class SlowProviders(ProvidersInMemory):
+    """Takes a second for each answer."""
+
+    def __init__(self, clock, *arguments, **fields):
+        super().__init__(*arguments, **fields)
+        self._clock = clock
+
+    def request(self, path, method, **options):
+        self._clock.now += 1.0
+        return super().request(path, method, **options)
+
+
+@pytest.mark.parametrize('processes', [1, 4])
+@pytest.mark.parametrize('status', [200, 503])
+def test_the_share_of_the_time_of_placement(processes, status):
+    """After a diagnosis there is a pause, so that all processes together take a quarter of the time
+    of a worker of Placement, be there answers or not. A diagnosis that asks nothing needs none."""
+    clock = Clock()
+    placement = SlowProviders(clock, [provider(each.host, MEMORY_MB=1) for each in HOSTS])
+    placement.status = status
+    known = {each.uuid: each for each in HOSTS}
+    diagnoser = Diagnoser(
+        Settings(), placement, KNOWN, lambda since: known, processes=processes, clock=clock
+    )
+    assert diagnoser.pause() == 0.0
+    decision = refused(a_request())
+    with suppress(PlacementUnavailable):
+        diagnoser(decision)
+    took = len(placement.asked)
+    assert took / (took + diagnoser.pause()) * processes == pytest.approx(0.25)
+    clock.now += diagnoser.pause()
+    assert diagnoser.pause() == 0.0
+    if status == 200:
+        diagnoser(decision)
+        assert (len(placement.asked), diagnoser.pause()) == (took, 0.0)
+
+
+def test_while_the_circuit_is_open():
+    """Placement is not asked while requests do not ask it; a diagnosis that has begun ends."""
+    placement = ProvidersInMemory([provider(each.host) for each in HOSTS])
+    known = {each.uuid: each for each in HOSTS}
+    for number in (0, 1):
+        placement.asked.clear()
+        diagnoser = Diagnoser(
+            Settings(),
+            placement,
+            KNOWN,
+            lambda since: known,
+            circuit_open=lambda number=number: len(placement.asked) >= number,
+        )
+        with pytest.raises(PlacementUnavailable, match='does not answer requests'):
+            diagnoser(refused(a_request()))
+        assert len(placement.asked) == number

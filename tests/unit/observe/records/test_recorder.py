@@ -435,3 +435,31 @@ def test_records_that_are_dropped(caplog):
         '1000', '20',
     ]  # fmt: skip
     assert recorder.dropped == 1020
+
+
+def test_a_pause_before_the_next_diagnosis(tmp_path):
+    """Refusals wait while Placement is not to be asked, and a process that ends does not ask it for
+    them; their records stay as they are."""
+    asked, paused = [], threading.Event()
+
+    def diagnose(decision):
+        asked.append(decision)
+        return Diagnosis(asked=1), StageRejections('Placement', HostNames(), [], [])
+
+    def pause():
+        if not asked:
+            return 0.0
+        paused.set()
+        return 3600.0
+
+    store = RecordWriter(str(tmp_path / 'decisions'), 10, 1)
+    recorder = DecisionRecorder(Settings(), store, diagnose, pause=pause)
+    decided = Decided([A], EMPTY)
+    decided.driver.recorder = recorder
+    for name in 'abc':
+        with suppress(NoValidHost):
+            decided.driver.select_destinations(a_request(request_id=name))
+    assert paused.wait(30)
+    recorder.close()
+    assert [each.inquiry is not None for each in recorder.newest()] == [False, False, True]
+    assert len(asked) == 1
