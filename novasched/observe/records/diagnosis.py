@@ -150,9 +150,7 @@ class Diagnoser:
             raise BadRequest(f'Placement refuses it: {error}') from None
 
     def _questions(self, most: int, request: Request) -> Questions:
-        return Questions(
-            self.http, self._answers, most, request, self.circuit_open, self.clock
-        )
+        return Questions(self.http, self._answers, most, request, self.circuit_open, self.clock)
 
     def _not_offered(self, decision: Decision, request: Request) -> Mapping[str, Host]:
         """The hosts that Placement did not offer, by UUID."""

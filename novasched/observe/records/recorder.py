@@ -168,14 +168,16 @@ class DecisionRecorder:
         self._report_drops()
         if isinstance(kept, tuple):  # Placement has been asked about it since
             record, rejections = kept
+            text = packed(record)
             if record.id in self._kept:
-                self._kept[record.id] = packed(record)
-            self._write(record, rejections)
+                self._kept[record.id] = text
+            self._write(record, rejections, text)
             return
 
         at = self._clock() - (time.perf_counter() - kept.began)
         record = record_of(kept, uuid.uuid4().hex, at, self._hash_key)
-        self._kept[record.id] = packed(record)
+        text = packed(record)
+        self._kept[record.id] = text
         while len(self._kept) > self._limit:
             del self._kept[next(iter(self._kept))]
         # Decisions at the same time share one processor.
@@ -184,7 +186,7 @@ class DecisionRecorder:
         self._allowance = min(MAX_ALLOWANCE_S, self._allowance + earned)
         self._earned_at = now
         has_time = self._store is not None and self._allowance > 0
-        self._write(record, rejections_of(kept) if has_time else None)
+        self._write(record, rejections_of(kept) if has_time else None, text)
         spent = time.thread_time() - began
         self._allowance = max(-MAX_ALLOWANCE_S, self._allowance - spent)
         if self._diagnose and _lacks_hosts(record):
@@ -207,12 +209,12 @@ class DecisionRecorder:
         rejections = replace(rejections, dropped=[unoffered, *rejections.dropped])
         self._decisions.put((replace(record, inquiry=found), rejections))
 
-    def _write(self, record: Record, rejections: Rejections | None) -> None:
+    def _write(self, record: Record, rejections: Rejections | None, text: bytes) -> None:
         """Write into the file. The first of several failures is logged."""
         if self._store is None:
             return
         try:
-            self._store.write(record, rejections)
+            self._store.write(record, rejections, text)
         except WRITE_ERRORS as error:
             if self._writes:
                 LOG.warning('Decision records are kept in memory alone: %s', error)

@@ -71,16 +71,22 @@ class RecordWriter:
         self.path, self.stored, self.size = path, stored, size
         self._connection: sqlite3.Connection | None = None
 
-    def write(self, record: Record, rejections: Rejections | None = None) -> None:
+    def write(
+        self,
+        record: Record,
+        rejections: Rejections | None = None,
+        text: bytes | None = None,
+    ) -> None:
         """Keep a record, in place of an earlier form of it.
 
+        :param text: the packed record, if the caller has it.
         :raises sqlite3.Error: it cannot be kept.
         :raises OSError: nor can the file be made.
         """
         connection = self.open()
         try:
             with connection:
-                self._write(connection, record, rejections)
+                self._write(connection, record, rejections, text or packed(record))
         except sqlite3.Error:
             self.close()
             raise
@@ -93,10 +99,15 @@ class RecordWriter:
             self._connection = None
 
     def _write(
-        self, connection: sqlite3.Connection, record: Record, rejections: Rejections | None
+        self,
+        connection: sqlite3.Connection,
+        record: Record,
+        rejections: Rejections | None,
+        text: bytes,
     ) -> None:
-        text, why = packed(record), rejections and packed(rejections)
-        why = why if why and len(why) <= MAX_REJECTIONS_SIZE else None
+        why = packed(rejections) if rejections else None
+        if why is not None and len(why) > MAX_REJECTIONS_SIZE:
+            why = None
         done = connection.execute(
             'update decisions set record = ?, causes = coalesce(?, causes) where id = ?',
             (text, why, record.id),

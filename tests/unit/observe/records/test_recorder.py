@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import sqlite3
+import sys
 import tempfile
 import threading
 import time
@@ -463,3 +464,25 @@ def test_a_pause_before_the_next_diagnosis(tmp_path):
     recorder.close()
     assert [each.inquiry is not None for each in recorder.newest()] == [False, False, True]
     assert len(asked) == 1
+
+
+def test_what_a_request_does_for_its_record():
+    """Its thread puts a reference to the decision into a queue, and works nothing out."""
+    recorder = DecisionRecorder(Settings())
+    decision = Decision(a_request(), 1, 0.0, 0.0)
+    entered = set()
+
+    def note(frame, event, _):
+        code = frame.f_code
+        if event == 'call' and '/novasched/' in code.co_filename:
+            entered.add((Path(code.co_filename).stem, code.co_name))
+
+    sys.setprofile(note)
+    try:
+        recorder(decision)
+    finally:
+        sys.setprofile(None)
+    recorder.close()
+    assert entered == {
+        ('recorder', '__call__'), ('worker_queue', 'put'), ('worker_queue', '_start'),
+    }  # fmt: skip
