@@ -3,6 +3,8 @@
 
 import contextlib
 import errno
+import fcntl
+import logging
 import os
 import sqlite3
 import stat
@@ -23,6 +25,8 @@ from novasched.observe.records.record import (
     unpacked,
 )
 
+LOG = logging.getLogger(__name__)
+
 VERSION = 1
 FILE_LOCK_TIMEOUT_S = 5.0
 """Seconds for which one writer waits for another."""
@@ -36,7 +40,11 @@ REMOVED_PART = 10
 MAX_REJECTIONS_SIZE = MIB
 """Bytes, compressed, of the reasons against each host that are kept of one decision. Among 5,000
 hosts they take 20 KiB."""
+SHRINK_FROM = 1.1
+"""Times ``decisions_size`` above which a file is made smaller when it is opened. A file that is full
+is a little larger than the option says."""
 FOLDER_MODE = 0o750
+JOURNALS = '-wal', '-shm'
 
 OWNER = stat.S_IRUSR | stat.S_IWUSR
 LINK = 'this is a symbolic link, which is not followed'
@@ -70,6 +78,7 @@ class RecordWriter:
     def __init__(self, path: str, stored: int, size: int) -> None:
         self.path, self.stored, self.size = path, stored, size
         self._connection: sqlite3.Connection | None = None
+        self._file: os.stat_result | None = None
 
     def write(
         self,
@@ -152,10 +161,18 @@ class RecordWriter:
         :raises UnreadableRecords: it is not one of ours.
         """
         if self._connection is not None:
-            return self._connection
+            if self._is_in_place():
+                return self._connection
+            LOG.info('%s was deleted or moved; decision records go to a new file', self.path)
+            # What is in the journal only is for the file that was moved.
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute('pragma wal_checkpoint')
+            self.close()
+
         with contextlib.suppress(FileExistsError):
             Path(self.path).parent.mkdir(FOLDER_MODE)
-        created = _create(self.path)
+        with _locked_folder(self.path):
+            created = _create(self.path)
         connection = sqlite3.connect(
             self.path, timeout=FILE_LOCK_TIMEOUT_S, check_same_thread=False
         )
@@ -166,11 +183,37 @@ class RecordWriter:
             connection.execute('pragma synchronous = normal')
             _check_version(connection, self.path, empty=True)
             connection.executescript(SCHEMA)
+            self._shrink(connection)
         except (sqlite3.Error, OSError, UnreadableRecords):
             connection.close()
             raise
         self._connection = connection
+        self._file = created
         return connection
+
+    def _is_in_place(self) -> bool:
+        """True if the file that is open is the one that the path leads to. SQLite goes on writing
+        into a file that was deleted."""
+        try:
+            found = os.lstat(self.path)
+        except OSError:
+            return False
+        return self._file is not None and os.path.samestat(self._file, found)
+
+    def _shrink(self, connection: sqlite3.Connection) -> None:
+        """Give room back to the file system where ``decisions_size`` was lowered. If another process
+        writes meanwhile, a later start does it."""
+        if _size(connection) <= SHRINK_FROM * self.size * MIB:
+            return
+        try:
+            with connection:
+                (newest,) = connection.execute('select max(number) from decisions').fetchone()
+                if newest is not None:
+                    self._make_room(connection, newest)
+            connection.execute('vacuum')
+            connection.execute('pragma wal_checkpoint(truncate)')
+        except sqlite3.OperationalError as error:
+            LOG.info('%s stays larger than decisions_size: %s', self.path, error)
 
 
 class RecordReader:
@@ -251,11 +294,32 @@ class RecordReader:
             raise UnreadableRecords(f'{self.path}: {why}') from None
 
 
+def _size(connection: sqlite3.Connection) -> int:
+    """Bytes of the file."""
+    return _pragma(connection, 'page_count') * _pragma(connection, 'page_size')
+
+
 def _used(connection: sqlite3.Connection) -> int:
     """Bytes of the file that are in use."""
-    pragmas = ('page_count', 'freelist_count', 'page_size')
-    pages, free, size = (connection.execute(f'pragma {x}').fetchone()[0] for x in pragmas)
-    return int((pages - free) * size)
+    free = _pragma(connection, 'freelist_count') * _pragma(connection, 'page_size')
+    return _size(connection) - free
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f'pragma {name}').fetchone()[0])
+
+
+@contextlib.contextmanager
+def _locked_folder(path: str) -> Iterator[None]:
+    """Let one process at a time make the file, since it removes the journals of an earlier one.
+    Where the file system has no such locks, there is none."""
+    folder = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _create(path: str) -> os.stat_result:
@@ -267,6 +331,10 @@ def _create(path: str) -> os.stat_result:
     :raises OSError: it cannot be made, or belongs to somebody else.
     """
     try:
+        if not os.path.lexists(path):
+            # SQLite would take the journals of a file that was deleted for those of the new one.
+            for suffix in JOURNALS:
+                Path(path + suffix).unlink(missing_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, OWNER)
     except OSError as error:
         if error.errno == errno.ELOOP:

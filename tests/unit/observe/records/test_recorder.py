@@ -167,6 +167,79 @@ def test_the_file_is_bounded_in_size(tmp_path):
             assert [each.id for each in RecordReader(str(path)).newest()] == [str(number)]
 
 
+def ids_in(path):
+    with closing(RecordReader(str(path))) as reader:
+        return [each.id for each in reader.newest()]
+
+
+@pytest.mark.parametrize('leaves_journals', [False, True])
+@pytest.mark.parametrize('is_moved', [False, True])
+def test_a_file_that_goes_away(tmp_path, caplog, is_moved, leaves_journals):
+    """A file that somebody deletes or moves is made anew by the next record of any worker, and the
+    moved one has the records until then. Journals of the old file do not damage the new one."""
+    caplog.set_level('INFO')
+    path, other = tmp_path / 'decisions', tmp_path / 'old'
+    with (
+        closing(RecordWriter(str(path), 100, 1)) as one,
+        closing(RecordWriter(str(path), 100, 1)) as two,
+    ):
+        one.write(incompressible(1, 100))
+        two.write(incompressible(2, 100))
+        if is_moved:
+            path.rename(other)
+        else:
+            path.unlink()
+        for suffix in () if leaves_journals else ('-wal', '-shm'):
+            Path(f'{path}{suffix}').unlink()
+        for number in range(3, 9):
+            (one if number % 2 else two).write(incompressible(number, 5000))
+        assert ids_in(path) == ['8', '7', '6', '5', '4', '3']
+        with closing(sqlite3.connect(path)) as base:
+            assert base.execute('pragma integrity_check').fetchone() == ('ok',)
+    if is_moved:
+        assert ids_in(other) == ['2', '1']
+    line = f'{path} was deleted or moved; decision records go to a new file'
+    assert caplog.messages == [line] * 2
+
+
+def test_a_file_in_place_of_the_one_that_was_open(tmp_path):
+    """Another file of records that is put there is written from then on."""
+    path, other = tmp_path / 'decisions', tmp_path / 'other'
+    with closing(RecordWriter(str(other), 100, 1)) as writer:
+        writer.write(incompressible(1, 100))
+    with closing(RecordWriter(str(path), 100, 1)) as writer:
+        writer.write(incompressible(2, 100))
+        writer.close()
+        writer.write(incompressible(3, 100))
+        for suffix in ('-wal', '-shm'):
+            Path(f'{path}{suffix}').unlink()
+        other.rename(path)
+        writer.write(incompressible(4, 100))
+        assert ids_in(path) == ['4', '1']
+
+
+def test_a_smaller_size(tmp_path):
+    """A file that is larger than decisions_size allows becomes smaller when it is opened, and keeps
+    the newest records."""
+    path = tmp_path / 'decisions'
+    with closing(RecordWriter(str(path), 10_000, 4)) as writer:
+        for number in range(200):
+            writer.write(incompressible(number, 16_384))
+    assert path.stat().st_size > 2 * 2**20
+    with closing(RecordWriter(str(path), 10_000, 1)) as writer:
+        writer.open()
+        assert path.stat().st_size <= 2**20
+        kept = ids_in(path)
+        assert len(kept) > 30
+        assert kept == [str(199 - place) for place in range(len(kept))]
+        assert len(RecordReader(str(path)).of('a')) == len(kept)
+        before = path.stat().st_size
+        writer.write(incompressible(200, 100))
+    with closing(RecordWriter(str(path), 10_000, 1)) as writer:
+        writer.open()
+        assert path.stat().st_size >= before - 2**13  # it fits already
+
+
 def test_reasons_that_are_too_long_are_not_kept(tmp_path, monkeypatch):
     """The record itself is."""
     monkeypatch.setattr(store_module, 'MAX_REJECTIONS_SIZE', 20)
