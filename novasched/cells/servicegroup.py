@@ -158,6 +158,7 @@ class Heartbeat:
     utcnow: Callable[[], datetime]
     memcached: MemcachedServiceGroup | None = None
     _is_failing: bool = field(default=False, init=False)
+    _silent_cells: set[str] = field(default_factory=set, init=False)
 
     def register(self) -> None:
         """Insert the row, or update the version in it.
@@ -209,16 +210,39 @@ class Heartbeat:
                 DB_LOG.info('Recovered from being unable to report status.')
             self._is_failing = False
 
+    def update_version(self) -> None:
+        """Have the row follow the version of the deployment, which an upgrade of nova
+        changes.
+
+        This is no part of :meth:`report_state`, since a cell that takes long to answer would
+        delay the next report. A lower version is written only if all cells have answered.
+        """
+        try:
+            version = self._deployment_version()
+            if not version:
+                return
+            table = self._table
+            if 'version' not in table.c:
+                return
+            is_other = table.c.version != version
+            if self._silent_cells:
+                is_other = table.c.version < version
+            self.own.write(lambda base: self._update(base, {'version': version}, is_other))
+        except DatabaseUnavailable as error:
+            DB_LOG.debug('The version in the service record stays as it is: %s', error)
+
     @property
     def _table(self) -> sa.Table:
         return self.own.table('services')
 
-    def _update(self, connection: sa.Connection, values: dict[str, object]) -> bool:
-        """Update the row; False if there is none."""
+    def _update(
+        self, connection: sa.Connection, values: dict[str, object], *where: sa.ColumnElement[bool]
+    ) -> bool:
+        """Update the row; False if there is none, or none that meets the conditions."""
         now, table = self.utcnow(), self._table
         own = table.c.host == self.host, table.c.binary == SCHEDULER, table.c.deleted == 0
         values = self._existing({**values, 'last_seen_up': now, 'updated_at': now})
-        return connection.execute(sa.update(table).where(*own).values(values)).rowcount > 0
+        return connection.execute(sa.update(table).where(*own, *where).values(values)).rowcount > 0
 
     def _existing(self, values: dict[str, object]) -> dict[str, object]:
         """The values for which this release's table has a column."""
@@ -232,21 +256,32 @@ class Heartbeat:
         are left out, and do not prevent the start.
         """
         cells = self.cells()
+        self._silent_cells &= {cell.uuid for cell in cells}
         # In parallel, so that several cells that do not answer cost one timeout.
         with futures.ThreadPoolExecutor(max(1, len(cells)), 'version') as pool:
             return max([self._newest_version(self.own), *pool.map(self._newest_of_cell, cells)])
 
     def _newest_of_cell(self, cell: Cell) -> int:
         try:
-            return self._newest_version(cell.database)
+            version = self._newest_version(cell.database)
         except DatabaseUnavailable as error:
-            DB_LOG.warning('Failed to get service versions for cell %s: %s', cell.uuid, error)
+            is_known = cell.uuid in self._silent_cells
+            self._silent_cells.add(cell.uuid)
+            level = logging.DEBUG if is_known else logging.WARNING
+            DB_LOG.log(level, 'Failed to get service versions for cell %s: %s', cell.uuid, error)
             return 0
+        self._silent_cells.discard(cell.uuid)
+        return version
 
     @staticmethod
     def _newest_version(database: Database) -> int:
-        rows = database.rows('services', ('version',), lambda c: c.binary != SCHEDULER)
-        return max((row.version or 0 for row in rows), default=0)
+        def newest(connection: sa.Connection) -> int:
+            services = database.select('services', ('version', 'binary')).subquery()
+            others = services.c.binary != SCHEDULER
+            statement = sa.select(sa.func.max(services.c.version)).where(others)
+            return connection.execute(statement).scalar() or 0
+
+        return database.read(newest)
 
 
 ServiceGroup = DatabaseServiceGroup | MemcachedServiceGroup

@@ -175,6 +175,7 @@ def _start_tasks(application: Application, settings: Settings) -> list[Any]:
     """
     wanted: list[tuple[Callable[[], object] | None, int]] = [
         (application.heartbeat.report_state, settings.report_interval),
+        (application.heartbeat.update_version, settings.report_interval),
         (gc.collect, MINUTE_S),
         (runtime.trim_heaps, TRIM_INTERVAL_S),
         (application.look_at_columns, MINUTE_S),

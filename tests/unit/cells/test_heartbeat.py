@@ -75,3 +75,53 @@ def test_a_failure_is_logged_once(cloud, heart, caplog):
         'Unable to update the service record: [database] connection has no table services',
         'Recovered from being unable to report status.',
     ]
+
+
+def test_the_version_of_the_deployment_changes(cloud, heart):
+    """The row follows the newest version of the other services, so that an upgrade of nova
+    needs no restart here. It stays where no service tells a version."""
+    cloud.add_service('h1', cloud.engines['cell1'], version=61)
+    heart.register()
+    cloud.add_service('h2', cloud.engines['cell2'], version=66)
+    heart.update_version()
+    assert row(cloud, 'version, report_count') == (66, 0)
+    cloud.sql('cell2', 'UPDATE services SET deleted = id')
+    heart.update_version()
+    assert row(cloud, 'version') == (61,)
+    cloud.sql('cell1', "UPDATE services SET deleted = id WHERE host = 'h1'")
+    heart.update_version()
+    assert row(cloud, 'version') == (61,)
+
+
+def test_a_cell_that_is_away_meanwhile(cloud, heart, caplog):
+    """The version is not lowered since the cell with the newest services does not answer.
+    The log names the cell once."""
+    cloud.add_service('h1', cloud.engines['cell1'], version=61)
+    cloud.add_service('h2', cloud.engines['cell2'], version=66)
+    heart.register()
+    for number in (67, 68):
+        cloud.sql('cell2', 'ALTER TABLE services RENAME TO away')
+        for _ in range(3):
+            heart.update_version()
+        assert row(cloud, 'version') == (number - 1,)
+        cloud.sql('cell2', 'ALTER TABLE away RENAME TO services')
+        cloud.sql('cell2', f'UPDATE services SET version = {number}')
+        heart.update_version()
+        assert row(cloud, 'version') == (number,)
+    lines = [line for line in caplog.messages if 'Failed to get service versions' in line]
+    assert len(lines) == 2
+
+
+def test_a_report_asks_no_cell(cloud, heart):
+    """A cell that takes long does not make the scheduler look dead."""
+    heart.register()
+    heart.cells = None
+    heart.report_state()
+    assert row(cloud, 'report_count') == (1,)
+
+
+def test_no_database_to_update_the_version_in(cloud, heart):
+    """The heartbeat tells of it."""
+    heart.register()
+    cloud.sql('cell1', 'ALTER TABLE services RENAME TO away')
+    heart.update_version()
