@@ -1,49 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exchange of ours in the message broker in which schedulers share their pending claims.
+"""The exchange in RabbitMQ over which schedulers share their pending claims.
 
-No service of nova's knows it. Each process has a queue of its own there, which ends with its
-connection, so that all hear all, themselves too. One thread speaks and one listens, each with a
-connection of its own. ``peers.py`` has what they say.
+No service of nova reads it. Each process has a queue of its own there, which ends with
+its connection, so that every process hears all processes, itself included. One thread
+speaks and one listens, each with a connection of its own. oslo.messaging connects, so
+that all its options hold (ADR 38). ``peers.py`` has the messages.
 
-Nothing here is needed for a decision: where the broker is away, schedulers decide by themselves.
+Nothing here is needed for a decision: without the broker, schedulers decide alone.
 """
 
 import contextlib
 import itertools
 import logging
+import random
 import secrets
-import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import oslo_messaging
 from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
 from kombu.messaging import Consumer, Producer
-from oslo_config import cfg
 
 from novasched.conf.redaction import hide
+from novasched.rpc.oslo_messaging_internals import BROKER_ERRORS, broker_connection
 from novasched.rpc.peers import HEARTBEAT_INTERVAL_S, PeerSchedulers
 from novasched.scheduler.pending_claims import PendingClaims
 
 LOG = logging.getLogger(__name__)
-RABBIT_PORT = 5672
 
 EXCHANGE_NAME = 'novasched_claims_1'
-"""With the version of what is said there."""
+"""With the version of the messages."""
 CONTENT_TYPE = 'application/msgpack'
-MAX_MESSAGES, MESSAGE_TTL_S = 10_000, 60
-"""What the broker keeps for a process that does not read."""
+MAX_MESSAGES = 10_000
+"""Messages that the broker keeps for a process that does not read."""
+MESSAGE_TTL_S = 60
+"""Seconds for which the broker keeps them."""
 
 ECHO_TIMEOUT_S = 5.0
-"""Seconds after which one that does not hear itself connects anew."""
+"""Seconds after which a process that does not hear itself connects anew."""
 COALESCE_S = 0.005
 """Seconds between messages; changes meanwhile go together."""
-CONNECT_S, RETRY_S, MAX_RETRY_S = 5.0, 1.0, 5.0
-"""Seconds that a try to connect takes at most, and between two: twice as long after each."""
 CLOSE_S = 2.0
 """Seconds that the threads have to end."""
 
@@ -51,13 +50,11 @@ CLOSE_S = 2.0
 class ClaimsExchange:
     """Connects the :class:`~novasched.rpc.peers.PeerSchedulers` of all processes."""
 
-    def __init__(
-        self, connections: Sequence[Callable[[], Connection]], peers: PeerSchedulers
-    ) -> None:
-        """``connections`` make one to each broker of a cluster; all schedulers try them in the
-        same order, since those of one broker hear things in one order."""
+    def __init__(self, transport: Any, peers: PeerSchedulers) -> None:
+        """``transport``: the RPC transport, whose broker and options are used."""
         self.peers = peers
-        self._connections = connections
+        self._transport = transport
+        self._options = transport.conf.oslo_messaging_rabbit
         self._end = threading.Event()
         self._threads = [
             threading.Thread(target=self._stay, args=(work,), name=name, daemon=True)
@@ -70,50 +67,60 @@ class ClaimsExchange:
             thread.start()
 
     def close(self) -> None:
-        """Share no more. What others have heard stays with them until it is over."""
+        """Share no more. Claims that others have heard stay there until they are over."""
         self._end.set()
         self.peers.wake()
         for thread in self._threads:
             thread.join(CLOSE_S)
 
     def _stay(self, work: Callable[[Connection], None]) -> None:
-        """Do work with a connection, and with another one whenever that is lost."""
-        pause, brokers = 0.0, itertools.cycle(self._connections)
-        while not self._end.wait(pause):
-            link, began = next(brokers)(), time.monotonic()
+        """Do work with a connection, and with another one whenever that is lost.
+
+        All schedulers try the brokers of a cluster in the same order, since only the
+        queues of one broker get messages in one order.
+        """
+        failures = 0
+        brokers = itertools.cycle(_brokers(self._transport))
+        while not self._end.wait(reconnect_pause(self._options, failures)):
+            began = time.monotonic()
             try:
-                with link:
-                    link.connect()
+                with broker_connection(self._transport, next(brokers)) as link:
                     self.peers.echoed_at = time.monotonic()
                     work(link)
-            except Exception as error:  # a bug, too, costs what is shared meanwhile alone
-                has_lasted = time.monotonic() - began > 2 * ECHO_TIMEOUT_S
-                if not pause or has_lasted:
-                    known = isinstance(error, (*link.connection_errors, *link.channel_errors))
-                    why = hide(error) if known else type(error).__name__
-                    LOG.warning(
-                        'Pending claims are not shared for now: %s', why, exc_info=not known
-                    )
-                pause = RETRY_S if has_lasted else min(MAX_RETRY_S, 2 * pause or RETRY_S)
+            except Exception as error:  # a bug costs no more than a lost connection
+                if time.monotonic() - began > 2 * ECHO_TIMEOUT_S:
+                    failures = 0
+                failures += 1
+                if failures == 1:
+                    _log_failure(error)
 
-    def _goes_on(self) -> bool:
+    def _goes_on(self, link: Connection) -> bool:
         """True until the end.
 
-        :raises ConnectionError: this process does not hear itself, though nothing says that the
-            connection is lost.
+        :raises ConnectionError: this process does not hear itself, though no error says
+            that the connection is lost.
         """
         if time.monotonic() - self.peers.echoed_at > ECHO_TIMEOUT_S:
             raise ConnectionError('nothing comes from the broker')
+        link.heartbeat_check(self._options.heartbeat_rate)
         return not self._end.is_set()
 
     def _speak(self, link: Connection) -> None:
+        # No announcement waits until the broker confirms the one before.
+        link.connection.confirm_publish = False
         producer = Producer(link.channel(), _exchange())
-        how = {'content_type': CONTENT_TYPE, 'content_encoding': 'binary', 'delivery_mode': 1}
+        how = {
+            'content_type': CONTENT_TYPE,
+            'content_encoding': 'binary',
+            'delivery_mode': 1,
+        }
         with self.peers.speaking():
-            while self._goes_on():
+            while self._goes_on(link):
                 for text in self.peers.announcements():
                     producer.publish(text, **how)
-                self._end.wait(COALESCE_S)
+                # The broker's heartbeats are read meanwhile.
+                with contextlib.suppress(TimeoutError):
+                    link.drain_events(timeout=COALESCE_S)
 
     def _listen(self, link: Connection) -> None:
         queue = Queue(
@@ -131,53 +138,47 @@ class ClaimsExchange:
 
         consumer = Consumer(link.channel(), [queue], on_message=take, no_ack=True)
         with consumer, self.peers.listening():
-            while self._goes_on():
+            while self._goes_on(link):
                 with contextlib.suppress(TimeoutError):
                     link.drain_events(timeout=HEARTBEAT_INTERVAL_S)
+
+
+def reconnect_pause(options: Any, failures: int) -> float:
+    """Seconds before the next try to connect after that many failures: as long as
+    oslo.messaging waits by the same options, those of ``[oslo_messaging_rabbit]``."""
+    if not failures:
+        return 0.0
+    interval = options.rabbit_retry_interval
+    interval += (failures - 1) * options.rabbit_retry_backoff
+    pause = min(interval, options.rabbit_interval_max)
+    pause += options.kombu_reconnect_delay
+    return float(pause + random.uniform(0, options.kombu_reconnect_splay))
 
 
 def _exchange() -> Exchange:
     return Exchange(EXCHANGE_NAME, 'fanout', durable=False, auto_delete=True)
 
 
-def make_exchange(conf: cfg.ConfigOpts, claims: PendingClaims, host: str) -> ClaimsExchange | None:
-    """That of the broker that ``transport_url`` names; None where it is no RabbitMQ."""
-    url = oslo_messaging.TransportURL.parse(conf)
+def _log_failure(error: Exception) -> None:
+    is_known = isinstance(error, BROKER_ERRORS)
+    why = hide(error) if is_known else type(error).__name__
+    LOG.warning('Pending claims are not shared for now: %s', why, exc_info=not is_known)
+
+
+def _brokers(transport: Any) -> list[Any]:
+    """The brokers of ``transport_url``, in one order for all schedulers."""
+    url = oslo_messaging.TransportURL.parse(transport.conf)
+    return sorted(url.hosts, key=lambda host: (host.hostname or '', host.port or 0))
+
+
+def make_exchange(
+    transport: Any,
+    claims: PendingClaims,
+    host: str,
+) -> ClaimsExchange | None:
+    """The exchange in the broker of the RPC transport; None if that is not RabbitMQ."""
+    url = oslo_messaging.TransportURL.parse(transport.conf)
     if url.transport != 'rabbit' or not url.hosts:
-        LOG.info('Pending claims are not shared: %s is no RabbitMQ', url.transport)
+        LOG.info('Pending claims are not shared: %s is not RabbitMQ', url.transport)
         return None
-    hosts = sorted(url.hosts, key=lambda each: (each.hostname or '', each.port or 0))
-    connections = [partial(connection, conf, each, url.virtual_host) for each in hosts]
-    return ClaimsExchange(connections, PeerSchedulers(claims, host))
-
-
-def connection(conf: cfg.ConfigOpts, host: Any, virtual_host: str | None) -> Connection:
-    """The connection to a broker of the transport URL, made when it is used."""
-    group = conf.oslo_messaging_rabbit
-    return Connection(
-        transport='pyamqp',
-        hostname=host.hostname or 'localhost',
-        port=host.port or RABBIT_PORT,
-        userid=host.username or '',
-        password=host.password or '',
-        virtual_host=virtual_host or '/',
-        login_method=group.rabbit_login_method,
-        ssl=_tls(group),
-        connect_timeout=CONNECT_S,
-    )
-
-
-def _tls(group: cfg.ConfigOpts.GroupAttr) -> dict[str, Any] | bool:
-    """oslo.messaging's options of TLS, as kombu takes them."""
-    if not group.ssl:
-        return False
-    files = {
-        'keyfile': group.ssl_key_file,
-        'certfile': group.ssl_cert_file,
-        'ca_certs': group.ssl_ca_file,
-    }
-    wanted: dict[str, Any] = {name: path for name, path in files.items() if path}
-    if group.ssl_ca_file:
-        # Of no name kombu makes that of the host.
-        wanted |= {'cert_reqs': ssl.CERT_REQUIRED, 'server_hostname': None}
-    return wanted or True
+    return ClaimsExchange(transport, PeerSchedulers(claims, host))

@@ -18,11 +18,15 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import oslo_messaging
+from amqp.exceptions import AMQPError
 from amqp.spec import Basic
+from kombu.connection import Connection
+from kombu.exceptions import KombuError
 from oslo_config import cfg
 from oslo_messaging.rpc.server import RPCServer
 
@@ -34,8 +38,10 @@ try:
     from oslo_messaging._drivers.amqpdriver import AMQPIncomingMessage, AMQPListener
     from oslo_messaging._drivers.base import PollStyleListenerAdapter
     from oslo_messaging._drivers.common import PURPOSE_LISTEN, Timeout
+    from oslo_messaging._drivers.impl_rabbit import Connection as RabbitConnection
 except ImportError:  # check_private_names says which
     AMQPIncomingMessage = AMQPListener = PollStyleListenerAdapter = object
+    RabbitConnection = object
     PURPOSE_LISTEN, Timeout = 'listen', Exception
 
 # Operators search for what this logger writes.
@@ -57,7 +63,8 @@ PRIVATE_NAMES: Mapping[str, Sequence[str]] = {
     'oslo_messaging._drivers.common:PURPOSE_LISTEN': [],
     'oslo_messaging._drivers.common:Timeout': [],
     'oslo_messaging._drivers.impl_rabbit:Connection': [
-        'channel', 'connection', 'consume', 'stop_consuming', '_consumers', '_new_tags',
+        'channel', 'close', 'connection', 'consume', 'stop_consuming', '_consumers',
+        '_new_tags',
     ],
     'oslo_messaging._drivers.impl_rabbit:Consumer': ['callback', 'cancel'],
     'oslo_messaging._drivers.impl_rabbit:RabbitMessage': ['acknowledge', '_raw_message'],
@@ -72,6 +79,9 @@ UNDECLARED_OPTIONS = (
     ('oslo_messaging._metrics.client', 'oslo_messaging_metrics'),
     ('oslo_messaging._tracing.client', 'oslo_messaging_tracing'),
 )
+
+BROKER_ERRORS = (AMQPError, KombuError, OSError)
+"""Errors of a broker that is away, refuses us, or cannot be understood."""
 
 POLL_S = 1.0  # after which a listener looks for whether it is to stop
 POLL_WHILE_WAITING_S = 0.02  # and, when messages wait, for a thread for the next
@@ -131,6 +141,26 @@ def delete_queue(transport: Any, queue: str) -> None:
         # Not one for sending: its heartbeats would take the answer away.
         with connect(PURPOSE_LISTEN) as connection:
             connection.connection.channel.queue_delete(queue)
+
+
+@contextlib.contextmanager
+def broker_connection(transport: Any, host: Any) -> Iterator[Connection]:
+    """Connect to one broker of ``transport_url``, by every option that oslo.messaging has
+    for a connection, be the option in ``[oslo_messaging_rabbit]`` or in the query of the
+    URL. The connection is kombu's. oslo.messaging tries once, and never connects anew.
+
+    :param host: the broker, of ``hosts`` of the URL.
+    :raises Exception: one of ``BROKER_ERRORS``.
+    """
+    url = oslo_messaging.TransportURL.parse(transport.conf)
+    url.hosts = [host]
+    # A connection for sending would have a thread for heartbeats, which reads from the
+    # same socket as we do.
+    connection = RabbitConnection(transport.conf, url, PURPOSE_LISTEN, retry=0)
+    try:
+        yield connection.connection
+    finally:
+        connection.close()
 
 
 @dataclass(slots=True)

@@ -99,7 +99,7 @@ class SchedulerService:
         )
         claims, self._exchange = self.application.hosts.pending_claims, None
         if self.service.share_pending_claims and self.settings.in_flight_timeout:
-            self._exchange = make_exchange(self.conf, claims, self.service.host)
+            self._exchange = make_exchange(self._transport, claims, self.service.host)
         if self._exchange:
             claims.peers = self._exchange.peers
             self._exchange.start()

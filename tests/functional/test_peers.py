@@ -3,21 +3,18 @@
 
 import os
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 
 import pytest
-from oslo_config import cfg
 
-from novasched.conf.settings import Settings
-from novasched.rpc.claims_exchange import make_exchange
-from novasched.rpc.server import make_transport
-from novasched.scheduler.pending_claims import PendingClaims
 from tests.lab.builders import a_host, a_request, a_uuid
 from tests.lab.compute_rows import Compute, Flavor
 from tests.lab.daemon import Daemon, Group, Refused, a_call, new_uuids
 from tests.lab.processes import START, wait_until
 from tests.lab.proxy import Tunnel
 from tests.lab.reports import a_numa_cell, a_numa_topology, some_devices
+from tests.lab.servers import RabbitMQ
+from tests.lab.sharing import sharing
 
 SHARED = os.environ.get('NOVASCHED_TEST_SHARED', 'true')
 HOSTS = int(os.environ.get('NOVASCHED_TEST_HOSTS', '16'))
@@ -32,7 +29,6 @@ OPTIONS = {
 }
 PINNED = {'hw:cpu_policy': 'dedicated', 'hw:numa_nodes': '1'}
 TOPOLOGY = a_numa_topology(a_numa_cell(0), a_numa_cell(1))
-HARD = Group('anti-affinity')
 SPEC = [{'vendor_id': '8086', 'product_id': '10fb'}]
 DEVICE = {'count': 1, 'spec': SPEC, 'alias_name': 'nic', 'request_id': new_uuids()[0]}
 FIVE = Flavor(vcpus=5, ram_mb=64, disk_gb=1, extra_specs=PINNED)
@@ -47,24 +43,6 @@ KINDS = {
 
 
 HOST = a_host('host-1')
-
-
-@contextmanager
-def sharing(cloud, name, url):
-    """The pending claims of a process that is connected to the broker."""
-    conf = cfg.ConfigOpts()
-    config = cloud.config(name, {'DEFAULT': {'transport_url': url}})
-    conf(['--config-file', str(config)], project='nova')
-    transport = make_transport(conf)
-    claims = PendingClaims(Settings())
-    exchange = make_exchange(conf, claims, name)
-    claims.peers = exchange.peers
-    exchange.start()
-    try:
-        yield claims
-    finally:
-        exchange.close()
-        transport.cleanup()
 
 
 def add(claims, name):
@@ -106,6 +84,17 @@ def test_the_broker_is_lost_for_a_while(cloud):
         know({a_uuid('kept'), a_uuid('lonely'), a_uuid('far')})
         parts = [(place, 4) for place in range(4)]
         wait_until(lambda: sorted(x.peers.part for x in everybody) == parts, START, 'all four')
+
+
+def test_login_method_in_the_url(cloud):
+    """A broker that takes one way of login alone, and nova.conf names that in the query of
+    ``transport_url``."""
+    with ExitStack() as stack:
+        broker = stack.enter_context(closing(RabbitMQ(options={'auth_mechanisms.1': 'PLAIN'})))
+        broker.start()
+        url = f'{broker.url}?rabbit_login_method=PLAIN'
+        one, two = [stack.enter_context(sharing(cloud, name, url)) for name in ('one', 'two')]
+        wait_until(lambda: one.peers.part[1] == two.peers.part[1] == 2, START, 'two')
 
 
 @pytest.fixture(scope='module')

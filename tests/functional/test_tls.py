@@ -3,7 +3,7 @@
 
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 import sqlalchemy as sa
@@ -13,8 +13,10 @@ from tests.lab.daemon import Daemon, NovaClient, checked, is_reference
 from tests.lab.hidden import a_secret
 from tests.lab.nova_cloud import NovaCloud
 from tests.lab.placement_api import TOKEN
+from tests.lab.processes import wait_until
 from tests.lab.proxy import JSON, HttpStub, Proxy
 from tests.lab.servers import MariaDB, RabbitMQ, as_user
+from tests.lab.sharing import sharing
 
 pytestmark = pytest.mark.skipif(is_reference(), reason='tells it in other words')
 
@@ -88,6 +90,18 @@ class Site:
                 'ssl_key_file': ours.key,
             },
         }
+
+    @property
+    def rabbit_url(self):
+        """The same options in the query of the URL, as openstack-ansible writes them."""
+        ours = self.certificates.client
+        query = {
+            'ssl': 1,
+            'ssl_ca_file': ours.authority,
+            'ssl_cert_file': ours.certificate,
+            'ssl_key_file': ours.key,
+        }
+        return f'{self.broker.tls_url}?{urlencode(query)}'
 
     def http(self, group, front):
         """Options for Placement or Neutron."""
@@ -199,6 +213,22 @@ def test_all_over_tls(site, kind):
     found = checked(site.cloud.config('tls-check', overrides))
     assert {level for level, _ in found.values()} == {'ok'}
     assert len(found) == 8
+
+
+@right
+def test_all_options_in_the_url(site, kind):
+    """Schedulers hear each other where TLS stands in ``transport_url`` alone, and the check
+    reaches the broker."""
+    with (
+        sharing(site.cloud, 'tls-one', site.rabbit_url) as one,
+        sharing(site.cloud, 'tls-two', site.rabbit_url) as two,
+    ):
+        wait_until(lambda: one.peers.part[1] == two.peers.part[1] == 2, PATIENCE, 'two')
+    overrides = {'DEFAULT': {'transport_url': site.rabbit_url}}
+    found = checked(site.cloud.config('tls-check', overrides))
+    at = urlsplit(site.broker.tls_url)
+    level, _ = found[f'{at.hostname}:{at.port}']
+    assert level == 'ok'
 
 
 @right

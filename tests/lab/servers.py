@@ -55,9 +55,11 @@ class RabbitMQ(Server):
 
     name = 'rabbitmq'
 
-    def __init__(self, identity=None):
+    def __init__(self, identity=None, options=None):
+        """``options``: further ones of rabbitmq.conf."""
         super().__init__()
         self.identity = identity
+        self._options = options or {}
         self._tls_port = free_port()
         self._password = a_secret()
         at = f'rabbit://nova:{self._password}@127.0.0.1'
@@ -108,6 +110,7 @@ class RabbitMQ(Server):
             'log.console.level': 'warning',
             'vm_memory_high_watermark.absolute': '512MiB',
             'disk_free_limit.absolute': '1MB',
+            **self._options,
         }
         if self.identity:
             options |= {

@@ -23,7 +23,7 @@ from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.redaction import Secrets, hide
 from novasched.placement.api import MICROVERSION
 from novasched.placement.client import PlacementClient
-from novasched.rpc.claims_exchange import RABBIT_PORT, connection
+from novasched.rpc.oslo_messaging_internals import BROKER_ERRORS, broker_connection
 from novasched.rpc.server import TOPIC, make_transport
 from novasched.scheduler.errors import (
     DatabaseUnavailable,
@@ -187,13 +187,15 @@ def _schema(database: Database) -> str:
 
 
 TRANSPORT_OPTION = '[DEFAULT] transport_url'
+RABBIT_PORT = 5672
 
 
 def check_broker(nova_conf: NovaConf) -> Findings:
     """Ask all hosts of the transport URL, at once."""
     conf = nova_conf.conf
     try:
-        make_transport(conf).cleanup()
+        transport = make_transport(conf)
+        transport.cleanup()
         url = oslo_messaging.TransportURL.parse(conf)
     except (ConfigError, ValueError) as error:
         text = str(error) if isinstance(error, ConfigError) else 'it cannot be read as a URL'
@@ -208,7 +210,7 @@ def check_broker(nova_conf: NovaConf) -> Findings:
     several = []
     for host in url.hosts:
         name = f'{host.hostname or "localhost"}:{host.port or RABBIT_PORT}'
-        ask = functools.partial(_ask_broker, conf, host, url.virtual_host, name)
+        ask = functools.partial(_ask_broker, transport, host, name)
         several.append(Question(name, ask))
     found = answers(several, nova_conf.timeout)
     serves = any(each.level is Level.OK for each in found)
@@ -217,18 +219,16 @@ def check_broker(nova_conf: NovaConf) -> Findings:
         yield replace(each, level=Level.WARNING) if spared else each
 
 
-def _ask_broker(conf: cfg.ConfigOpts, host: Any, virtual_host: str | None, name: str) -> Findings:
-    link = connection(conf, host, virtual_host)
-    with link:
-        try:
-            link.connect()
+def _ask_broker(transport: Any, host: Any, name: str) -> Findings:
+    try:
+        with broker_connection(transport, host) as link:
             said = link.connection.server_properties
             product = ' '.join(str(said.get(key, '')) for key in ('product', 'version')).strip()
             text = f'{product or "a broker without a name"}, {_queue(link)}'
             yield Finding(Level.OK, name, text)
-        except (*link.connection_errors, *link.channel_errors) as error:
-            text = ' '.join(hide(error).split()) or type(error).__name__
-            yield Finding(Level.ERROR, name, text)
+    except BROKER_ERRORS as error:
+        text = ' '.join(hide(error).split()) or type(error).__name__
+        yield Finding(Level.ERROR, name, text)
 
 
 def _queue(link: Connection) -> str:

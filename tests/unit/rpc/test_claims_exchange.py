@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connections by which pending claims are shared."""
+
+import pytest
+from oslo_config import cfg
+
+from novasched.conf.settings import Settings
+from novasched.rpc.claims_exchange import make_exchange, reconnect_pause
+from novasched.rpc.server import make_transport
+from novasched.scheduler.pending_claims import PendingClaims
+
+RABBIT = 'rabbit://nova:secret@one:5672,nova:secret@two:5672/'
+
+
+def a_transport(tmp_path, query='', group='', url=RABBIT):
+    """The RPC transport of a nova.conf, which connects nowhere."""
+    path = tmp_path / 'nova.conf'
+    option = f'transport_url = {url}{query}'
+    path.write_text(f'[DEFAULT]\n{option}\n[oslo_messaging_rabbit]\n{group}\n')
+    conf = cfg.ConfigOpts()
+    conf(['--config-file', str(path)], project='nova')
+    return make_transport(conf)
+
+
+@pytest.mark.parametrize(('query', 'group', 'pauses'), [
+    ('', '', [0, 2, 4, 6]),
+    ('?rabbit_retry_interval=5&kombu_reconnect_delay=0', '', [0, 5, 7, 9]),
+    ('', 'rabbit_retry_backoff = 10\nrabbit_interval_max = 12', [0, 2, 12, 13]),
+    ('?rabbit_retry_backoff=0', 'rabbit_retry_backoff = 10', [0, 2, 2, 2]),
+])  # fmt: skip
+def test_pauses_between_connections(tmp_path, query, group, pauses):
+    """They grow as oslo.messaging's do, and the query of the URL goes before the group."""
+    options = a_transport(tmp_path, query, group).conf.oslo_messaging_rabbit
+    assert [reconnect_pause(options, failures) for failures in range(4)] == pauses
+
+
+def test_some_splay(tmp_path):
+    """Schedulers that lost the broker at the same time need not come back at the same time."""
+    options = a_transport(tmp_path, '?kombu_reconnect_splay=3').conf.oslo_messaging_rabbit
+    pauses = {reconnect_pause(options, 1) for _ in range(99)}
+    assert len(pauses) > 1
+    assert all(2 <= pause <= 5 for pause in pauses)
+
+
+def test_a_broker_of_another_kind(tmp_path):
+    """Claims are shared over RabbitMQ alone."""
+    transport = a_transport(tmp_path, url='kombu+memory://localhost/')
+    assert make_exchange(transport, PendingClaims(Settings()), 'host') is None
