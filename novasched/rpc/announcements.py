@@ -1,70 +1,180 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between schedulers about their pending claims, as MessagePack.
 
-Fields that a later release adds have defaults, and are skipped by earlier ones; another meaning of
-those that are there needs another exchange (``peers.py``).
+Fields that a later release adds have defaults, and earlier releases skip them. Another
+meaning of a field needs another exchange (``claims_exchange.py``).
+
+Everybody with the password of RabbitMQ can write here. So each row of a message is judged
+by itself when it is heard: a row that no scheduler writes is refused, the others count.
 """
 
 import math
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.claim import PendingClaim, State
 from novasched.scheduler.model.flavor import Flavor
 from novasched.scheduler.model.host import Host, Service
-from novasched.scheduler.model.numa import GuestTopology
+from novasched.scheduler.model.numa import (
+    ANY_PAGES,
+    GuestCell,
+    GuestTopology,
+)
 from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.model.request import InstanceGroup, Request
+from novasched.scheduler.model.values import MAX_CPUS
+
+MAX_MESSAGE_BYTES = 16 << 20
+MAX_ROW_BYTES = 16 << 10
+"""A claim takes some hundred bytes. A guest of 4,000 pinned vCPUs takes 12 KiB."""
+MAX_ROWS = 20_000
+"""Rows of a message."""
+MAX_ASKED = 1000
+"""Processes that a message asks."""
+MAX_AMOUNT = 2**40
+"""Of anything: no sum of the amounts that may be pending exceeds 64 bits."""
+MAX_AGE_S = 10.0**9
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Amount = Annotated[int, Meta(ge=0, le=MAX_AMOUNT)]
 
 
 class Row(msgspec.Struct, omit_defaults=True):
-    """A claim of a process, which counts them, or what has become of the one of that number. Memory
-    is in MiB, disk in GiB; ``age`` are the seconds since it was chosen."""
+    """A claim of a process, or a change of its state.
 
-    number: int
+    ``number`` identifies the claim among those of the process. Memory is in MiB, disk in
+    GiB; ``age`` are the seconds since the host was chosen.
+    """
+
+    number: Annotated[int, Meta(ge=1, le=2**63 - 1)]
     state: str = State.CHOSEN
-    age: float = 0.0
+    age: Annotated[float, Meta(ge=0.0, le=MAX_AGE_S)] = 0.0
     instance: str | None = None
     host: str = ''
     node: str = ''
     uuid: str = ''
     cell: str = ''
     project: str | None = None
-    flavor: int | None = None
-    vcpus: int = 0
-    memory_mb: int = 0
-    disk_gb: int = 0
+    flavor: Count | None = None
+    vcpus: Amount = 0
+    memory_mb: Amount = 0
+    disk_gb: Amount = 0
     group: str | None = None
     numa: GuestTopology | None = None
     pci: tuple[PciRequest, ...] = ()
     mappings: str = '{}'
-    amounts: dict[str, dict[str, int]] = {}
+    amounts: dict[str, dict[str, Amount]] = {}
 
 
-class Message(msgspec.Struct, omit_defaults=True):
-    """One of a process.
+RowType = TypeVar('RowType')
 
-    ``number`` counts its messages with changes. ``whole``: these rows are all its pending claims.
-    ``ask`` names processes that shall send all of theirs.
+
+class Message(msgspec.Struct, Generic[RowType], omit_defaults=True):
+    """A message of a process.
+
+    ``number`` counts its messages with changes. ``whole``: the rows are all its pending
+    claims. ``ask`` names processes that shall send all of theirs.
     """
 
-    sender: str
-    number: int
-    rows: list[Row] = []
+    sender: Annotated[str, Meta(max_length=255)]
+    number: Count
+    rows: Annotated[list[RowType], Meta(max_length=MAX_ROWS)] = []
     whole: bool = False
-    ask: list[str] = []
+    ask: Annotated[list[str], Meta(max_length=MAX_ASKED)] = []
+
+
+class _Numbered(msgspec.Struct):
+    number: int
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Message).decode
+_decode_message = msgspec.msgpack.Decoder(Message[msgspec.Raw]).decode
+_decode_row = msgspec.msgpack.Decoder(Row).decode
+_decode_number = msgspec.msgpack.Decoder(_Numbered).decode
+_decode_mappings = msgspec.json.Decoder(dict[str, list[str]]).decode
+
+
+def decode(text: bytes) -> Message[msgspec.Raw]:
+    """Decode a message, but not its rows.
+
+    :raises ValueError: no scheduler sends such a message.
+    """
+    if len(text) > MAX_MESSAGE_BYTES:
+        raise ValueError(f'it has more than {MAX_MESSAGE_BYTES} bytes')
+    try:
+        return _decode_message(text)
+    except RecursionError:
+        raise ValueError('it is nested too deeply') from None
+
+
+def decode_row(text: msgspec.Raw) -> Row:
+    """Decode a row of another process.
+
+    :raises ValueError: no scheduler announces such a claim.
+    """
+    if len(bytes(text)) > MAX_ROW_BYTES:
+        raise ValueError(f'it has more than {MAX_ROW_BYTES} bytes')
+    try:
+        row = _decode_row(text)
+        _decode_mappings(row.mappings)
+    except RecursionError:
+        raise ValueError('it is nested too deeply') from None
+    if row.numa is not None:
+        _check_topology(row.numa)
+    for request in row.pci:
+        _check('count of PCI devices', request.count, 0, MAX_AMOUNT)
+    return row
+
+
+def decode_number(text: msgspec.Raw) -> int:
+    """Decode the number of a row of this process.
+
+    :raises ValueError: it is not a row.
+    """
+    try:
+        return _decode_number(text).number
+    except RecursionError:
+        raise ValueError('it is nested too deeply') from None
+
+
+def _check_topology(topology: GuestTopology) -> None:
+    if not topology.cells:
+        raise ValueError('a NUMA topology without cells')
+    for cell in topology.cells:
+        _check_cell(cell)
+
+
+def _check_cell(cell: GuestCell) -> None:
+    _check('id of a NUMA cell', cell.id, 0, MAX_CPUS)
+    _check('memory of a NUMA cell', cell.memory, 0, MAX_AMOUNT)
+    for cpu in cell.cpuset | cell.pcpuset:
+        _check('vCPU of a NUMA cell', cpu, 0, MAX_CPUS)
+    if cell.pagesize is not None:
+        _check('page size of a NUMA cell', cell.pagesize, ANY_PAGES, MAX_AMOUNT)
+
+
+def _check(name: str, number: float, least: float, most: float) -> None:
+    """Check the bounds of a number.
+
+    :raises ValueError: it is beyond them, or NaN.
+    """
+    if not least <= number <= most:
+        raise ValueError(f'{name} is not between {least} and {most}')
 
 
 def row_of(claim: PendingClaim, now: float) -> Row:
     """Everything that others need to know of a claim."""
-    request, host, flavor = claim.request, claim.host, claim.request.flavor
-    group, candidate = request.instance_group, claim.candidate
-    devices = request.pci_requests and candidate is not None
+    request = claim.request
+    host = claim.host
+    flavor = request.flavor
+    group = request.instance_group
+    candidate = claim.candidate
+    mappings = '{}'
+    if candidate and request.pci_requests:
+        mappings = bytes(candidate.mappings).decode()
     return Row(
         number=claim.number,
         state=State.CHOSEN if claim.claimed == math.inf else State.CLAIMED,
@@ -82,14 +192,14 @@ def row_of(claim: PendingClaim, now: float) -> Row:
         group=group.uuid if group else None,
         numa=request.numa_topology,
         pci=request.pci_requests,
-        mappings=bytes(candidate.mappings).decode() if candidate and devices else '{}',
+        mappings=mappings,
         amounts={name: dict(each) for name, each in claim.amounts.items()},
     )
 
 
 def claim_of(row: Row, order: float, now: float) -> PendingClaim:
-    """The claim that another process has told of. Its place on the cells of the host is found out
-    where it is subtracted: it depends on the claims before."""
+    """The claim that another process has told of. Its place on the cells of the host is
+    found out where the claim is subtracted: it depends on the claims before."""
     size = row.vcpus, row.memory_mb, row.disk_gb
     request = Request(
         flavor=Flavor('', '', row.flavor, *size),

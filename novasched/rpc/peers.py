@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schedulers of a cloud, and the pending claims that they tell each other of.
 
-Each process announces what it has chosen, claimed and released. Once a second each says how much
-it has announced. Who has missed something, or has just come, asks for all pending claims of that
-process. Here is what is said, and what is done with what is heard; ``claims_exchange.py`` carries
-it.
+Each process announces the claims that it chooses, makes and releases. Once a second each
+process says how many messages with changes it has sent. A process that has missed one, or has
+just come, asks the sender for all its pending claims. This module writes the messages and acts on
+them; ``announcements.py`` has their form, ``claims_exchange.py`` carries them.
 """
 
 import itertools
@@ -22,7 +22,18 @@ from typing import Any
 
 import msgspec
 
-from novasched.rpc.announcements import Message, Row, claim_of, decode, encode, row_of
+from novasched.rpc.announcements import (
+    MAX_ASKED,
+    MAX_ROWS,
+    Message,
+    Row,
+    claim_of,
+    decode,
+    decode_number,
+    decode_row,
+    encode,
+    row_of,
+)
 from novasched.scheduler.model.claim import PendingClaim, State
 from novasched.scheduler.pending_claims import PendingClaims
 
@@ -36,6 +47,12 @@ CATCH_UP_S = 0.5
 """Seconds that a decision waits at most to hear what others announced before; mostly it has, since
 the claim took longer."""
 ALL_PEERS = '*'
+MAX_PEERS = 1000
+"""Other processes that are listened to at a time."""
+MAX_CLAIMS_OF_PEERS = MAX_ROWS
+"""Claims of all other processes that are kept at a time, so that nobody can fill the memory."""
+WARNING_INTERVAL_S = 60.0
+"""Seconds between lines in the log about refused announcements."""
 
 
 @dataclass(slots=True)
@@ -54,6 +71,7 @@ class PeerSchedulers:
     :ivar part: the place of this process among all that are alive, by their names, and their
         number.
     :ivar missed: how often messages of others were missed.
+    :ivar refused: announcements that no scheduler makes, or that were too many.
     :ivar late: decisions that could not wait for what others had announced before.
     :ivar echoed_at: when this process heard itself (monotonic seconds).
     """
@@ -69,7 +87,7 @@ class PeerSchedulers:
         ``clock`` is that of the claims."""
         self.name = f'{host}:{os.getpid()}:{secrets.token_hex(4)}'
         self.part = 0, 1
-        self.missed = self.late = 0
+        self.missed = self.late = self.refused = 0
         self.echoed_at = -math.inf
         self._claims, self._patience, self._clock = claims, patience, clock
         # Changes of claims, and names of processes to be asked.
@@ -79,6 +97,7 @@ class PeerSchedulers:
         self._unheard: dict[int, PendingClaim] = {}
         self._is_asked = self._speaks = False
         self._next_beat = self._next_look = 0.0
+        self._next_warning = -math.inf
         self._others: dict[str, Other] = {}
         self._theirs: dict[tuple[str, int], PendingClaim] = {}
         self._heard = threading.Condition()
@@ -87,6 +106,7 @@ class PeerSchedulers:
     def speaking(self) -> Iterator[None]:
         """While announcements reach the broker, the first of all pending claims."""
         self._speaks = self._is_asked = True
+        self._to_tell.put(ALL_PEERS)  # nobody was asked meanwhile
         try:
             yield
         finally:
@@ -96,7 +116,7 @@ class PeerSchedulers:
     def listening(self) -> Iterator[None]:
         """While what others announce is heard; they are asked for what was before."""
         self._is_asked = True  # others may hear now what this process has not heard itself
-        self._to_tell.put(ALL_PEERS)
+        self._ask(ALL_PEERS)
         try:
             yield
         finally:
@@ -140,11 +160,12 @@ class PeerSchedulers:
                 told = self._to_tell.get_nowait()
         self._next_beat = self._clock() + HEARTBEAT_INTERVAL_S
         self._messages += bool(rows)
-        texts = [self._message(rows, ask=[*filter(None, asked)])]
+        texts = [self._message(rows, ask=[*filter(None, asked)][:MAX_ASKED])]
         if self._is_asked:
             self._is_asked = False
             ours = [claim for claim in self._claims.all() if claim.is_ours]
-            texts.append(self._message([*map(self._row, ours)], whole=True))
+            newest = sorted(ours, key=lambda claim: claim.since)[-MAX_ROWS:]
+            texts.append(self._message([*map(self._row, newest)], whole=True))
         return texts
 
     def _message(self, rows: list[Row], **fields: Any) -> bytes:
@@ -159,35 +180,66 @@ class PeerSchedulers:
         return row_of(claim, self._clock())
 
     def hear(self, text: bytes) -> None:
-        """Do with a message what it says."""
+        """Act on a message, which anybody with the password of RabbitMQ may have sent."""
+        now = self._clock()
         try:
             message = decode(text)
-        except msgspec.MsgspecError as error:
-            LOG.debug('An announcement of pending claims cannot be read: %s', error)
+        except ValueError as error:
+            self._refuse('a process', error, now)
             return
-        now, sender = self._clock(), message.sender
+
+        sender = message.sender
         if sender == self.name:
-            self._look(now)
-            self.echoed_at = now
-            with self._heard:
-                for row in message.rows:
-                    if claim := self._unheard.pop(row.number, None):
-                        claim.order = next(self._order)
-                self._heard.notify_all()
+            self._hear_itself(message, now)
             return
-        # Before it is told what was: what comes after that is told as well.
+        if sender not in self._others and len(self._others) >= MAX_PEERS:
+            self._refuse(sender, f'more than {MAX_PEERS} processes speak', now)
+            return
+
+        # Before the sender is told all claims: changes after them are told as well.
         self._count(message, now)
         if not {self.name, ALL_PEERS}.isdisjoint(message.ask):
             self._is_asked = True
-            self.wake()
-        for row in message.rows:
-            self._apply(row, sender, now)
+            if self._speaks:
+                self.wake()
+        numbers = {self._apply(row, sender, now) for row in message.rows}
         if message.whole:
-            left = {(sender, row.number) for row in message.rows}
-            for gone in [x for x in self._theirs if x[0] == sender and x not in left]:
-                self._claims.drop(self._theirs.pop(gone))
+            kept = {(sender, number) for number in numbers}
+            for key in [x for x in self._theirs if x[0] == sender and x not in kept]:
+                self._claims.drop(self._theirs.pop(key))
 
-    def _count(self, message: Message, now: float) -> None:
+    def _hear_itself(self, message: Message[msgspec.Raw], now: float) -> None:
+        """Give the claims of this process their order among those of the others."""
+        self._look(now)
+        self.echoed_at = now
+        try:
+            numbers = [decode_number(row) for row in message.rows]
+        except ValueError as error:
+            self._refuse(self.name, error, now)
+            return
+        with self._heard:
+            for number in numbers:
+                if claim := self._unheard.pop(number, None):
+                    claim.order = next(self._order)
+            self._heard.notify_all()
+
+    def _refuse(self, sender: str, why: object, now: float) -> None:
+        """Count an announcement that is ignored, and log one now and then."""
+        self.refused += 1
+        if now >= self._next_warning:
+            self._next_warning = now + WARNING_INTERVAL_S
+            LOG.warning(
+                'An announcement of a pending claim by %r is ignored, since %s (%d so far)',
+                sender, why, self.refused,
+            )  # fmt: skip
+
+    def _ask(self, name: str) -> None:
+        """Ask a process, or all of them, for their pending claims. A process that does not speak
+        asks all once it does."""
+        if self._speaks:
+            self._to_tell.put(name)
+
+    def _count(self, message: Message[msgspec.Raw], now: float) -> None:
         """Note that a process is there, and see whether messages of it were missed."""
         other = self._others.get(message.sender)
         if other is None:
@@ -195,40 +247,54 @@ class PeerSchedulers:
             self._see_who_is_there()
         if not message.whole:
             if other is None:
-                self._to_tell.put(message.sender)
+                self._ask(message.sender)
             elif message.number != other.number + bool(message.rows):
                 self.missed += 1
-                self._to_tell.put(message.sender)
+                self._ask(message.sender)
         self._others[message.sender] = Other(message.number, now)
 
-    def _apply(self, row: Row, sender: str, now: float) -> None:
-        """Do with a claim of another process what that has done with it."""
+    def _apply(self, text: msgspec.Raw, sender: str, now: float) -> int | None:
+        """Do with a claim of another process as the row says, and return the claim's number."""
+        try:
+            row = decode_row(text)
+        except ValueError as error:
+            self._refuse(sender, error, now)
+            return None
+
         claim = self._theirs.get((sender, row.number))
         if row.state == State.RELEASED:
             if claim is not None:
                 self._claims.drop(claim)
-            return
-        if claim is None and row.instance:
-            claim = self._theirs[sender, row.number] = claim_of(row, next(self._order), now)
+            return row.number
+        if claim is None and row.instance and row.age <= self._claims.timeout:
+            if len(self._theirs) >= MAX_CLAIMS_OF_PEERS:
+                self._refuse(sender, f'{MAX_CLAIMS_OF_PEERS} claims of others are known', now)
+                return None
+            claim = claim_of(row, next(self._order), now)
+            self._theirs[sender, row.number] = claim
             self._claims.put(claim)
         if claim is not None and row.state == State.CLAIMED and claim.claimed == math.inf:
             self._claims.settle([claim])
+        return row.number
 
     def _look(self, now: float) -> None:
-        """Forget processes that are silent, and claims that are over, at each beat."""
+        """Forget processes that are silent, and claims that are over, once a beat."""
         if now < self._next_look:
             return
         self._next_look = now + HEARTBEAT_INTERVAL_S
-        pending = {*self._claims.all()}
-        self._theirs = {key: each for key, each in self._theirs.items() if each in pending}
-        with self._heard:
-            for number in [x for x, each in self._unheard.items() if each not in pending]:
-                del self._unheard[number]
+
         silent = [name for name, other in self._others.items() if now - other.at > PEER_TIMEOUT_S]
         for name in silent:
             del self._others[name]
         if silent:
             self._see_who_is_there()
+
+        pending = {*self._claims.all()}
+        for key in [key for key, claim in self._theirs.items() if claim not in pending]:
+            del self._theirs[key]
+        with self._heard:
+            for number in [x for x, claim in self._unheard.items() if claim not in pending]:
+                del self._unheard[number]
 
     def _see_who_is_there(self) -> None:
         names = sorted([self.name, *self._others])

@@ -14,6 +14,7 @@ of each other yet, so each looks again once its claim is made: of claims that do
 other the one that was announced first stays.
 """
 
+import logging
 import math
 import threading
 import time
@@ -32,6 +33,8 @@ from novasched.scheduler.model.claim import ClaimsOfHost, PendingClaim, State, i
 from novasched.scheduler.model.host import Host, HostSnapshot
 from novasched.scheduler.model.request import Request
 from novasched.scheduler.ports import Peers
+
+LOG = logging.getLogger(__name__)
 
 SETTLED = 120.0
 """Seconds after which no request works any more on hosts that were read before."""
@@ -371,8 +374,15 @@ class PendingClaims:
         for each in claims[len(before) :]:
             taken = each.request, each.candidate
             place = each.place
-            if left is not each.host:
-                place = fitting.claimed_fit(left, *taken, each.limits, self.settings)
-            left = fitting.after(left, *taken, place)
+            try:
+                if left is not each.host:
+                    place = fitting.claimed_fit(left, *taken, each.limits, self.settings)
+                left = fitting.after(left, *taken, place)
+            except Exception as error:
+                if each.is_ours:
+                    raise
+                # Another process wrote the claim: no request of ours fails for that.
+                LOG.warning('%s: a claim of another scheduler is dropped: %r', host, error)
+                self.drop(each)
         self._known[host.uuid] = host, claims, left
         return left

@@ -44,8 +44,8 @@ IMPURE_MODULES = {
     'keystoneauth1', 'requests', 'socket', 'sqlalchemy', 'subprocess', 'threading', 'time',
 }  # fmt: skip
 MAY_LOG = {
-    'scheduler.assignments', 'scheduler.cycle', 'scheduler.pipeline', 'scheduler.prefilters',
-    'scheduler.requested_hosts', 'scheduler.weights',
+    'scheduler.assignments', 'scheduler.cycle', 'scheduler.pending_claims', 'scheduler.pipeline',
+    'scheduler.prefilters', 'scheduler.requested_hosts', 'scheduler.weights',
 }  # fmt: skip
 """Modules that tell nova's loggers what was decided."""
 

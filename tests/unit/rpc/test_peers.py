@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What schedulers tell each other, and what they make of it."""
 
+import logging
 import math
 from dataclasses import fields, replace
 
@@ -8,13 +9,32 @@ import msgspec
 import pytest
 
 from novasched.conf.settings import Settings
-from novasched.rpc.announcements import Message, Row, claim_of, decode, encode, row_of
-from novasched.rpc.peers import PEER_TIMEOUT_S, PeerSchedulers
+from novasched.rpc.announcements import (
+    MAX_ROW_BYTES,
+    Message,
+    Row,
+    claim_of,
+    decode,
+    decode_row,
+    encode,
+    row_of,
+)
+from novasched.rpc.peers import (
+    MAX_CLAIMS_OF_PEERS,
+    MAX_PEERS,
+    PEER_TIMEOUT_S,
+    WARNING_INTERVAL_S,
+    PeerSchedulers,
+)
+from novasched.scheduler import fitting
+from novasched.scheduler.errors import PlacementUnavailable
+from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.host import HostSnapshot
 from novasched.scheduler.model.numa import HostTopology
 from novasched.scheduler.model.pci import PciRequest, Pool
 from novasched.scheduler.pending_claims import PendingClaims
 from tests.lab.builders import a_flavor, a_group, a_host, a_mapped_candidate, a_request, a_uuid
+from tests.lab.logs import logged
 from tests.lab.ports import Clock
 from tests.lab.topologies import a_cell, a_guest, a_pinned
 
@@ -29,9 +49,9 @@ DEVICE = {'pci_requests': (PciRequest(1, ({'product_id': 'p'},), 'gpu', 'id'),)}
 class Scheduler:
     """One process; what it announces is heard by those that a test names."""
 
-    def __init__(self, name, clock=None):
+    def __init__(self, name, clock=None, **settings):
         self.clock = clock or Clock()
-        self.claims = PendingClaims(Settings(in_flight_timeout=60.0), self.clock)
+        self.claims = PendingClaims(Settings(in_flight_timeout=60.0, **settings), self.clock)
         self.peers = PeerSchedulers(self.claims, name, patience=30.0, clock=self.clock)
         self._speaking = self.peers.speaking()
         self._speaking.__enter__()
@@ -39,7 +59,10 @@ class Scheduler:
 
     def add(self, name='server', host=HOST, candidate=None, **fields):
         request = a_request(**fields, instance_uuid=a_uuid(name), instance_uuids=(a_uuid(name),))
-        return self.claims.add(host, request, candidate, {})
+        limits = {}
+        if request.numa_topology:
+            limits = {fitting.LIMITS: fitting.limits_of(host, request)}
+        return self.claims.add(host, request, candidate, limits)
 
     def speak(self, *others):
         """Tell all that there is to tell."""
@@ -252,7 +275,8 @@ def test_later_releases_may_say_more(pair):
     two.peers.hear(msgspec.msgpack.encode(later))
     assert two.hears == {a_uuid('x'): False, a_uuid('y'): False}
     assert two.left().num_instances == HOST.num_instances + 2
-    assert decode(encode(Message('s', 1, [Row(2)]))).rows == [Row(2)]
+    [row] = decode(encode(Message('s', 1, [Row(2)]))).rows
+    assert decode_row(row) == Row(2)
 
 
 def test_a_claim_is_told_as_old_as_it_is():
@@ -323,3 +347,92 @@ def test_all_claims_of_one_are_not_all_claims(pair):
         two.speak(one, three)
     assert [message.whole for message in three.speak(two)] == [False, True]
     assert two.hears.keys() == {a_uuid('of one'), a_uuid('of three')}
+
+
+A_CLAIM = {'number': 1, 'instance': a_uuid('bad'), 'uuid': HOST.uuid, 'host': HOST.host}
+A_CELL = msgspec.to_builtins(a_pinned(2))
+
+
+def a_topology(**fields):
+    return {'numa': {'cells': [{**A_CELL, **fields}]}}
+
+
+BAD = {
+    'an age below zero': {'age': -1e9},
+    'an age without end': {'age': math.inf},
+    'an age that is no number': {'age': math.nan},
+    'a number of no claim': {'number': 0},
+    'a number below zero': {'number': -1},
+    'mappings that are not JSON': {'mappings': 'xx'},
+    'mappings of another form': {'mappings': '{"": 1}'},
+    'mappings in each other': {'mappings': '[' * 10_000},
+    'an amount below zero': {'amounts': {'rp': {'VCPU': -1}}},
+    'an amount beyond all': {'amounts': {'rp': {'VCPU': 2**62}}},
+    'memory below zero': {'memory_mb': -1},
+    'vCPUs beyond all': {'vcpus': 2**63},
+    'a flavor below zero': {'flavor': -1},
+    'a text that fills the memory': {'host': 'x' * MAX_ROW_BYTES},
+    'a guest without NUMA cells': {'numa': {'cells': []}},
+    'a vCPU beyond all': a_topology(pcpuset=[2**60]),
+    'a vCPU below zero': a_topology(cpuset=[-1]),
+    'memory of a cell below zero': a_topology(memory=-1),
+    'a page size of no kind': a_topology(pagesize=-9),
+    'a cell beyond all': a_topology(id=2**60),
+    'devices below zero': {'pci': [{'count': -1}]},
+    'a list in place of a text': {'uuid': ['x']},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('fields', BAD.values(), ids=BAD)
+def test_a_bad_row_is_refused(pair, fields):
+    """A row that no scheduler writes is left out, with one line in the log for many; the others
+    of its message count."""
+    _, two = pair
+    good = {**A_CLAIM, 'number': 2, 'instance': a_uuid('good')}
+    message = {'sender': 'other', 'number': 1, 'rows': [{**A_CLAIM, **fields}, good]}
+    with logged('novasched.rpc.peers', logging.WARNING) as lines:
+        for _ in range(9):
+            two.peers.hear(msgspec.msgpack.encode(message))
+        assert len(lines) == 1
+        two.clock.now += WARNING_INTERVAL_S
+        two.peers.hear(msgspec.msgpack.encode(message))
+        assert len(lines) == 2
+    assert two.peers.refused == 10
+    assert two.hears == {a_uuid('good'): False}
+
+
+def test_a_claim_that_is_over_is_not_kept(pair):
+    """Another scheduler may keep its claims for longer."""
+    _, two = pair
+    old = {**A_CLAIM, 'age': 61.0}
+    two.peers.hear(msgspec.msgpack.encode({'sender': 'other', 'number': 1, 'rows': [old]}))
+    assert two.hears == {}
+    assert two.peers.refused == 0
+
+
+def test_many_claims_do_not_fill_the_memory(pair):
+    """So many rows in messages, and so many senders, are listened to, and no more."""
+    _, two = pair
+    rows = [Row(i + 1, instance=str(i), uuid=HOST.uuid) for i in range(MAX_CLAIMS_OF_PEERS)]
+    two.peers.hear(encode(Message('other', 1, [*rows, rows[0]])))
+    assert two.hears == {}
+    two.peers.hear(encode(Message('other', 1, rows[1:])))
+    for i in range(2 * MAX_PEERS):
+        row = Row(1, instance=f'of {i}', uuid=HOST.uuid)
+        two.peers.hear(encode(Message(f'sender {i}', 1, [row])))
+    assert len(two.hears) == MAX_CLAIMS_OF_PEERS
+    assert two.peers.part[1] <= MAX_PEERS + 1
+
+
+def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
+    """It was another scheduler's: requests go on without it. Of an own claim the error is told."""
+    one, two = pair
+    broken = Candidate({}, msgspec.Raw(b'xx'))
+    one.add(candidate=broken, **DEVICE)
+    one.add('whole')
+    for claim in one.claims.all():
+        two.claims.put(replace(claim, is_ours=False))
+    assert two.left().num_instances == HOST.num_instances + 1
+    assert two.hears == {a_uuid('whole'): False}
+    with pytest.raises(PlacementUnavailable):
+        one.left()
