@@ -14,6 +14,7 @@ from typing import Annotated, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
+from novasched.scheduler.fitting import LIMITS
 from novasched.scheduler.model.candidate import Candidate
 from novasched.scheduler.model.claim import PendingClaim, State
 from novasched.scheduler.model.flavor import Flavor
@@ -22,6 +23,7 @@ from novasched.scheduler.model.numa import (
     ANY_PAGES,
     GuestCell,
     GuestTopology,
+    TopologyLimits,
 )
 from novasched.scheduler.model.pci import PciRequest
 from novasched.scheduler.model.request import InstanceGroup, Request
@@ -36,6 +38,7 @@ MAX_ASKED = 1000
 """Processes that a message asks."""
 MAX_AMOUNT = 2**40
 """Of anything: no sum of the amounts that may be pending exceeds 64 bits."""
+MAX_RATIO = 10.0**6
 MAX_AGE_S = 10.0**9
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -46,7 +49,8 @@ class Row(msgspec.Struct, omit_defaults=True):
     """A claim of a process, or a change of its state.
 
     ``number`` identifies the claim among those of the process. Memory is in MiB, disk in
-    GiB; ``age`` are the seconds since the host was chosen.
+    GiB; ``age`` are the seconds since the host was chosen. ``limits`` are the allocation
+    ratios and networks with which the guest was fitted on its NUMA cells.
     """
 
     number: Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -67,6 +71,7 @@ class Row(msgspec.Struct, omit_defaults=True):
     pci: tuple[PciRequest, ...] = ()
     mappings: str = '{}'
     amounts: dict[str, dict[str, Amount]] = {}
+    limits: TopologyLimits | None = None
 
 
 RowType = TypeVar('RowType')
@@ -124,6 +129,8 @@ def decode_row(text: msgspec.Raw) -> Row:
         raise ValueError('it is nested too deeply') from None
     if row.numa is not None:
         _check_topology(row.numa)
+    if row.limits is not None:
+        _check_limits(row.limits)
     for request in row.pci:
         _check('count of PCI devices', request.count, 0, MAX_AMOUNT)
     return row
@@ -154,6 +161,11 @@ def _check_cell(cell: GuestCell) -> None:
         _check('vCPU of a NUMA cell', cpu, 0, MAX_CPUS)
     if cell.pagesize is not None:
         _check('page size of a NUMA cell', cell.pagesize, ANY_PAGES, MAX_AMOUNT)
+
+
+def _check_limits(limits: TopologyLimits) -> None:
+    _check('CPU allocation ratio', limits.cpu_allocation_ratio, 0.0, MAX_RATIO)
+    _check('RAM allocation ratio', limits.ram_allocation_ratio, 0.0, MAX_RATIO)
 
 
 def _check(name: str, number: float, least: float, most: float) -> None:
@@ -194,6 +206,7 @@ def row_of(claim: PendingClaim, now: float) -> Row:
         pci=request.pci_requests,
         mappings=mappings,
         amounts={name: dict(each) for name, each in claim.amounts.items()},
+        limits=claim.limits.get(LIMITS) if request.numa_topology else None,
     )
 
 
@@ -215,7 +228,7 @@ def claim_of(row: Row, order: float, now: float) -> PendingClaim:
         request=request,
         candidate=Candidate({}, msgspec.Raw(row.mappings.encode())),
         place=None,
-        limits={},
+        limits={LIMITS: row.limits} if row.limits else {},
         since=now - row.age,
         amounts=row.amounts,
         number=row.number,

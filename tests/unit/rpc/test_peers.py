@@ -36,7 +36,7 @@ from novasched.scheduler.pending_claims import PendingClaims
 from tests.lab.builders import a_flavor, a_group, a_host, a_mapped_candidate, a_request, a_uuid
 from tests.lab.logs import logged
 from tests.lab.ports import Clock
-from tests.lab.topologies import a_cell, a_guest, a_pinned
+from tests.lab.topologies import a_cell, a_guest, a_pinned, a_shared
 
 CELLS = HostTopology((a_cell(0, cores=2), a_cell(1, cores=2)))
 POOLS = (Pool('p', 'v', 2, 0, {'rp_uuid': 'A'}), Pool('p', 'v', 2, 1, {'rp_uuid': 'B'}))
@@ -349,6 +349,38 @@ def test_all_claims_of_one_are_not_all_claims(pair):
     assert two.hears.keys() == {a_uuid('of one'), a_uuid('of three')}
 
 
+NETWORKS = {'physnets': frozenset({'net'}), 'tunneled': True}
+NEAR_NETWORKS = HostTopology((a_cell(0), a_cell(1, **NETWORKS)))
+USED = a_cell(0, cpu_usage=16)
+"""With a ratio of 2 for its eight CPUs it is full."""
+SHARED = {'numa_topology': a_guest(a_shared(2))}
+
+
+@pytest.mark.parametrize(('packing', 'cells', 'fields'), [
+    (True, HostTopology((USED, a_cell(1))), SHARED),
+    (False, HostTopology((USED, a_cell(1))), SHARED),
+    (True, HostTopology((a_cell(0, memory_usage=4096), a_cell(1))), SHARED),
+    (False, NEAR_NETWORKS, {**SHARED, **NETWORKS}),
+    (False, NEAR_NETWORKS, {**GUEST, **NETWORKS}),
+    (True, HostTopology((a_cell(0, **NETWORKS), a_cell(1))), {**GUEST, 'physnets': NETWORKS['physnets']}),
+    (True, CELLS, GUEST),
+])  # fmt: skip
+def test_others_take_the_same_cells(packing, cells, fields):
+    """A guest is on the same NUMA cells for the scheduler that placed it and for another one,
+    also where overcommit or a network decides, and whatever was placed before."""
+    host = replace(HOST, numa=lambda: cells, cpu_allocation_ratio=2.0, ram_allocation_ratio=1.0)
+    strategy = {'packing_host_numa_cells_allocation_strategy': packing}
+    one, two = Scheduler('one', **strategy), Scheduler('two', **strategy)
+    for _ in range(2):
+        one.speak(two)
+        two.speak(one)
+
+    for name in ('first', 'second'):
+        one.add(name, one.left(host), **fields)
+        one.speak(two)
+        assert two.left(host).numa_topology == one.left(host).numa_topology != cells
+
+
 A_CLAIM = {'number': 1, 'instance': a_uuid('bad'), 'uuid': HOST.uuid, 'host': HOST.host}
 A_CELL = msgspec.to_builtins(a_pinned(2))
 
@@ -379,6 +411,9 @@ BAD = {
     'a page size of no kind': a_topology(pagesize=-9),
     'a cell beyond all': a_topology(id=2**60),
     'devices below zero': {'pci': [{'count': -1}]},
+    'a ratio that is no number': {
+        'limits': {'cpu_allocation_ratio': math.nan, 'ram_allocation_ratio': 1.0}
+    },
     'a list in place of a text': {'uuid': ['x']},
 }  # fmt: skip
 
