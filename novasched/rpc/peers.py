@@ -98,6 +98,7 @@ class PeerSchedulers:
         self._is_asked = self._speaks = False
         self._next_beat = self._next_look = 0.0
         self._next_warning = -math.inf
+        self._listens_since = math.inf
         self._others: dict[str, Other] = {}
         self._theirs: dict[tuple[str, int], PendingClaim] = {}
         self._heard = threading.Condition()
@@ -116,10 +117,12 @@ class PeerSchedulers:
     def listening(self) -> Iterator[None]:
         """While what others announce is heard; they are asked for what was before."""
         self._is_asked = True  # others may hear now what this process has not heard itself
+        self._listens_since = self._clock()
         self._ask(ALL_PEERS)
         try:
             yield
         finally:
+            self._listens_since = math.inf
             self._others.clear()
             self._see_who_is_there()
 
@@ -288,6 +291,8 @@ class PeerSchedulers:
             del self._others[name]
         if silent:
             self._see_who_is_there()
+        if now - self._listens_since > PEER_TIMEOUT_S:
+            self._drop_unclaimed_of_silent()
 
         pending = {*self._claims.all()}
         for key in [key for key, claim in self._theirs.items() if claim not in pending]:
@@ -295,6 +300,13 @@ class PeerSchedulers:
         with self._heard:
             for number in [x for x, claim in self._unheard.items() if claim not in pending]:
                 del self._unheard[number]
+
+    def _drop_unclaimed_of_silent(self) -> None:
+        """Drop the claims that a process has chosen and not made when it became silent: if it
+        has died, it never makes them."""
+        for (sender, _), claim in self._theirs.items():
+            if sender not in self._others and claim.claimed == math.inf:
+                self._claims.drop(claim)
 
     def _see_who_is_there(self) -> None:
         names = sorted([self.name, *self._others])

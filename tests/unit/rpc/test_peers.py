@@ -471,3 +471,44 @@ def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
     assert two.hears == {a_uuid('whole'): False}
     with pytest.raises(PlacementUnavailable):
         one.left()
+
+
+@pytest.mark.parametrize('is_silent', [True, False])
+def test_unclaimed_of_who_is_silent(is_silent):
+    """A process that dies makes no claim any more of hosts that it had chosen: they are free. What
+    it has claimed counts further, and a short silence changes nothing."""
+    clock = Clock()
+    one, two = Scheduler('one'), Scheduler('two', clock)
+    with two.peers.listening():
+        for _ in range(2):
+            two.speak(one)
+            one.speak(two)
+        one.claims.settle([one.add('claimed')])
+        one.add('chosen')
+        one.speak(two)
+        assert two.hears == {a_uuid('claimed'): True, a_uuid('chosen'): False}
+
+        clock.now += PEER_TIMEOUT_S + (1 if is_silent else -1)
+        two.speak()
+
+    left = {a_uuid('claimed'): True}
+    assert two.hears == (left if is_silent else {**left, a_uuid('chosen'): False})
+
+
+def test_unclaimed_of_who_died_while_nothing_was_heard():
+    """A process that cannot listen for a while gives the others time to speak again."""
+    clock = Clock()
+    one, two = Scheduler('one'), Scheduler('two', clock)
+    with two.peers.listening():
+        for _ in range(2):
+            two.speak(one)
+            one.speak(two)
+        one.add('chosen')
+        one.speak(two)
+    clock.now += 2 * PEER_TIMEOUT_S
+    with two.peers.listening():
+        two.speak()
+        assert two.hears == {a_uuid('chosen'): False}
+        clock.now += PEER_TIMEOUT_S + 1
+        two.speak()
+        assert two.hears == {}
