@@ -191,9 +191,9 @@ class Scheduler:
         self.placement.close()
         self.hosts.close()
 
-    def driver(self):
-        """One to which nothing is in flight yet."""
-        self.hosts.pending_claims = PendingClaims(self.settings)
+    def driver(self, pending_claims=None):
+        """One with pending claims, or one to which nothing is in flight yet."""
+        self.hosts.pending_claims = pending_claims or PendingClaims(self.settings)
         parts = Parts(
             self.settings,
             self.prefilters,
@@ -206,10 +206,12 @@ class Scheduler:
         )
         return FilterScheduler(parts)
 
-    def answer(self, body):
+    def answer(self, body, pending_claims=None):
         """What comes of the body of a message: the reply as it is sent, or a clear error.
 
         Anything else that is raised is a crash.
+
+        :param pending_claims: those that the request meets; none by default.
         """
         try:
             body = jsonutils.loads(dumped(body))
@@ -219,7 +221,7 @@ class Scheduler:
             k.removeprefix('_context_'): v for k, v in body.items() if k.startswith('_context_')
         }
         message = {k: v for k, v in body.items() if not k.startswith('_')}
-        endpoints = [SchedulerEndpoint(self.driver()), BaseEndpoint()]
+        endpoints = [SchedulerEndpoint(self.driver(pending_claims)), BaseEndpoint()]
         dispatcher = Dispatcher(endpoints, Serializer(), RpcHeartbeats())
         incoming = Incoming(message, context)
         try:

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Announcements of pending claims: random, damaged and hostile rows among real ones. A request
+that comes meanwhile gets its hosts, no row outlives its timeout, and the memory stays bounded."""
+
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from novasched.rpc.announcements import MAX_MESSAGE_BYTES, Message, Row, encode
+from novasched.rpc.peers import MAX_CLAIMS_OF_PEERS, MAX_PEERS, PeerSchedulers
+from novasched.scheduler.fitting import LIMITS, limits_of
+from novasched.scheduler.model.pci import PciRequest
+from novasched.scheduler.pending_claims import PendingClaims
+from tests.fuzz import mutation
+from tests.fuzz.clouds import HOSTS, MESSAGES, SETTINGS
+from tests.fuzz.mutation import EFFORT, mutated, one_input
+from tests.lab.builders import a_group, a_host, a_mapped_candidate, a_request, a_uuid
+from tests.lab.ports import Clock
+from tests.lab.topologies import a_guest, a_pinned, a_shared
+
+BUSY_HOSTS = HOSTS[:2]
+"""All claims are on these; a request always fits on the others."""
+DEVICE = PciRequest(1, ({'vendor_id': '8086', 'product_id': '10fb'},), 'nic', 'id')
+KINDS = (
+    {},
+    {'numa_topology': a_guest(a_shared(2))},
+    {'numa_topology': a_guest(a_pinned(2)), 'pci_requests': (DEVICE,)},
+    {'pci_requests': (DEVICE,), 'physnets': frozenset({'net'})},
+    {'group': a_group('anti-affinity')},
+)
+
+
+def real_rows():
+    """A row of each kind of claim, as a scheduler announces it."""
+    claims = PendingClaims(SETTINGS)
+    peers = PeerSchedulers(claims, 'real')
+    for number, fields in enumerate(KINDS):
+        name = BUSY_HOSTS[number % len(BUSY_HOSTS)]
+        host = a_host(name)
+        uuid = a_uuid(f'instance {number}')
+        request = a_request(**fields, instance_uuid=uuid, instance_uuids=(uuid,))
+        candidate = a_mapped_candidate(host.uuid, 'id', [a_uuid('device')])
+        claims.add(host, request, candidate, {LIMITS: limits_of(host, request)})
+    with peers.speaking():
+        peers.wake()
+        _, table = peers.announcements()
+    return msgspec.msgpack.decode(table)['rows']
+
+
+ROWS = real_rows()
+PINNED_ROW = next(row for row in ROWS if 'numa' in row and 'pci' in row)
+FIELDS = tuple(Row.__struct_fields__)
+message = st.fixed_dictionaries(
+    {
+        'sender': st.sampled_from(['a', 'b', '']),
+        'number': st.integers(0, 9) | mutation.number,
+        'rows': st.lists(st.sampled_from(ROWS), max_size=4).flatmap(mutated),
+    },
+    optional={
+        'whole': st.booleans(),
+        'ask': st.lists(st.sampled_from(['*', 'us', 'a', '\x00']), max_size=2),
+    },
+)
+random_row = st.dictionaries(st.sampled_from(FIELDS) | mutation.text, mutation.value, max_size=6)
+
+
+class Listener:
+    """A scheduler with real claims of another one, which hears what a test says."""
+
+    def __init__(self):
+        self.clock = Clock()
+        self.clock.now = time.monotonic()
+        self.claims = PendingClaims(SETTINGS, self.clock)
+        self.peers = PeerSchedulers(self.claims, 'us', patience=0.0, clock=self.clock)
+        self.claims.peers = self.peers
+        self._number = 0
+
+    @contextmanager
+    def connected(self):
+        with self.peers.speaking(), self.peers.listening():
+            yield self
+
+    def hear(self, *texts):
+        """Hear messages among real claims, and answer as the exchange does."""
+        self._number += 1
+        rows = [msgspec.convert(row, Row) for row in ROWS]
+        self.peers.hear(encode(Message('real', self._number, rows)))
+        for text in texts:
+            self.peers.hear(text)
+        self.peers.wake()
+        for text in self.peers.announcements():
+            self.peers.hear(text)
+
+    def check(self, cloud):
+        """A request gets its hosts, and everything ends in time."""
+        reply = cloud.scheduler.answer(MESSAGES['full'], self.claims)
+        assert isinstance(reply, list), reply
+        assert len(reply) == 2
+        self.check_bounds()
+        self.clock.now += self.claims.timeout + 1.0
+        self.claims.count()
+        assert self.claims.all() == []
+
+    def check_bounds(self):
+        theirs = [claim for claim in self.claims.all() if not claim.is_ours]
+        assert len(theirs) <= MAX_CLAIMS_OF_PEERS
+        assert self.peers.part[1] <= MAX_PEERS + 1
+
+
+@pytest.fixture(scope='module')
+def listener():
+    """One for all inputs of the module, as a daemon has one for its life."""
+    with Listener().connected() as made:
+        yield made
+
+
+def packed(document):
+    """MessagePack of a document, which has neither long integers nor half characters."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(100 * limit)
+    try:
+        return msgspec.msgpack.encode(_packable(document))
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _packable(value):
+    if isinstance(value, dict):
+        return {_packable(key): _packable(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_packable(inner) for inner in value]
+    if isinstance(value, str):
+        return value.encode('utf-8', 'replace').decode()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return max(-(2**63), min(value, 2**64 - 1))
+    return value
+
+
+@EFFORT
+@given(messages=st.lists(message.flatmap(mutated) | message, min_size=1, max_size=3))
+def test_damaged(cloud, listener, messages):
+    """Real rows and messages of which some values are not what they should be."""
+    with one_input('announcements'):
+        listener.hear(*map(packed, messages))
+        listener.check(cloud)
+
+
+@EFFORT
+@given(rows=st.lists(random_row, min_size=1, max_size=4), sender=st.sampled_from(['a', 'real']))
+def test_random_rows(cloud, listener, rows, sender):
+    """Rows of any content, also in the name of a scheduler that is there."""
+    rows = [mutation.unwrapped(row) for row in rows]
+    with one_input('announcements'):
+        listener.hear(packed({'sender': sender, 'number': 1, 'rows': rows}))
+        listener.check(cloud)
+
+
+@EFFORT
+@given(data=st.data())
+def test_damaged_bytes(cloud, listener, data):
+    """Messages of which some bytes are others, too many, or missing."""
+    text = bytearray(packed({'sender': 'a', 'number': 1, 'rows': ROWS}))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(text)))
+        text[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    with one_input('announcements'):
+        listener.hear(bytes(text), data.draw(st.binary(max_size=40)))
+        listener.check(cloud)
+
+
+@EFFORT
+@given(
+    senders=st.lists(st.text(max_size=3), min_size=1, max_size=9),
+    repeated=st.integers(1, 400),
+    seconds=st.floats(0.0, 9.0),
+)
+def test_floods(listener, senders, repeated, seconds):
+    """So many rows, senders and questions that nobody could keep them all."""
+    with one_input('announcements'):
+        for sender in senders:
+            rows = [
+                {**ROWS[i % len(ROWS)], 'number': i + 1, 'instance': f'{sender}-{i}'}
+                for i in range(repeated)
+            ]
+            for number in range(3):
+                name = f'{sender}{number}'
+                body = {'sender': name, 'number': 2 * number, 'rows': rows, 'ask': ['*']}
+                listener.peers.hear(packed(body))
+        listener.check_bounds()
+        listener.clock.now += seconds
+        listener.hear()
+
+
+def a_message(**fields):
+    row = {**PINNED_ROW, 'number': 1, **fields}
+    return packed({'sender': 'hostile', 'number': 1, 'rows': [row]})
+
+
+KEPT = {
+    'Mappings that are not JSON': a_message(mappings='xx'),
+    'Mappings in lists, deeper than a decoder goes': a_message(mappings='[' * 9000),
+    'An age below zero, for ever': a_message(age=-1e9),
+    'An age that is no number': a_message(age=float('nan')),
+    'Lists in each other, in a field that is skipped': (
+        b'\x82\xa6sender\xa1a\xa1x' + b'\x91' * 100_000 + b'\xc0'
+    ),
+    'A list that is said to be longer than the memory': (
+        b'\x83\xa6sender\xa1a\xa6number\x01\xa4rows\xdd\xff\xff\xff\xff'
+    ),
+    'A message of more bytes than any': b'\x00' * (MAX_MESSAGE_BYTES + 1),
+}  # fmt: skip
+"""Messages that did harm before rows were judged, and others that might."""
+
+
+@pytest.mark.parametrize('text', KEPT.values(), ids=KEPT)
+def test_kept(cloud, text):
+    """A message that once went wrong, alone and in the name of the process itself."""
+    with ExitStack() as stack:
+        stack.enter_context(one_input('announcements'))
+        listener = stack.enter_context(Listener().connected())
+        listener.hear(text)
+        forged = {'sender': listener.peers.name, 'number': 1, 'rows': [1, {}, {'number': 'x'}]}
+        listener.hear(packed(forged))
+        listener.check(cloud)
