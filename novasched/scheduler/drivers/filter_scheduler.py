@@ -114,14 +114,14 @@ class FilterScheduler:
                     request = replace(request, alone=alone, read_since=request.arrived - slack)
                 decision = self._cycle().decide(request, trace)
                 self._total = decision.counts.total if decision.counts else 0
-                if not request.is_rebuild:  # a rebuild asks Placement nothing
-                    self._failing_since = math.inf
+                self._note_answer(request)
                 return decision
             except NoValidHost as error:
                 # What is remembered, or was read a little before, is never a reason to refuse.
                 is_remembered = trace.counts is not None and trace.counts.age is not None
                 was_read_before = request.read_since < request.arrived
                 if not is_remembered and not was_read_before:
+                    self._note_answer(request)
                     tries -= 1
                     if tries == 0 or not self.pending_claims.came_free(request):
                         raise
@@ -157,6 +157,11 @@ class FilterScheduler:
             now, pause = time.monotonic(), min(2 * pause, PAUSE_S)
             request = replace(request, arrived=now, read_since=now)
             trace.restart(request)
+
+    def _note_answer(self, request: Request) -> None:
+        """Note that nothing that a request cannot do without fails any longer."""
+        if not request.is_rebuild:  # a rebuild asks Placement nothing
+            self._failing_since = math.inf
 
     def _left(self, request: Request, patience: float) -> float:
         """Seconds that a request may still wait for what fails.
