@@ -181,6 +181,7 @@ def test_messages_are_left_in_the_broker(slots):
         return len(hosts.arrived)
 
     assert tries() > 1
+    tries()  # perhaps more than one: the first failure was a moment after its request came
     assert tries() == 1
     with nullcontext() if slots else pytest.raises(NoValidHost):
         ask(driver)  # the outage is over
