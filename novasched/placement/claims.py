@@ -6,6 +6,7 @@ ten 22 and of fifty 17 for each. Two batches are in flight at the most, and have
 provider in common: writers that collide on one wait in Placement's database for a second and more.
 Where Placement refuses the whole, each half is tried by itself, down to the request, and where the
 answer to the whole is lost, each request goes on alone, so that none suffers from another.
+A request for very many instances is several POSTs, and if one of them fails the others are undone.
 Instances that move are few, and hold something: each is claimed for by itself, beside the batches.
 
 Where an answer gets lost, what the instances hold is read. If it is what was claimed, the claim is
@@ -62,8 +63,7 @@ class Claims:
         :raises ClaimFailed: another process changes the same instance's allocations.
         :raises PlacementUnavailable: Placement does not answer.
         """
-        if time.monotonic() > min(claim.until for claim in claims):
-            raise PlacementUnavailable(f'it refuses whatever is claimed for {CLAIM_LIMIT_S:.0f} s')
+        _check_limit(claims)
         tasks = self.cleanup.take([claim.uuid for claim in claims])
         earlier = [task.claim for task in tasks if not task.in_doubt]
         order = Order(
@@ -147,7 +147,11 @@ class Claims:
                         raise PlacementUnavailable('it takes too long to claim for each by itself')
                     if order.lost is not None:
                         made = self._made_before(order.claims)
-                    order.outcome.set_result(made or self._write_alone(order.claims))
+                    if not made and len(order.claims) > self._batches.max_consumers:
+                        made = self._write_in_parts(order.claims)
+                    elif not made:
+                        made = self._write_alone(order.claims)
+                    order.outcome.set_result(made)
                 except (PlacementUnavailable, ClaimFailed) as error:
                     order.outcome.set_exception(error)
         except BaseException as error:  # whatever it is, those who wait must hear of it
@@ -175,6 +179,29 @@ class Claims:
         for order in orders:
             order.outcome.set_result([*islice(rest, len(order.claims))])
         return True
+
+    def _write_in_parts(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
+        """Make the claims of one request in several POSTs, each as large as a common one; None if
+        Placement refuses one of them. Without all of the claims those that are made are deleted.
+
+        :raises PlacementUnavailable: Placement does not answer, or answers too slowly.
+        """
+        made: list[Claim] = []
+        try:
+            while rest := claims[len(made) :]:
+                _check_limit(claims)
+                size = self._batches.max_consumers
+                if len(rest) == size + 1:
+                    size += 1  # the last one alone would be a PUT, beside what the instance has
+                part = self._write_alone(rest[:size])
+                if part is None:
+                    return None
+                made += part
+        finally:
+            if len(made) < len(claims):
+                for claim in made:
+                    self.delete(claim)
+        return made
 
     def _write_alone(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
         """Make the claims of one request, even if the answer gets lost; None if Placement
@@ -277,6 +304,12 @@ def _request(claims: Sequence[Claim]) -> tuple[str, str, str | None, Mapping[str
 
 def _retry_s(claims: Sequence[Claim]) -> float:
     return min(claim.retry_s for claim in claims)
+
+
+def _check_limit(claims: Sequence[Claim]) -> None:
+    """:raises PlacementUnavailable: the request has claimed for as long as it may."""
+    if time.monotonic() > min(claim.until for claim in claims):
+        raise PlacementUnavailable(f'it refuses whatever is claimed for {CLAIM_LIMIT_S:.0f} s')
 
 
 def _judged(claims: Sequence[Claim], answer: Response) -> Sequence[Claim] | None:

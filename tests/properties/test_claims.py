@@ -30,21 +30,22 @@ def named(claim):
     return claim.uuid
 
 
-orders = st.lists(st.lists(a_claim, min_size=1, max_size=3, unique_by=named), max_size=8)
+orders = st.lists(st.lists(a_claim, min_size=1, max_size=5, unique_by=named), max_size=8)
 evacuated = st.sets(st.sampled_from(SERVERS), max_size=4).map(
     lambda servers: {each: [1, {SOURCE: {'VCPU': 1}}] for each in servers}
 )
 rooms = st.fixed_dictionaries({provider: st.integers(0, 8) for provider in PROVIDERS})
 
 
-@given(rooms, evacuated, orders, st.randoms())
-def test_together_is_as_one_after_another(room, held, wanted, chance):
+@given(rooms, evacuated, orders, st.booleans(), st.randoms())
+def test_together_is_as_one_after_another(room, held, wanted, slow, chance):
     """The same orders are filled and refused, and Placement holds the same: those of which a
     server is named twice, or holds something already, included. Of batches that are in flight at
-    once it does not matter which is written first."""
+    once it does not matter which is written first, nor whether Placement is so slow that a request
+    for several instances is written in parts."""
     one_by_one, together = (Books(dict(held), room) for _ in range(2))
     expected = [Claims(PlacementApi(one_by_one)).allocate(each) for each in wanted]
-    assert settle(together, wanted, chance) == expected
+    assert settle(together, wanted, chance, slow) == expected
     assert together.held == one_by_one.held
 
 
@@ -61,10 +62,12 @@ def test_a_lost_answer_leaves_nothing_behind(room, held, wanted, lost, chance):
     assert {uuid: set(each) for uuid, each in books.resources().items()} == expected
 
 
-def settle(books, wanted, chance):
+def settle(books, wanted, chance, slow=False):
     """What comes of orders that are filled as those that come at the same time; None of one
     that is refused for whatever reason."""
     claims, orders = Claims(PlacementApi(books)), [Order(each) for each in wanted]
+    for _ in range(9 * slow):
+        claims._batches.took(9.0, 2)
     claims._batches.waiting += orders
     claims._batches.begin()
     while in_flight := [order for order in orders if is_first(order)]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
 import inspect
+import json
 import threading
 import time
 import traceback
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from novasched.conf.settings import Settings
 from novasched.placement.allocations import Claim, held_by
 from novasched.placement.api import PROBE, PlacementApi
+from novasched.placement.batching import POST_MAX_CONSUMERS
 from novasched.placement.claims import Claims
 from novasched.placement.cleanup import AllocationCleanup, AllocationDeleter
 from novasched.placement.client import PlacementClient
@@ -416,6 +418,64 @@ def test_a_common_post_that_placement_does_not_survive(books, claims, monkeypatc
     books.faults.clear()
     claims.cleanup.close(10)
     assert books.resources() == {'first': holds(ONE)}
+
+
+@pytest.fixture
+def posts(books):
+    """The number of consumers of each POST."""
+    counts, request = [], books.request
+
+    def counting(path, method, data=None, **how):
+        if method == 'POST':
+            counts.append(len(json.loads(data)))
+        return request(path, method, data=data, **how)
+
+    books.request = counting
+    return counts
+
+
+@pytest.mark.parametrize(
+    ('faults', 'error'),
+    [
+        pytest.param([], None, id='all is well'),
+        pytest.param([None, 'after 500'], None, id='an answer is lost'),
+        pytest.param([None, 'before full'], True, id='refused'),
+        pytest.param([None, 'before 500'], PlacementUnavailable, id='one fails'),
+        pytest.param([None, 'late 500'], PlacementUnavailable, id='one is late'),
+    ],
+)
+def test_a_request_for_many_instances(books, claims, posts, faults, error):
+    """No POST is larger than Placement answers in a second or two, and it is all or nothing."""
+    books.faults += faults
+    wanted = [claim(f'server{number}', (ONE, TWO)[number % 2]) for number in range(301)]
+    if error is PlacementUnavailable:
+        lose(claims, *wanted)
+        books.catch_up()
+    else:
+        made = claims.allocate(wanted)
+        assert (made is None) is bool(error)
+    claims.cleanup.close(30)
+    assert len(posts) > 1
+    assert max(posts) <= POST_MAX_CONSUMERS + 1
+    assert len(books.resources()) == (0 if error else len(wanted))
+
+
+def test_a_request_for_many_instances_takes_too_long(books, claims, posts):
+    """No part of it is begun once the request may claim no more, and nothing stays."""
+    until = time.monotonic() + 0.5
+    wanted = [replace(claim(f'server{number}'), until=until) for number in range(301)]
+    request, pause = books.request, threading.Event()
+
+    def slow(path, method, **how):
+        while method == 'POST' and time.monotonic() <= until:
+            pause.wait(0.01)
+        return request(path, method, **how)
+
+    books.request = slow
+    lose(claims, *wanted)
+    claims.cleanup.close(30)
+    assert len(posts) <= 1
+    assert books.resources() == {}
 
 
 def test_moves_are_claimed_beside_a_post(books, claims):
