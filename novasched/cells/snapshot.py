@@ -27,8 +27,9 @@ LOG = logging.getLogger('nova.scheduler.host_manager')
 
 CELL_THREADS = 64
 AGGREGATES_LAG_S = 5.0
-"""Seconds from a change of aggregates until Placement has it, at the most: nova-api writes its
-database, then the aggregates of the providers in Placement, which takes it half a second."""
+"""Seconds from a change of aggregates until Placement has it, at the most: nova-api
+writes its database, then the aggregates of the providers in Placement, which takes up to
+half a second."""
 
 Answer = TypeVar('Answer')
 
@@ -60,7 +61,10 @@ class _Regrouped:
     former: frozenset[str]
 
     def may_be_unknown(self, moment: float) -> bool:
-        """True if an answer for which Placement was asked at a moment may lack the change."""
+        """True if an answer of Placement may lack the change.
+
+        :param moment: when Placement was asked (monotonic seconds).
+        """
         return moment < self.seen + AGGREGATES_LAG_S
 
     def is_misplaced(self, host: Host, destination: Destination) -> bool:
@@ -68,8 +72,8 @@ class _Regrouped:
         now = _uuids(host.aggregates)
         if not destination.forbidden_aggregates.isdisjoint(now):
             return True
-        lacking = [any_of for any_of in destination.aggregates if any_of.isdisjoint(now)]
-        return any(not any_of.isdisjoint(self.former) for any_of in lacking)
+        lacking = [uuids for uuids in destination.aggregates if uuids.isdisjoint(now)]
+        return any(not uuids.isdisjoint(self.former) for uuids in lacking)
 
 
 @dataclass(eq=False)
@@ -214,21 +218,20 @@ class HostReader:
         return replace(whole, hosts=hosts, total=total, located=on, everywhere=whole.hosts)
 
     def _without_misplaced(self, hosts: Mapping[str, Host], request: Request) -> Mapping[str, Host]:
-        """The hosts without those that have just left an aggregate which the request needs, or
+        """Leave out hosts that have just left an aggregate which the request needs, or
         joined one that it must avoid: Placement may still offer them."""
         destination = request.requested_destination
-        recent = {
-            name: regrouped
-            for name, regrouped in self._regrouped.items()
-            if regrouped.may_be_unknown(request.arrived)
-        }
-        if not recent or destination is None:
+        if destination is None or request.arrived >= self._aggregates_settled:
             return hosts
-        misplaced = {
-            uuid
-            for uuid, host in hosts.items()
-            if host.host in recent and recent[host.host].is_misplaced(host, destination)
-        }
+
+        misplaced = set()
+        for uuid, host in hosts.items():
+            change = self._regrouped.get(host.host)
+            if change is None or not change.may_be_unknown(request.arrived):
+                continue
+            if change.is_misplaced(host, destination):
+                misplaced.add(uuid)
+
         if not misplaced:
             return hosts
         return {uuid: host for uuid, host in hosts.items() if uuid not in misplaced}
@@ -304,15 +307,17 @@ class HostReader:
             return reading.result().by_host  # ends now, with an answer or an error
 
     def _regroup(self, aggregates: AggregatesByHost, began: float) -> None:
-        """Use other aggregates, and note which hosts Placement may still have in the former."""
+        """Use other aggregates, and note the hosts that Placement may still have in the
+        former ones."""
         former, self._aggregates = self._aggregates, aggregates
         if self._last.complete == math.inf:  # nothing was read before
             self._aggregates_settled = began
             return
         self._aggregates_settled = began + AGGREGATES_LAG_S
-        regrouped = {
-            name: change for name, change in self._regrouped.items() if change.may_be_unknown(began)
-        }
+        regrouped = {}
+        for name, change in self._regrouped.items():
+            if change.may_be_unknown(began):
+                regrouped[name] = change
         for name in former.keys() | aggregates.keys():
             uuids = _uuids(former.get(name, ()))
             if uuids == _uuids(aggregates.get(name, ())):

@@ -119,13 +119,13 @@ class Claim:
         """Amounts that the instance holds by this claim alone."""
         before = self.before or {}
         amounts = self.candidate.resources()
-        return {provider: amounts[provider] for provider in amounts if provider not in before}
+        return {rp: amounts[rp] for rp in amounts if rp not in before}
 
     def is_part_of(self, held: Allocations) -> bool:
-        """True if an instance holds the amounts of this claim beside others than it had before:
-        another scheduler has claimed on other providers and kept the allocations that it found,
-        or those that the instance had before are gone, as once the source of an evacuation
-        returns."""
+        """True if an instance holds the amounts of this claim beside others than it had
+        before: another scheduler has claimed on other providers and kept the allocations
+        that it found, or those that the instance had before are gone, as once the source
+        of an evacuation returns."""
         added = self.added()
         is_part = bool(added) and added.items() <= held.resources.items()
         return is_part and not self.equals(held)
@@ -149,8 +149,8 @@ class Claim:
         }
 
     def undo_body(self, held: Allocations) -> Body:
-        """The body that takes this claim from what an instance holds, if nobody changes that
-        meanwhile."""
+        """The body that takes this claim from the allocations of an instance, if nobody
+        changes them meanwhile."""
         added = self.added()
         rest = {rp: held.resources[rp] for rp in held.resources if rp not in added}
         return {

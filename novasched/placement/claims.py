@@ -6,7 +6,8 @@ ten 22 and of fifty 17 for each. Two batches are in flight at the most, and have
 provider in common: writers that collide on one wait in Placement's database for a second and more.
 Where Placement refuses the whole, each half is tried by itself, down to the request, and where the
 answer to the whole is lost, each request goes on alone, so that none suffers from another.
-A request for very many instances is several POSTs, and if one of them fails the others are undone.
+A request for very many instances is several POSTs. If one of them fails, the claims of the
+others are deleted.
 Instances that move are few, and hold something: each is claimed for by itself, beside the batches.
 
 Where an answer gets lost, what the instances hold is read. If it is what was claimed, the claim is
@@ -181,8 +182,9 @@ class Claims:
         return True
 
     def _write_in_parts(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Make the claims of one request in several POSTs, each as large as a common one; None if
-        Placement refuses one of them. Without all of the claims those that are made are deleted.
+        """Make the claims of one request in several POSTs, each as large as a common one.
+        If Placement refuses one of the POSTs, the claims of the others are deleted, and
+        the result is None. So they are after an error.
 
         :raises PlacementUnavailable: Placement does not answer, or answers too slowly.
         """
@@ -192,7 +194,8 @@ class Claims:
                 _check_limit(claims)
                 size = self._batches.max_consumers
                 if len(rest) == size + 1:
-                    size += 1  # the last one alone would be a PUT, beside what the instance has
+                    # The last claim alone would be a PUT, beside what its instance has.
+                    size += 1
                 part = self._write_alone(rest[:size])
                 if part is None:
                     return None
@@ -204,12 +207,13 @@ class Claims:
         return made
 
     def _write_alone(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Make the claims of one request, even if the answer gets lost; None if Placement
-        refuses the claims.
+        """Make the claims of one request, even if the answer gets lost; None if
+        Placement refuses the claims.
 
-        An instance keeps the allocations that it has. They are read before an instance that
-        moves is claimed for, as by nova's ``claim_resources``: an evacuated one has some on
-        its source. Other instances have none, unless Placement answers that they do.
+        An instance keeps the allocations that it has. They are read before the claim for
+        an instance that moves, as by nova's ``claim_resources``: an evacuated instance
+        has some on its source. Other instances have none, unless Placement answers that
+        they do.
 
         :raises ClaimFailed: another process changes the allocations of the instance.
         """
@@ -224,7 +228,8 @@ class Claims:
             try:
                 with self._batches.measure(len(claims)):
                     answer = self.api.send(*_request(claims), retry_s=_retry_s(claims))
-                if answer.repeated or not answer.is_generation_conflict or len(claims) > 1:
+                conflict = answer.is_generation_conflict and not answer.repeated
+                if not conflict or len(claims) > 1:
                     if answer.status_code == 400:
                         self._provider_gone()
                     return _judged(claims, answer)
@@ -309,7 +314,8 @@ def _retry_s(claims: Sequence[Claim]) -> float:
 def _check_limit(claims: Sequence[Claim]) -> None:
     """:raises PlacementUnavailable: the request has claimed for as long as it may."""
     if time.monotonic() > min(claim.until for claim in claims):
-        raise PlacementUnavailable(f'it refuses whatever is claimed for {CLAIM_LIMIT_S:.0f} s')
+        why = f'it refuses whatever is claimed for {CLAIM_LIMIT_S:.0f} s'
+        raise PlacementUnavailable(why)
 
 
 def _judged(claims: Sequence[Claim], answer: Response) -> Sequence[Claim] | None:

@@ -7,10 +7,11 @@ asked, and the instance's host before the task is over. So if the allocation is 
 instance after it, and the instance has neither a task, nor a migration, nor the claim's host, then
 the allocation belongs to no request. In doubt it is left, and the log names the instance.
 
-Placement may make a lost claim just before another scheduler claims for the instance on another
-host. That scheduler keeps the allocations that it finds, as for a move. Then the amounts that the
-lost claim has added are taken from what the instance holds, and the rest stays. The same is done
-with a claim that could not be deleted before another scheduler claimed.
+Placement may make a lost claim just before another scheduler claims for the instance on
+another host. That scheduler keeps the allocations that it finds, as for a move. Then the
+amounts that the lost claim has added are taken from the allocations of the instance, and the
+rest stays. The same is done with a claim that could not be deleted before another scheduler
+claimed.
 """
 
 import logging
@@ -266,7 +267,8 @@ class AllocationCleanup:
                 self._try_all(final=False)
                 with self._changed:
                     if not self._tasks:
-                        self._thread = None  # a task that is added from now on begins another
+                        # A task that is added from now on begins another thread.
+                        self._thread = None
                         return
                 if self._over.wait(pause):
                     return
@@ -276,8 +278,8 @@ class AllocationCleanup:
                     self._thread = None
 
     def _try_all(self, final: bool) -> None:
-        """Try each task, unless Placement does not answer. A bug that one meets is logged, and
-        does not keep the others from being tried."""
+        """Try each task, unless Placement does not answer. An unexpected error of one
+        task is logged, and does not keep the others from being tried."""
         for task in [*self._tasks]:
             if self._over.is_set() and not final:
                 return
@@ -287,7 +289,8 @@ class AllocationCleanup:
                 LOG.debug('Allocations are still to be deleted: %s', error)
                 return
             except Exception:
-                LOG.exception('Cannot delete allocation for instance %s', task.claim.uuid)
+                uuid = task.claim.uuid
+                LOG.exception('Cannot delete allocation for instance %s', uuid)
 
     def _try(self, task: CleanupTask, final: bool) -> None:
         """:raises PlacementUnavailable: nothing can be told, or done."""

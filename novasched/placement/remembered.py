@@ -137,8 +137,8 @@ class _Base:
     """A base query.
 
     :ivar needed: when a request last needed it.
-    :ivar failures: how often in a row Placement has not answered it in time, or with more than
-        ``max_answer_size``.
+    :ivar failures: how often in a row Placement has not answered it in time, or with
+        more than ``max_answer_size``.
     """
 
     string: str
