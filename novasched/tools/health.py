@@ -34,11 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do it; the exit status."""
-    address = configured_address(arguments)
+    address, host = configured_address(arguments)
     if address is None:
         print('novaschedctl health: [novasched] health_bind is empty', file=sys.stderr)
         return USAGE_ERROR
     found = ask(address, '/ready' if arguments.ready else '/health')
+    answering = found.get('notes', {}).get('host', host)
+    if host and answering != host:  # a probe may have another nova.conf, so it is no failure
+        print(
+            f'novaschedctl health: {address}: the answer is of the scheduler of host {answering}, '
+            f'and [DEFAULT] host is {host}',
+            file=sys.stderr,
+        )
     print(json.dumps(found, indent=2) if arguments.format == 'json' else as_line(found))
     return FAILED if found['status'] == FAIL else 0
 
@@ -51,8 +58,10 @@ def as_line(found: dict[str, Any]) -> str:
     return ' '.join([found['status'], *(['-', '; '.join(items)] if items else [])])
 
 
-def configured_address(arguments: argparse.Namespace) -> Address | SocketFile | None:
-    """The address of ``[novasched] health_bind``.
+def configured_address(
+    arguments: argparse.Namespace,
+) -> tuple[Address | SocketFile | None, str | None]:
+    """The address of ``[novasched] health_bind``, and ``[DEFAULT] host`` if it is set.
 
     :raises ConfigError: nova.conf cannot be read.
     """
@@ -63,11 +72,12 @@ def configured_address(arguments: argparse.Namespace) -> Address | SocketFile | 
     try:
         conf(files, project='nova', prog='novasched')
         address: Address | SocketFile | None = conf.novasched.health_bind
+        host: str | None = conf.host
     except cfg.ConfigFileParseError as error:  # the broken line may hold anything
         raise ConfigError('--config-file', error.config_file, 'it cannot be read') from None
     except (cfg.Error, ValueError, OSError) as error:
         raise ConfigError('[novasched] health_bind', '(not shown)', type(error).__name__) from None
-    return address
+    return address, host
 
 
 def ask(address: Address | SocketFile, path: str) -> dict[str, Any]:

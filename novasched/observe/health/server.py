@@ -36,6 +36,10 @@ OPTION = '[novasched] health_bind'
 HEALTH_TYPE, JSON_TYPE, TEXT_TYPE = 'application/health+json', 'application/json', 'text/plain'
 FOLDER_MODE, SOCKET_UMASK = 0o750, 0o117
 """The owner and the group may look into the folder, and ask."""
+IN_USE = (
+    'another process serves there, and novaschedctl health asks that one; give each novasched on a '
+    'machine a [novasched] health_bind or [DEFAULT] state_path of its own'
+)
 MAX_EXCHANGE_S = 5.0
 """Seconds that a connection lasts at most."""
 MAX_CONNECTIONS = 40
@@ -159,7 +163,8 @@ def _listening(address: Address | SocketFile) -> Iterator[socket.socket]:
 def _remove_left_over(path: str) -> None:
     """Remove the socket of a process that was killed.
 
-    :raises OSError: there is something else, or one that is in use.
+    :raises OSError: there is something else.
+    :raises ConfigError: the socket is in use.
     """
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
@@ -172,6 +177,8 @@ def _remove_left_over(path: str) -> None:
             probe.connect(path)
         except ConnectionRefusedError:
             os.unlink(path)
+        else:
+            raise ConfigError(OPTION, SocketFile(path), IN_USE)
 
 
 class HealthServer:

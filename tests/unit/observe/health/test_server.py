@@ -5,6 +5,7 @@ probes run."""
 import contextlib
 import json
 import os
+import re
 import socket
 import stat
 import threading
@@ -161,14 +162,18 @@ class TestTheFile:
 
     def test_in_use(self, load, tmp_path, caplog):
         """A second daemon does not take it away: it does not start if it is to have it, and else
-        warns once and goes on."""
+        warns once and goes on. The line names the options, and says who is asked instead."""
         text = f'[DEFAULT]\nstate_path = {tmp_path}\n'
         own = f'[novasched]\nhealth_bind = unix:{tmp_path}/novasched/health.sock\n'
-        why = 'health_bind = unix:.*/novasched/health.sock: Address already in use'
+        why = (
+            r'health_bind = unix:.*/novasched/health.sock: another process serves there, and '
+            r'novaschedctl health asks that one; .* \[DEFAULT\] state_path of its own$'
+        )
         with opened(load, text) as first:
             with opened(load, text) as second:
                 assert second is None
             assert [each.levelname for each in caplog.records] == ['WARNING']
+            assert re.search(why, caplog.messages[0])
             with pytest.raises(ConfigError, match=why), opened(load, own):
                 pass
             assert first.listener
@@ -281,6 +286,18 @@ class TestTheCommand:
         assert (status, text) == (1, 'fail - message_bus: no requests are taken yet\n')
         status, text, _ = probe('--format', 'json')
         assert (status, json.loads(text)['checks']['worker:0']['status']) == (0, 'pass')
+
+    def test_another_daemon(self, served, probe, tmp_path):
+        """The answer of the daemon of another host is told, and that it is from there."""
+        with (tmp_path / 'nova.conf').open('a') as conf:
+            conf.write('[DEFAULT]\nhost = other\n')
+        status, text, error = probe()
+        assert (status, text) == (0, 'pass\n')
+        own = served.service.host
+        assert error == (
+            f'novaschedctl health: {served.address}: the answer is of the scheduler of host {own}, '
+            'and [DEFAULT] host is other\n'
+        )
 
     def test_nobody_there(self, tmp_path, capsys):
         """What does not answer fails."""
