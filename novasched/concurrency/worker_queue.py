@@ -73,4 +73,5 @@ class WorkerQueue(Generic[Item]):
                 self._work(item)
             except Exception:  # One that cannot be done must not keep the others from it.
                 LOG.exception('Cannot %s', self._describe(item))
-            del item  # else the last one, a decision of a MiB perhaps, is kept until the next
+            # Otherwise the thread keeps the last item, a large decision, until the next one.
+            del item

@@ -5,10 +5,10 @@ A cycle collects the parts while it decides, in the :class:`DecisionTrace` of it
 returns the :class:`Decision`; whoever catches an error has the trace make one of it. Records,
 metrics, traces and refusals that are explained to the caller are functions of it.
 
-Decisions wait for the thread that records them, so a decision refers to few large objects: the
-chosen candidates without the others, each rejected host, and the ranked hosts of the first
-instance. The hosts that fit a later instance are hosts of the first instance's ranking, less the
-rejected hosts.
+Decisions wait for the thread that records them, so a decision refers to few large
+objects: the chosen candidates without the others, each rejected host, and the ranked
+hosts of the first instance. The hosts that fit a later instance are the hosts of the
+first instance's ranking, less the rejected hosts.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -218,7 +218,7 @@ class DecisionTrace:
     :ivar began: when the request came.
     :ivar steps: those of earlier attempts, ``steps_before``, and of this one.
     :ivar is_announced: notifications tell that hosts are going to be chosen.
-    :ivar _uuids: the UUIDs of the hosts for the instance at ``_uuids_index``, once needed.
+    :ivar _uuids: UUIDs of the hosts for the instance at ``_uuids_index``, once needed.
     """
 
     request: Request
@@ -293,8 +293,9 @@ class DecisionTrace:
     ) -> None:
         """Note the verdicts on the hosts for the next instance; claims are pending on some."""
         uuid = request.instance_uuid if request.instance_uuids else None
-        is_again = uuid is not None and uuid in [x.instance_uuid for x in self.attempts[-1:]]
-        before = self.attempts.pop() if is_again else None
+        before = None
+        if uuid is not None and self.attempts and self.attempts[-1].instance_uuid == uuid:
+            before = self.attempts.pop()
 
         index = len(self.attempts)
         kept_hosts = ranking.hosts if index == 0 else ()
@@ -322,9 +323,9 @@ class DecisionTrace:
     def _count_pending(self, hosts: Sequence[Host], pending: Collection[str]) -> int:
         """The number of hosts for the next instance on which claims are pending.
 
-        The UUIDs of hosts are collected once for a request: to collect them for each instance takes
-        a tenth of the time of its decision. An instance has the hosts of the instance before, less
-        the rejected ones.
+        The UUIDs of hosts are collected once for a request: to collect them for each instance
+        takes a tenth of the time of its decision. An instance has the hosts of the instance
+        before, less the rejected hosts.
         """
         index = len(self.attempts)
         if self._uuids is None:

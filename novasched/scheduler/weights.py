@@ -38,8 +38,8 @@ MAX_COLUMNS = 128
 """Columns that are kept: those that were asked for last."""
 
 MAX_REASONS = 100_000
-"""Reasons against hosts that all columns keep together, some 15 MiB of text. A column may have more
-by itself."""
+"""Reasons against hosts that all columns keep together, some 15 MiB of text. A single
+column may have more."""
 
 SPARE_ROWS = 1000
 """Rows of hosts that are not asked for any more, beside as many as there are hosts."""
@@ -145,11 +145,11 @@ class HostTable:
     def keep_reasons(
         self, column: Column, rows: Sequence[int], reasons: Sequence[str | None]
     ) -> None:
-        """Keep a filter's reasons against the hosts in rows, None for a host that passes, in the
-        column that was asked for last.
+        """Keep a filter's reasons against the hosts in rows, None for a host that passes, in
+        the column that was asked for last.
 
-        Above :data:`MAX_REASONS` the columns that were asked for longest ago are deleted. Their
-        filters are asked again.
+        Above :data:`MAX_REASONS` the columns that were asked for longest ago are deleted.
+        Their filters are asked again.
         """
         texts: dict[str, str] = {}  # filters make equal texts anew for each host
         for row, reason in zip(rows, reasons, strict=True):

@@ -53,9 +53,9 @@ from tests.lab.tables import Sheet, add_outputs, among, numbers, publish
 SIZES = (1_000, 2_000, 5_000, 10_000, 20_000)
 PER_HOST = 10.0  # microseconds, the bound for the largest cloud
 STEEPER = 1.3  # times the cost per host among the fewest hosts
-RECORDED_HOSTS = 5_000  # the fewest hosts among which records are measured by their bounds
-RECORDING_MS = 1.0  # a record in memory, and so much more for each instance after the first:
-RECORDING_INSTANCE_MS = 0.2
+RECORDED_HOSTS = 5_000  # the fewest hosts among which records have bounds
+RECORDING_MS = 1.0  # a record in memory
+RECORDING_INSTANCE_MS = 0.2  # more of each instance after the first
 RECORDING_OWN = 1.05  # times the cost without records, in the thread of the request
 ROUNDS, BATCH = 25, 5
 

@@ -3,9 +3,9 @@
 
 Placement is asked about one constraint of the query at a time: which providers meet it. That is far
 cheaper than a query for candidates. It happens after the request has been answered, with
-connections of its own, and without the limits that hold for requests. While requests do not ask
-Placement since it does not answer, diagnoses do not ask it either. All diagnoses together take a
-bounded share of Placement's time, however many requests are refused.
+connections of its own, and without the limits that hold for requests. While the circuit
+to Placement is open, diagnoses do not ask Placement either. All diagnoses together take
+a bounded share of Placement's time, however many requests are refused.
 
 A host lacks a constraint where no provider of its tree meets it, nor one that shares with it. What
 is left then is how the parts fit together, which only the query itself can tell.
@@ -73,8 +73,9 @@ FIRST_OF_KIND = (ZONE, PROJECTS, OUTSIDE, render.DISABLED)
 """Words for constraints that are looked at before others of their kind."""
 
 PLACEMENT_SHARE = 0.25
-"""Part of the time of one of Placement's workers that the diagnoses of all processes may take; as
-much as for remembered answers (:data:`novasched.placement.remembered.SHARE`)."""
+"""Part of the time of one of Placement's workers that the diagnoses of all processes may
+take; as much as for remembered answers (:data:`novasched.placement.remembered.SHARE`).
+"""
 
 Lacking = dict[str, list[Lack]]
 """What each host lacks, by UUID, in order."""
@@ -85,7 +86,7 @@ class Diagnoser:
     """Says why Placement did not offer the hosts that it did not.
 
     :param hosts: those of all cells by UUID, as of a moment (monotonic seconds) or later.
-    :param circuit_open: tells whether requests do not ask Placement, since it does not answer.
+    :param circuit_open: tells whether the circuit to Placement is open.
     :param processes: the number of processes that share the time for diagnoses.
     :param clock: monotonic seconds.
     """

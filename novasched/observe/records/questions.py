@@ -83,7 +83,7 @@ class Questions:
         clock: Callable[[], float],
     ) -> None:
         """:param answers: to earlier questions, by their queries.
-        :param circuit_open: tells whether Placement does not answer requests.
+        :param circuit_open: tells whether the circuit to Placement is open.
         """
         self.request, self._http, self._answers = request, http, answers
         self._circuit_open = circuit_open
@@ -141,7 +141,7 @@ class Questions:
     def _ask(self, path: str, kind: type[Body]) -> Body | None:
         """An answer of Placement; None if it may not be asked any more.
 
-        :raises PlacementUnavailable: it does not answer, or is not asked by requests either.
+        :raises PlacementUnavailable: Placement does not answer, or the circuit is open.
         """
         if self.asked >= self._most:
             self.is_over = True

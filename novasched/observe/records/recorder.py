@@ -110,7 +110,8 @@ class DecisionRecorder:
     def __call__(self, decision: Decision) -> None:
         """Take a decision; raises nothing, and takes no time."""
         if self._keeps:
-            self._decisions.put(decision)  # the thread that keeps records reports what is dropped
+            # The thread that keeps records reports the number of dropped ones.
+            self._decisions.put(decision)
         if self._count and self._counts and not self._counts.put(decision):
             self._count(decision)  # none is left out
 
@@ -127,8 +128,8 @@ class DecisionRecorder:
         return None
 
     def wait(self) -> None:
-        """Keep and count the decisions that wait. They lead to questions, unless Placement is not to
-        be asked yet, and the answers to records."""
+        """Keep and count the decisions that wait. They lead to questions, unless there is a
+        pause before Placement may be asked, and the answers lead to records."""
         if self._counts:
             self._counts.close()
         self._decisions.close()
@@ -151,13 +152,13 @@ class DecisionRecorder:
         return [from_json(unpacked(text)) for text in islice(kept, limit)]
 
     def _report_drops(self) -> None:
-        """Log the number of records that were dropped since the last report, if it is time."""
+        """Log the number of dropped records, once in an interval."""
         number = self.dropped - self._reported_drops
         now = self._monotonic()
         if not number or now < self._report_drops_at:
             return
         LOG.warning(
-            '%d decision records were dropped: more than %d decisions waited to be recorded',
+            '%d decision records were dropped, since %d decisions waited already',
             number,
             MAX_WAITING_RECORDS,
         )

@@ -41,8 +41,8 @@ MAX_REJECTIONS_SIZE = MIB
 """Bytes, compressed, of the reasons against each host that are kept of one decision. Among 5,000
 hosts they take 20 KiB."""
 SHRINK_FROM = 1.1
-"""Times ``decisions_size`` above which a file is made smaller when it is opened. A file that is full
-is a little larger than the option says."""
+"""Times ``decisions_size`` above which a file is made smaller when it is opened. A full
+file is a little larger than the option says."""
 FOLDER_MODE = 0o750
 JOURNALS = '-wal', '-shm'
 
@@ -164,7 +164,7 @@ class RecordWriter:
             if self._is_in_place():
                 return self._connection
             LOG.info('%s was deleted or moved; decision records go to a new file', self.path)
-            # What is in the journal only is for the file that was moved.
+            # A file that was moved gets the records that only its journal has.
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute('pragma wal_checkpoint')
             self.close()
@@ -192,8 +192,8 @@ class RecordWriter:
         return connection
 
     def _is_in_place(self) -> bool:
-        """True if the file that is open is the one that the path leads to. SQLite goes on writing
-        into a file that was deleted."""
+        """True if the path leads to the open file. SQLite goes on writing into a file that
+        was deleted."""
         try:
             found = os.lstat(self.path)
         except OSError:
@@ -201,13 +201,14 @@ class RecordWriter:
         return self._file is not None and os.path.samestat(self._file, found)
 
     def _shrink(self, connection: sqlite3.Connection) -> None:
-        """Give room back to the file system where ``decisions_size`` was lowered. If another process
-        writes meanwhile, a later start does it."""
+        """Give room back to the file system where ``decisions_size`` was lowered. If
+        another process writes meanwhile, a later start does so."""
         if _size(connection) <= SHRINK_FROM * self.size * MIB:
             return
         try:
             with connection:
-                (newest,) = connection.execute('select max(number) from decisions').fetchone()
+                select = 'select max(number) from decisions'
+                (newest,) = connection.execute(select).fetchone()
                 if newest is not None:
                     self._make_room(connection, newest)
             connection.execute('vacuum')
@@ -311,8 +312,8 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 @contextlib.contextmanager
 def _locked_folder(path: str) -> Iterator[None]:
-    """Let one process at a time make the file, since it removes the journals of an earlier one.
-    Where the file system has no such locks, there is none."""
+    """Let one process at a time make the file, since that process removes the journals of
+    an earlier file. There is no lock where the file system has none."""
     folder = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):
@@ -332,7 +333,7 @@ def _create(path: str) -> os.stat_result:
     """
     try:
         if not os.path.lexists(path):
-            # SQLite would take the journals of a file that was deleted for those of the new one.
+            # SQLite would apply the journals of a deleted file to the new file.
             for suffix in JOURNALS:
                 Path(path + suffix).unlink(missing_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, OWNER)
