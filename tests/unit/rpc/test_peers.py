@@ -87,13 +87,18 @@ class Scheduler:
         }
 
 
+def introduce(one, two):
+    """Let two schedulers hear of each other, and of each other's claims."""
+    for _ in range(2):
+        one.speak(two)
+        two.speak(one)
+
+
 @pytest.fixture
 def pair():
     """Two that know each other."""
     one, two = Scheduler('one'), Scheduler('two')
-    for _ in range(2):
-        one.speak(two)
-        two.speak(one)
+    introduce(one, two)
     assert one.peers.part == (0, 2)
     assert two.peers.part == (1, 2)
     return one, two
@@ -241,9 +246,7 @@ def test_claims_of_who_is_silent_stay_until_they_end():
     """Who is gone does not count any more; what it has claimed does, for as long as what is ours."""
     clock = Clock()
     one, two = Scheduler('one'), Scheduler('two', clock)
-    for _ in range(2):
-        two.speak(one)
-        one.speak(two)
+    introduce(one, two)
     one.add('server')
     one.speak(two)
     [name] = two.peers._others
@@ -371,9 +374,7 @@ def test_others_take_the_same_cells(packing, cells, fields):
     host = replace(HOST, numa=lambda: cells, cpu_allocation_ratio=2.0, ram_allocation_ratio=1.0)
     strategy = {'packing_host_numa_cells_allocation_strategy': packing}
     one, two = Scheduler('one', **strategy), Scheduler('two', **strategy)
-    for _ in range(2):
-        one.speak(two)
-        two.speak(one)
+    introduce(one, two)
 
     for name in ('first', 'second'):
         one.add(name, one.left(host), **fields)
@@ -480,9 +481,7 @@ def test_unclaimed_of_who_is_silent(is_silent):
     clock = Clock()
     one, two = Scheduler('one'), Scheduler('two', clock)
     with two.peers.listening():
-        for _ in range(2):
-            two.speak(one)
-            one.speak(two)
+        introduce(one, two)
         one.claims.settle([one.add('claimed')])
         one.add('chosen')
         one.speak(two)
@@ -500,9 +499,7 @@ def test_unclaimed_of_who_died_while_nothing_was_heard():
     clock = Clock()
     one, two = Scheduler('one'), Scheduler('two', clock)
     with two.peers.listening():
-        for _ in range(2):
-            two.speak(one)
-            one.speak(two)
+        introduce(one, two)
         one.add('chosen')
         one.speak(two)
     clock.now += 2 * PEER_TIMEOUT_S
