@@ -28,6 +28,9 @@ MIN_TOKEN_CHARACTERS = 4
 MIN_RANDOM_CHARACTERS = 12
 MAX_LINE_CHARACTERS = 200
 """The length of a text that is kept on one line."""
+MAX_SEARCHED_CHARACTERS = 10 * MAX_LINE_CHARACTERS
+"""The length of a text that is searched for secrets before it is cut for its line. What
+is hidden makes the text shorter, so this is more than the line takes."""
 _TELLING = re.compile(
     r'(passw(or)?d|passphrase|secret|token|credentials?|connection|_key)$', re.IGNORECASE
 )
@@ -35,10 +38,12 @@ _PLAIN = ('true', 'false', 'none')
 _CUTS = re.compile(r'[:@/#?$]')
 _NOTHING = r'(?!)'
 _WORD = re.compile(r'[A-Za-z][a-z]{3,}|[A-Z]{4,}')
-_HOST = re.compile(r'(\[[^]]*\]|[^:\[\]]*)(:[0-9]*)?')
-# Only from the beginning of a word on: long texts without a space are read once.
+_HOST = re.compile(r'\A(\[[^]]*\]|[^:\[\]]*)(:[0-9]*)?')
+# Users send 100,000 characters of anything. So a pattern that reads on to some character begins
+# only where nothing that it may read stands in front: each character is read once.
 _USERINFO = re.compile(r'(?<![^\s\'"])([\w+]+://)?[^\s\'"]+@')
-_USERINFO_OF_URL = re.compile(r'(?<![\w+.-])([A-Za-z][\w+.-]*://)[^\s\'"]*@')
+_RUN_BEFORE_AT = re.compile(r'(?<![^\s\'"])[^\s\'"]+@')
+_SCHEME = re.compile(r'(?<![\w+.-])[A-Za-z][\w+.-]*://')
 _HEADER = re.compile(
     r'((?<![\w-])(?:(?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]*(?:token|key|secret))'
     r'[\'"]?\s*[:=]\s*[\'"]?)[^\'"\r\n]+',
@@ -47,8 +52,8 @@ _HEADER = re.compile(
 _HEADER_HINTS = ('authorization', 'cookie', 'x-')
 _NAMED_HINTS = ('passw', 'passphrase', 'secret', 'token', 'credential', '_key')
 _NAMED = r'((?:passw(?:or)?d|passphrase|secret|token|credentials?|_key)[\'"]?\s*[:=]\s*[\[({\'"]*)'
-_QUOTED_LINE = re.compile(r"(\bat (?:line |\S+:)\d+, [^\n]*?: )(['\"]).*")
-"""A line of a file as oslo.config quotes it when it is no assignment: it may hold anything."""
+_PLACE_IN_FILE = re.compile(r'\bat (?:line |\S+:)\d+, ')
+_QUOTE = re.compile(r': (?=[\'"])')
 _TOKEN_BEGINS, _TOKEN_ENDS = r'(?<![\w-])(?<!\w\.)', r'(?![\w-])(?!\.\w)'
 """A token is no part of a dotted name, nor of a name with hyphens."""
 
@@ -79,7 +84,8 @@ class Secrets:
         """A library's text, or its error's, without them, in capitals or not: a host's name is
         often made small."""
         text = self._token.sub(HIDDEN, self.redact(str(text)))
-        return _QUOTED_LINE.sub(rf'\1{HIDDEN}', _USERINFO.sub(rf'\1{HIDDEN}@', text))
+        text = _USERINFO.sub(rf'\1{HIDDEN}@', text)
+        return '\n'.join(map(_without_quoted_line, text.split('\n')))
 
     def redact(self, text: str) -> str:
         """A text of our own without what can be nothing but a secret."""
@@ -88,13 +94,28 @@ class Secrets:
             if word in small:
                 text = re.sub(re.escape(word), HIDDEN, text, flags=re.IGNORECASE)
         if '@' in text:
-            text = _USERINFO_OF_URL.sub(rf'\1{HIDDEN}@', self._in_url.sub(f':{HIDDEN}@', text))
+            text = self._in_url.sub(f':{HIDDEN}@', text)
+            text = _RUN_BEFORE_AT.sub(_without_userinfo, text)
         # Most texts are long lists of hosts, through which no pattern needs to go.
         if any(hint in small for hint in _NAMED_HINTS):
             text = self._named.sub(rf'\1{HIDDEN}', text)
         if any(hint in small for hint in _HEADER_HINTS):
             text = _HEADER.sub(rf'\1{HIDDEN}', text)
         return text
+
+
+def _without_userinfo(run: re.Match[str]) -> str:
+    """A run of characters up to an ``@``, without what follows the scheme of a URL."""
+    scheme = _SCHEME.search(run[0])
+    return run[0] if scheme is None else f'{run[0][: scheme.end()]}{HIDDEN}@'
+
+
+def _without_quoted_line(line: str) -> str:
+    """A line of an error without the line of a file in it, which oslo.config quotes where that
+    is no assignment: it may hold anything."""
+    place = _PLACE_IN_FILE.search(line)
+    quote = place and _QUOTE.search(line, place.end())
+    return f'{line[: quote.end()]}{HIDDEN}' if quote else line
 
 
 def is_telling(name: str, value: str) -> bool:
@@ -172,15 +193,50 @@ KNOWN = Secrets()
 learn, hide, redact = KNOWN.learn, KNOWN.hide, KNOWN.redact
 
 
+def cut(text: str, most: int) -> str:
+    """A text, or so much of it that it has ``most`` characters with the mark of the cut."""
+    return text if len(text) <= most else f'{text[: most - 1]}…'
+
+
+def printable(text: str) -> str:
+    """A text in which escapes stand for characters that print nothing: control characters,
+    which may be commands to a terminal, line breaks, and changes of the direction of writing.
+
+    A text that has any of these is also cut, since users send long ones.
+    """
+    if text.isprintable():
+        return text
+    return ''.join(map(_escaped, cut(text, MAX_SEARCHED_CHARACTERS)))
+
+
+def printable_lines(text: str) -> str:
+    """A text of several lines, each of them as :func:`printable` has it."""
+    if text.isprintable():
+        return text
+    return '\n'.join(map(printable, text.split('\n')))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode('unicode_escape').decode()
+
+
 def one_line(text: str) -> str:
-    """A text of our own on one line, of a length that can be kept, without secrets."""
+    """A text of our own on one line, of a length that can be kept, without secrets or
+    characters that print nothing."""
     return one_line_each([text])[text]
 
 
 def one_line_each(texts: Iterable[str]) -> dict[str, str]:
     """Each of many texts as :func:`one_line` has it; secrets are searched once."""
     every = list(dict.fromkeys(texts))
-    lines = redact('\n'.join(' '.join(text.split()) for text in every)).split('\n')
-    most = MAX_LINE_CHARACTERS
-    cut = [line if len(line) <= most else f'{line[: most - 1]}…' for line in lines]
-    return dict(zip(every, cut, strict=True))
+    lines = redact('\n'.join(map(_searched, every))).split('\n')
+    shown = [cut(line, MAX_LINE_CHARACTERS) for line in lines]
+    return dict(zip(every, shown, strict=True))
+
+
+def _searched(text: str) -> str:
+    """The part of a text that is searched for secrets. More of it would not be shown, and
+    texts of users are cut before any pattern sees them."""
+    return printable(' '.join(cut(text, MAX_SEARCHED_CHARACTERS).split()))

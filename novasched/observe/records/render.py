@@ -19,6 +19,7 @@ from novasched.observe.records.record import (
     Stage,
 )
 from novasched.scheduler.decision import STEPS, Decision, HostWeight
+from novasched.scheduler.model.values import some
 
 DISABLED, DOWN = 'disabled', 'down'
 PHRASES = {
@@ -239,12 +240,6 @@ def weight_cells(host: HostWeight, names: Sequence[str]) -> list[str]:
     named = (shares[name] for name in names)
     cells = [f'{each.added:.4g} ({each.normalised:.4g} of {each.raw:g})' for each in named]
     return [f'{host.weight:.4g}', *cells]
-
-
-def some(names: Sequence[str]) -> str:
-    """The first names, and the number of the others."""
-    shown = ', '.join(names[:3])
-    return f'{shown} and {len(names) - 3} others' if len(names) > 3 else shown
 
 
 def _size(asked: RequestSummary) -> str:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts with or without certain instances, or near an address. nova has these in one file, too."""
 
+import reprlib
 from collections.abc import Collection
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -8,10 +9,13 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import InstanceGroup, Request
+from novasched.scheduler.model.values import some
 
 DIFFERENT_HOST, SAME_HOST, NEAR_HOST_IP = 'different_host', 'same_host', 'build_near_host_ip'
 """Scheduler hints."""
 MAX_SERVER_PER_HOST = 'max_server_per_host'
+MAX_NETWORK_CHARACTERS = 128
+"""Twice the longest that an address with a netmask has."""
 
 
 class DifferentHostFilter(Filter):
@@ -28,7 +32,7 @@ class DifferentHostFilter(Filter):
 
     def reject(self, host: Host, request: Request) -> str | None:
         present = host.instances.keys() & request.hint(DIFFERENT_HOST)
-        return f'has {", ".join(sorted(present))}' if present else None
+        return f'has {some(sorted(present))}' if present else None
 
 
 class SameHostFilter(Filter):
@@ -44,9 +48,14 @@ class SameHostFilter(Filter):
         return request.hint(SAME_HOST)
 
     def reject(self, host: Host, request: Request) -> str | None:
-        if host.instances.keys().isdisjoint(request.hint(SAME_HOST)):
-            return f'has none of {", ".join(request.hint(SAME_HOST))}'
-        return None
+        instances, reason = _instances_to_be_with(request.hint(SAME_HOST))
+        return reason if instances.isdisjoint(host.instances) else None
+
+
+@lru_cache(maxsize=16)
+def _instances_to_be_with(uuids: tuple[str, ...]) -> tuple[frozenset[str], str]:
+    """The instances that a hint names, and the one reason against each host that has none."""
+    return frozenset(uuids), f'has none of {some(uuids)}'
 
 
 class ServerGroupAffinityFilter(Filter):
@@ -62,7 +71,13 @@ class ServerGroupAffinityFilter(Filter):
         group = request.instance_group
         if group is None or host.host in group.hosts:
             return None
-        return f'group {group.uuid or "n/a"} is on {", ".join(sorted(group.hosts))}'
+        return _away_from_group(group.hosts)
+
+
+@lru_cache(maxsize=16)
+def _away_from_group(hosts: frozenset[str]) -> str:
+    """The reason against all hosts that the group is not on."""
+    return f'the group is on {some(sorted(hosts))}'
 
 
 class ServerGroupAntiAffinityFilter(Filter):
@@ -87,13 +102,12 @@ class ServerGroupAntiAffinityFilter(Filter):
         group = request.instance_group
         if group is None or request.instance_uuid in host.instances:
             return None
-        name = group.uuid or 'n/a'
         present = len(host.instances.keys() & group.members)
         try:
             limit = max_server_per_host(group)
         except ValueError as error:
             return str(error)
-        return f'{present} servers of group {name}, limit {limit}' if present >= limit else None
+        return f'{present} servers of the group, limit {limit}' if present >= limit else None
 
 
 def max_server_per_host(group: InstanceGroup) -> int:
@@ -105,8 +119,8 @@ def max_server_per_host(group: InstanceGroup) -> int:
     try:
         return int(wanted)
     except (ValueError, TypeError):
-        name = group.uuid or 'n/a'
-        text = f'group {name} has {wanted!r} for {MAX_SERVER_PER_HOST}, which is no whole number'
+        shown = reprlib.repr(wanted)
+        text = f'the group has {shown} for {MAX_SERVER_PER_HOST}, which is no whole number'
         raise ValueError(text) from None
 
 
@@ -140,6 +154,8 @@ def _network(text: str) -> IPv4Network | IPv6Network:
 
     :raises ValueError: it cannot be read.
     """
+    if len(text) > MAX_NETWORK_CHARACTERS:
+        raise ValueError(f'{reprlib.repr(text)} is no network')
     address, _, mask = text.partition('/')
     if ':' in address and ':' in mask:  # a netmask of IPv6, which ip_network does not read
         ones = f'{int(IPv6Address(mask)):0128b}'.rstrip('0')

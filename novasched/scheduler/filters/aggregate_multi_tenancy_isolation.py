@@ -28,5 +28,5 @@ class AggregateMultiTenancyIsolation(AggregatesFilter):
             if key.startswith(PREFIX)
         )
         if tenants and request.project_id not in tenants:
-            return f'for other projects than {request.project_id}'
+            return 'for other projects'
         return None

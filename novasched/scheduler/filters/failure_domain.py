@@ -8,6 +8,7 @@ from novasched.scheduler.filters.affinity import max_server_per_host
 from novasched.scheduler.filters.shared import Key, KeyedFilter, attributes
 from novasched.scheduler.model.host import Host
 from novasched.scheduler.model.request import Request
+from novasched.scheduler.model.values import some
 
 
 class FailureDomainFilter(KeyedFilter):
@@ -32,22 +33,22 @@ class FailureDomainFilter(KeyedFilter):
         group, key = request.instance_group, self.settings.failure_domain_key
         if group is None:
             return None
-        name, domains = group.uuid or 'n/a', host.metadata(key)
+        domains = host.metadata(key)
         if not domains:
             return f'no aggregate gives it a {key}'
-        within, present = f'{key} {", ".join(sorted(domains))}', group.members_near(host, key)
+        within, present = f'{key} {some(sorted(domains))}', group.members_near(host, key)
         if group.policy == 'affinity':
             hosts = chain.from_iterable(group.located.values())
             taken = frozenset[str]().union(*(each.metadata(key) for each in hosts))
             if present or not taken:
                 return None
-            return f'in {within}, group {name} is in {", ".join(sorted(taken))}'
+            return f'in {within}, the group is in {some(sorted(taken))}'
         try:
             limit = max_server_per_host(group)
         except ValueError as error:
             return str(error)
         return (
-            f'{present} servers of group {name} in {within}, limit {limit}'
+            f'{present} servers of the group in {within}, limit {limit}'
             if present >= limit
             else None
         )

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from novasched.conf.redaction import MAX_SEARCHED_CHARACTERS, cut
 from novasched.scheduler import plugin as plugins
 from novasched.scheduler.filters import Filter, Scope
 from novasched.scheduler.fitting import mappings_of
@@ -121,23 +122,38 @@ class BatchFilter(Filter):
 def judge(
     plugin: Filter, hosts: Sequence[Host], request: Request, candidates: Candidates | None
 ) -> Verdicts:
-    """The verdicts of a filter on hosts, in their order, and the candidates that it leaves."""
-    if isinstance(plugin, BatchFilter):
-        return plugin.judge(hosts, request, candidates)
-    if isinstance(plugin, CandidateFilter) and request.pci_requests:
-        return _judge_candidates(plugin, hosts, request, candidates)
+    """The verdicts of a filter on hosts, in their order, and the candidates that it leaves.
+    No reason is longer than its record can show: a filter may quote what a user wrote."""
     reasons: list[str | None] = [None] * len(hosts)
-    if isinstance(plugin, KeyedFilter):
-        plainly = plugin.passes_plainly(hosts, request)
-        left = range(len(hosts)) if plainly is None else np.flatnonzero(~plainly).tolist()
-        verdicts = _judge_alike(plugin, [hosts[i] for i in left], request)
-        for i, reason in zip(left, verdicts, strict=True):
-            reasons[i] = reason
+    if isinstance(plugin, BatchFilter):
+        verdicts = plugin.judge(hosts, request, candidates)
+    elif isinstance(plugin, CandidateFilter) and request.pci_requests:
+        verdicts = _judge_candidates(plugin, hosts, request, candidates)
     else:
-        reasons = [plugin.reject(host, request) for host in hosts]
-    if plugins.CHECK_SCOPES:
-        plugins.check_scope(plugin.scope, hosts, reasons, request, plugin.reject)
-    return Verdicts(reasons, candidates)
+        if isinstance(plugin, KeyedFilter):
+            plainly = plugin.passes_plainly(hosts, request)
+            left = range(len(hosts)) if plainly is None else np.flatnonzero(~plainly).tolist()
+            alike = _judge_alike(plugin, [hosts[i] for i in left], request)
+            for i, reason in zip(left, alike, strict=True):
+                reasons[i] = reason
+        else:
+            reasons = [plugin.reject(host, request) for host in hosts]
+        if plugins.CHECK_SCOPES:
+            plugins.check_scope(plugin.scope, hosts, reasons, request, plugin.reject)
+        verdicts = Verdicts(reasons, candidates)
+
+    longest = max(map(len, filter(None, verdicts.reasons)), default=0)
+    return verdicts if longest <= MAX_SEARCHED_CHARACTERS else _with_short_reasons(verdicts)
+
+
+def _with_short_reasons(verdicts: Verdicts) -> Verdicts:
+    """The verdicts with one object, cut, for each reason."""
+    short: dict[str, str] = {}
+    for reason in filter(None, verdicts.reasons):
+        if reason not in short:
+            short[reason] = cut(reason, MAX_SEARCHED_CHARACTERS)
+    reasons = [reason and short[reason] for reason in verdicts.reasons]
+    return Verdicts(reasons, verdicts.candidates)
 
 
 def _judge_alike(

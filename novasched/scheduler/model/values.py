@@ -2,6 +2,9 @@
 """Values as people and compute hosts write them: amounts, flags, lists of CPUs."""
 
 import reprlib
+from collections.abc import Sequence
+
+from novasched.conf.redaction import cut
 
 MAX_AMOUNT = 2**63 - 1
 """No database holds more; JSON does, and then there is no number with a fraction to compare it
@@ -10,6 +13,9 @@ MAX_CPUS = 65536
 """No machine has more, and a list that names more must not fill the memory."""
 MAX_NAMED_CPUS = 4 * MAX_CPUS
 """A list that names all CPUs again and again must not fill the time."""
+
+MAX_SHOWN_NAMES, MAX_NAME_CHARACTERS = 3, 100
+"""Names of a list that are shown, and so much of each: users send lists of any length."""
 
 _TRUE = frozenset(('1', 't', 'true', 'on', 'y', 'yes'))
 
@@ -27,6 +33,13 @@ def amount(name: str, value: object) -> int:
 def is_true(value: object) -> bool:
     """True for a text, or a value that was one, that says yes, as oslo.utils reads it."""
     return str(value).strip().lower() in _TRUE
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and the number of the others."""
+    shown = ', '.join(cut(name, MAX_NAME_CHARACTERS) for name in names[:MAX_SHOWN_NAMES])
+    others = len(names) - MAX_SHOWN_NAMES
+    return f'{shown} and {others} others' if others > 0 else shown
 
 
 def cpu_set(text: str) -> set[int]:

@@ -120,11 +120,11 @@ rows(
     ({}, {'group': a_group('soft-affinity')}, NOT_ASKED),
     ({}, {'group': a_group('soft-anti-affinity')}, NOT_ASKED),
     ({'instances': ['x']}, anti('a', 'b'), None),
-    ({'instances': ['a']}, anti('a', 'b'), f'1 servers of group {GROUP}, limit 1'),
+    ({'instances': ['a']}, anti('a', 'b'), '1 servers of the group, limit 1'),
     ({'instances': ['a']}, anti('a', 'b', max_server_per_host='2'), None),
-    ({'instances': ['a', 'b']}, anti('a', 'b', max_server_per_host='2'), f'2 servers of group {GROUP}, limit 2'),
-    ({}, anti('a', max_server_per_host='few'), f"group {GROUP} has 'few' {NO_NUMBER}"),
-    ({}, anti('a', max_server_per_host='1.5'), f"group {GROUP} has '1.5' {NO_NUMBER}"),
+    ({'instances': ['a', 'b']}, anti('a', 'b', max_server_per_host='2'), '2 servers of the group, limit 2'),
+    ({}, anti('a', max_server_per_host='few'), f"the group has 'few' {NO_NUMBER}"),
+    ({}, anti('a', max_server_per_host='1.5'), f"the group has '1.5' {NO_NUMBER}"),
     ({'instances': [a_uuid('server0'), 'a']}, anti('a', a_uuid('server0')), None),
 )  # fmt: skip
 
@@ -143,7 +143,7 @@ rows(
     ({}, on(), NOT_ASKED),
     ({}, on('host1'), None),
     ({}, on('host2', 'host1'), None),
-    ({}, on('host3', 'host2'), f'group {GROUP} is on host2, host3'),
+    ({}, on('host3', 'host2'), 'the group is on host2, host3'),
 )
 
 
@@ -162,18 +162,18 @@ rows(
     ({}, in_racks('soft-anti-affinity', '1'), NOT_ASKED),
     ({}, in_racks('anti-affinity'), None),
     ({}, in_racks('anti-affinity', '2', '3'), None),
-    ({}, in_racks('anti-affinity', '2', '1'), f'1 servers of group {GROUP} in rack 1, limit 1'),
+    ({}, in_racks('anti-affinity', '2', '1'), '1 servers of the group in rack 1, limit 1'),
     ({}, in_racks('anti-affinity', '1', max_server_per_host='2'), None),
-    ({}, in_racks('anti-affinity', max_server_per_host='few'), f"group {GROUP} has 'few' {NO_NUMBER}"),
+    ({}, in_racks('anti-affinity', max_server_per_host='few'), f"the group has 'few' {NO_NUMBER}"),
     ({}, in_racks('anti-affinity', ''), None),
     ({'metadata': {}}, in_racks('anti-affinity'), NO_RACK),
     ({'metadata': {'failure_domain': '1'}}, in_racks('anti-affinity'), NO_RACK),
-    ({'metadata': [{'rack': '1'}, {'rack': '7'}]}, in_racks('anti-affinity', '7'), f'1 servers of group {GROUP} in rack 1, 7, limit 1'),
-    ({}, {'group': a_group('anti-affinity', located=MOVING)}, f'1 servers of group {GROUP} in rack 1, limit 1'),
+    ({'metadata': [{'rack': '1'}, {'rack': '7'}]}, in_racks('anti-affinity', '7'), '1 servers of the group in rack 1, 7, limit 1'),
+    ({}, {'group': a_group('anti-affinity', located=MOVING)}, '1 servers of the group in rack 1, limit 1'),
     ({}, in_racks('affinity'), None),
     ({}, in_racks('affinity', '1'), None),
     ({}, in_racks('affinity', '2', '1'), None),
-    ({}, in_racks('affinity', '3', '2'), f'in rack 1, group {GROUP} is in 2, 3'),
+    ({}, in_racks('affinity', '3', '2'), 'in rack 1, the group is in 2, 3'),
     ({}, in_racks('affinity', ''), None),
     ({'metadata': {}}, in_racks('affinity'), NO_RACK),
     host={'metadata': {'rack': '1'}},
@@ -238,7 +238,7 @@ def of_projects(*texts):
     return {'metadata': [{'filter_tenant_id': text} for text in texts]}
 
 
-OTHERS = 'for other projects than project'
+OTHERS = 'for other projects'
 rows(
     'AggregateMultiTenancyIsolation',
     ({}, {}, None),
