@@ -11,7 +11,7 @@ import traceback
 from typing import Any
 
 from novasched.conf.errors import NovaschedError, safe_text
-from novasched.conf.redaction import hide, redact
+from novasched.conf.redaction import hide, printable, printable_lines, redact
 
 OUR_LOGGERS = ('nova', 'novasched')
 """Ours and those below them: what they say is text of our own, but for errors of others."""
@@ -25,7 +25,9 @@ class Hiding(logging.Formatter):
 
     Names of loggers, levels and our own sentences stay as they are, whatever a password is:
     known secrets are taken out of the messages and errors of libraries before the line is
-    made, and out of the line only what can be nothing but a secret.
+    made, and out of the line only what can be nothing but a secret. Characters that print
+    nothing, which users may send, become escapes in the same places; those of the format are
+    the operator's, who may want colours.
     """
 
     def __init__(self, inner: logging.Formatter) -> None:
@@ -48,9 +50,9 @@ def without_secrets(record: logging.LogRecord) -> logging.LogRecord:
     """A record whose texts of libraries show no secret that the process knows."""
     hidden = copy.copy(record)
     if record.name.partition('.')[0] not in OUR_LOGGERS and not _is_option(record):
-        hidden.msg, hidden.args = hide(record.getMessage()), ()
+        hidden.msg, hidden.args = printable_lines(hide(record.getMessage())), ()
     else:
-        hidden.msg = _argument(record.msg)
+        hidden.msg = _message(record.msg)
         if isinstance(record.args, tuple):
             hidden.args = tuple(map(_argument, record.args))
     if record.exc_info and record.exc_info[0]:
@@ -73,9 +75,16 @@ def _is_option(record: logging.LogRecord) -> bool:
     return (record.module, record.funcName) == ('cfg', 'log_opt_values')
 
 
+def _message(value: Any) -> Any:
+    """One of our own sentences, or a plugin's, which may have several lines."""
+    return printable_lines(value) if isinstance(value, str) else _argument(value)
+
+
 def _argument(value: Any) -> Any:
     """An argument of one of our own sentences; errors of libraries quote anything."""
-    return safe_text(value) if isinstance(value, BaseException) else value
+    if isinstance(value, BaseException):
+        value = safe_text(value)
+    return printable(value) if isinstance(value, str) else value
 
 
 def _error_without_secrets(found: logging._SysExcInfoType) -> Any:
@@ -93,14 +102,16 @@ def _shown(error: BaseException, seen: dict[int, BaseException]) -> BaseExceptio
         return seen[id(error)]
     kind = type(error)
     names = {'__module__': kind.__module__, '__qualname__': kind.__qualname__}
-    shown: BaseException = type(kind.__name__, (Exception,), names)(safe_text(error))
+    shown: BaseException = type(kind.__name__, (Exception,), names)(
+        printable_lines(safe_text(error))
+    )
     seen[id(error)] = shown
     cause, context = error.__cause__, error.__context__
     shown.__cause__ = _shown(cause, seen) if cause else None
     shown.__context__ = _shown(context, seen) if context else None
     shown.__suppress_context__ = error.__suppress_context__
     for note in getattr(error, '__notes__', ()):
-        shown.add_note(hide(note))  # type: ignore[attr-defined]  # there since Python 3.11
+        shown.add_note(printable_lines(hide(note)))  # type: ignore[attr-defined]  # there since Python 3.11
     return shown.with_traceback(error.__traceback__)
 
 

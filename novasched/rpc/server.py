@@ -14,6 +14,7 @@ from oslo_messaging import opts
 
 from novasched.conf import tls
 from novasched.conf.errors import ConfigError
+from novasched.conf.redaction import MAX_LINE_CHARACTERS, cut, printable
 from novasched.rpc import decode, encode, wire
 from novasched.rpc import oslo_messaging_internals as internals
 from novasched.rpc.faults import translate_error
@@ -41,7 +42,7 @@ seconds). The dispatcher sets the key, whatever the message says."""
 MAX_DEPTH = 100
 """Lists and dicts of an argument in each other; services send a tenth of it."""
 HALF_CHARACTER = re.compile('[\ud800-\udfff]')
-VERSION_PATTERN = re.compile(r'[0-9]{1,9}(\.[0-9]{1,9}){1,2}')
+VERSION_PATTERN = re.compile(r'\A[0-9]{1,9}(\.[0-9]{1,9}){1,2}')
 
 
 def make_transport(conf: cfg.ConfigOpts) -> Any:
@@ -118,6 +119,17 @@ class BaseEndpoint:
         """The port of eventlet's debugging console, which is not there: null."""
 
 
+class CallerContext(RequestContext):
+    """The context of a request. oslo.log writes the names in it, which tenants choose."""
+
+    def get_logging_values(self) -> dict[str, Any]:
+        values = super().get_logging_values()
+        for name, value in values.items():
+            if isinstance(value, str):
+                values[name] = cut(printable(value), MAX_LINE_CHARACTERS)
+        return values
+
+
 class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
     """Encodes and decodes objects and contexts; all else travels as it is."""
 
@@ -148,7 +160,7 @@ class Serializer(oslo_messaging.Serializer):  # type: ignore[misc]
         Keys of any release are accepted: releases before Queens say ``tenant`` for the
         project. The user's token is left out: this service calls others in its own name.
         """
-        context = RequestContext.from_dict(
+        context = CallerContext.from_dict(
             dict(ctxt),
             auth_token=None,
             user_id=ctxt.get('user_id') or ctxt.get('user'),

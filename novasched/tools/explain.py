@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from prettytable import PrettyTable
 
-from novasched.conf.redaction import one_line
+from novasched.conf.redaction import one_line, printable_lines
 from novasched.observe.records import render
 from novasched.observe.records.record import AttemptRecord, Record, Rejections, Stage
 from novasched.observe.records.store import RecordReader
@@ -51,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _fail(UNKNOWN, f'{path} has no {what}; the newest are kept')
     rejections = reader.rejections(records[0]) if host else None
     shape = as_json if arguments.format == 'json' else as_text
-    print(shape(records[0], len(records) - 1, host, rejections))
+    # Older releases kept what users wrote as it was.
+    print(printable_lines(shape(records[0], len(records) - 1, host, rejections)))
     return 0
 
 

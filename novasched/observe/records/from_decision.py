@@ -27,6 +27,7 @@ from novasched.observe.records.record import (
 )
 from novasched.scheduler.decision import Decision, FilterResult, PlacementAttempt
 from novasched.scheduler.model.host import Host
+from novasched.scheduler.model.image_properties import SECRET_PROPERTIES
 from novasched.scheduler.model.request import Destination, Request
 
 HASH_DIGITS = 16
@@ -49,9 +50,9 @@ MAX_REASONS = 5
 OTHERS = 'other reasons'
 
 _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
-_ADDRESS = r'\d+(?:\.\d+){3}'
+_ADDRESS = r'(?<!\d)\d+(?:\.\d+){3}(?![\d/])'
 _NUMBER = r'(?<![\w.:/-])-?\d+(?:\.\d+)?(?:e\+\d+)?(?![\w:/-]|\.\d)'
-_VARIES = re.compile(rf'({_UUID}|{_ADDRESS}(?!/)|{_NUMBER})')
+_VARIES = re.compile(rf'({_UUID}|{_ADDRESS}|{_NUMBER})')
 
 
 def record_of(decision: Decision, id: str, at: float, key: bytes | None = None) -> Record:
@@ -74,8 +75,8 @@ def record_of(decision: Decision, id: str, at: float, key: bytes | None = None) 
         Result(
             decision.hosts,
             len(selections[0]) - 1 if selections else 0,
-            decision.refusal,
-            None if decision.failure is None else one_line(decision.failure),
+            _line(decision.refusal),
+            _line(decision.failure),
         ),
         decision.together_refused,
         decision.outdated,
@@ -125,21 +126,22 @@ def summary_of(request: Request, key: bytes | None = None) -> RequestSummary:
     """A request in short; for the key see :func:`record_of`."""
     flavor, group, image = request.flavor, request.instance_group, request.image
     destination = request.requested_destination or Destination()
+    names = destination.host, destination.node
     summary = RequestSummary(
         servers=request.instance_uuids or (),
         count=request.count,
-        project=_hashed(request.project_id, key),
-        user=_hashed(request.user_id, key),
+        project=_line(_hashed(request.project_id, key)),
+        user=_line(_hashed(request.user_id, key)),
         flavor=one_line(flavor.name),
         vcpus=flavor.vcpus,
         memory_mb=flavor.memory_mb,
         disk_gb=(0 if request.is_bfv else flavor.root_gb) + flavor.ephemeral_gb,
         extra_specs=_short(flavor.extra_specs),
-        image=image.id if image else None,
-        zone=request.availability_zone,
+        image=_line(image.id) if image else None,
+        zone=_line(request.availability_zone),
         hints=_short({name: ', '.join(each) for name, each in request.scheduler_hints.items()}),
-        policy=group.policy if group else None,
-        destination=' '.join(filter(None, (destination.host, destination.node))) or None,
+        policy=_line(group.policy) if group else None,
+        destination=_line(' '.join(filter(None, names)) or None),
         ignore_hosts=request.ignore_hosts[:MAX_KEPT_ITEMS],
         force_hosts=request.force_hosts[:MAX_KEPT_ITEMS],
         force_nodes=request.force_nodes[:MAX_KEPT_ITEMS],
@@ -147,7 +149,7 @@ def summary_of(request: Request, key: bytes | None = None) -> RequestSummary:
         swap_mb=flavor.swap,
         is_bfv=request.is_bfv,
         flavor_id=flavor.id,
-        image_format=image.disk_format if image else None,
+        image_format=_line(image.disk_format) if image else None,
         image_properties=_properties(request),
     )
     lacks = tuple(_omitted(request, summary))
@@ -160,10 +162,12 @@ def summary_of(request: Request, key: bytes | None = None) -> RequestSummary:
 def _parts(request: Request, names: Sequence[str]) -> RequestParts | None:
     """The parts of a request of these names that come back from JSON as they are, in which nothing
     is secret, and that are short enough all together."""
-    inside = {'extra_specs': request.flavor.extra_specs, 'image': request.requirements.properties}
+    inside = {'extra_specs': request.flavor.extra_specs, 'image': _open_properties(request)}
     kept: dict[str, Any] = {}
     left = MAX_PARTS_CHARACTERS
     for name in names:
+        if name not in RequestParts.__struct_fields__:
+            continue
         part = inside[name] if name in inside else getattr(request, name)
         one = RequestParts(**dict[str, Any]({name: part}))
         try:
@@ -179,11 +183,13 @@ def _parts(request: Request, names: Sequence[str]) -> RequestParts | None:
 
 def _omitted(request: Request, summary: RequestSummary) -> Iterator[str]:
     """The parts of a request that are not in its summary, or not as they are."""
+    if summary.zone != request.availability_zone:
+        yield 'availability_zone'
     if summary.extra_specs != request.flavor.extra_specs:
         yield 'extra_specs'
     if {name: (text,) for name, text in summary.hints.items()} != request.scheduler_hints:
         yield 'scheduler_hints'
-    if summary.image_properties != request.requirements.properties:
+    if summary.image_properties != _open_properties(request):
         yield 'image'
     if request.numa_topology:
         yield from (name for name in ('physnets', 'tunneled') if getattr(request, name))
@@ -195,12 +201,25 @@ def _omitted(request: Request, summary: RequestSummary) -> Iterator[str]:
 
 def _properties(request: Request) -> Mapping[str, Any]:
     """Properties of the image that are numbers, flags, and texts of a bearable length."""
-    properties = request.requirements.properties
+    properties = _open_properties(request)
     return {
         one_line(name): value
         for name, value in islice(properties.items(), MAX_KEPT_ITEMS)
         if isinstance(value, int) or (isinstance(value, str) and one_line(value) == value)
     }
+
+
+def _open_properties(request: Request) -> Mapping[str, Any]:
+    """The properties of the image without those that are secret. No filter looks at these, so
+    that the request can be repeated without them."""
+    properties = request.requirements.properties
+    if SECRET_PROPERTIES.isdisjoint(properties):
+        return properties
+    return {name: properties[name] for name in properties if name not in SECRET_PROPERTIES}
+
+
+def _line(text: str | None) -> str | None:
+    return None if text is None else one_line(text)
 
 
 def _short(texts: Mapping[str, object]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from novasched.rpc.wire.base import CHANGES, DATA, NAME, NAMESPACE, VERSION
 from novasched.scheduler.model.claim import PendingClaim
+from novasched.scheduler.model.image_properties import SECRET_PROPERTIES
 from novasched.scheduler.model.numa import CellFit, Fit
 from novasched.scheduler.model.request import Request
 
@@ -241,7 +242,6 @@ PAYLOADS: Mapping[str, tuple[str, Sequence[str]]] = {
     )),
 }  # fmt: skip
 """Versions of the payloads, and their fields that are sent as they are, null where not set."""
-SECRET_PROPERTIES = ('hw_ephemeral_encryption_secret_uuid',)
 
 
 def versioned_payload(spec: Mapping[str, Any]) -> Payload:

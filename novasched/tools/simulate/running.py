@@ -18,7 +18,7 @@ from novasched.conf import loading
 from novasched.conf.errors import ConfigError
 from novasched.conf.logs import without_secrets
 from novasched.conf.options import OPTIONS, field_of
-from novasched.conf.redaction import redact
+from novasched.conf.redaction import printable_lines, redact
 from novasched.conf.settings import Settings
 from novasched.observe.records.diagnosis import Diagnoser
 from novasched.observe.records.from_decision import rejections_of
@@ -215,7 +215,7 @@ def _once(arguments: argparse.Namespace, draw: DrawFunction | None) -> int:
     if is_json:
         print(explain.as_json(record, 0, arguments.host, rejections))
     else:
-        print(runs.decided_as_text(record, arguments.host, rejections))
+        print(printable_lines(runs.decided_as_text(record, arguments.host, rejections)))
     return 0
 
 

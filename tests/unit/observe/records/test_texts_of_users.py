@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tenants write reaches no terminal as a command, and secrets of theirs no record."""
+
+import io
+import logging
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from oslo_config import cfg
+from oslo_log import formatters
+from oslo_log import log as oslo_logging
+
+from novasched.cmd import novaschedctl
+from novasched.conf.logs import Hiding
+from novasched.conf.redaction import one_line
+from novasched.observe.records.from_decision import rejections_of, summary_of
+from novasched.observe.records.record import to_json
+from novasched.observe.records.store import RecordWriter
+from novasched.rpc.server import Serializer
+from novasched.scheduler.errors import BadRequest
+from novasched.scheduler.model.image_properties import SECRET_PROPERTIES
+from tests.lab.builders import a_host, a_request
+from tests.lab.ports import Decided, record_of
+
+TITLE, RIGHT_TO_LEFT, BACK = '\x1b]0;evil\x07', '\u202eevil', 'evil\r\x08\x9b2J'
+EVIL = (TITLE, RIGHT_TO_LEFT, BACK)
+
+
+def is_printed(text):
+    return all(line.isprintable() for line in text.split('\n'))
+
+
+@pytest.mark.parametrize('evil', EVIL)
+def test_lines(evil):
+    """Escapes stand for what would not be seen."""
+    line = one_line(f'a {evil}\n b')
+    assert line.isprintable()
+    assert 'evil' in line
+    assert line.startswith('a ')
+    assert line.endswith(' b')
+
+
+@pytest.mark.parametrize('evil', EVIL)
+def test_records(evil, tmp_path, capsys):
+    """No text of a record is a command, though it be one that an older release has kept."""
+    asked = a_request(
+        hints={evil: [evil], 'query': [evil]}, image={evil: evil}, availability_zone=evil
+    )
+    asked = replace(asked, flavor=replace(asked.flavor, name=evil, extra_specs={evil: evil}))
+    decision = Decided([a_host('h1')]).ask(asked)
+    record = record_of(decision)
+    old = replace(record, id='old', asked=replace(record.asked, hints={'a': evil}, flavor=evil))
+    for kept in (record, old):
+        path = str(tmp_path / kept.id)
+        with closing(RecordWriter(path, 10, 10)) as writer:
+            writer.write(kept, rejections_of(decision))
+        for more in ([], ['--host', 'h1'], ['--format', 'json']):
+            assert novaschedctl.main(['explain', '--last', '--file', path, *more]) == 0
+            text = capsys.readouterr().out
+            assert 'h1' in text
+            assert is_printed(text)
+
+
+@pytest.mark.parametrize('evil', EVIL)
+def test_logs(evil):
+    """Arguments of our lines, messages of libraries, and names in the caller's context."""
+    conf = cfg.ConfigOpts()
+    oslo_logging.register_options(conf)
+    conf(['--config-file=/dev/null'])
+    colour = '\x1b[01;36m'
+    conf.set_override('logging_context_format_string', f'{colour}%(user_name)s %(message)s')
+    output = io.StringIO()
+    handler = logging.StreamHandler(output)
+    handler.setFormatter(Hiding(formatters.ContextFormatter(config=conf)))
+    Serializer().deserialize_context({'user_name': evil, 'request_id': 'req-1'})
+    for logger in ('nova.filters', 'novasched', 'oslo.messaging'):
+        for args in ((evil,), (BadRequest(evil),), (ValueError(f'{evil}\nnext'),)):
+            handler.handle(logging.LogRecord(logger, logging.INFO, '', 1, 'it is %s', args, None))
+    text = output.getvalue()
+    assert text.count(colour) == text.count('it is') == 9
+    assert is_printed(text.replace(colour, ''))
+
+
+@pytest.mark.parametrize('name', sorted(SECRET_PROPERTIES))
+@pytest.mark.parametrize('others', [{}, {'traits_required': ['X']}])
+def test_secret_properties(name, others):
+    """They are in no record; the request can be repeated without them."""
+    summary = summary_of(a_request(image={name: 'the-secret', 'hw_x': 'y', **others}))
+    assert b'the-secret' not in to_json(summary)
+    assert summary == summary_of(a_request(image={'hw_x': 'y', **others}))
