@@ -27,7 +27,7 @@ Written = Mapping[str, Mapping[str, Sequence[str]]]
 """Group to option to its values; names have no hyphens."""
 _REFERENCE = re.compile(r'(?<![$\\])\$\{?\w')
 """The begin of an option's name in the value of another, as oslo.config fills it in."""
-_VARIABLE = re.compile(r'OS_\w+?__(\w+)\Z')
+_VARIABLE = re.compile(r'\AOS_(?=\w+\Z)\w+?__(\w+)')
 """A variable of the environment that oslo.config takes for an option."""
 GRACEFUL_SHUTDOWN_S = 180
 """``[DEFAULT] graceful_shutdown_timeout`` unless set; oslo.service's own is a third of it."""

@@ -163,7 +163,7 @@ class Constraint:
         return urlencode({_PARAMETERS[self.kind]: self.value})
 
 
-_NAME = re.compile(r'(resources|required|member_of|in_tree)(.*)$')
+_NAME = re.compile(r'\A(resources|required|member_of|in_tree)(.*)$')
 _PARAMETERS = {
     'host': 'in_tree',
     'aggregates': 'member_of',

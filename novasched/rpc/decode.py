@@ -32,6 +32,8 @@ T = TypeVar('T')
 FLAVOR_SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 MAX_FLAVOR_SIZE = 2**31 - 1
 """The largest that nova's databases hold."""
+MAX_HEADER_CHARACTERS = 255
+"""Ids of requests have 40."""
 MAX_INSTANCES = 10_000
 """In one request; nova bounds their number by the project's quota alone. Each instance is given a
 host before the next is looked at, and all are claimed in one call of Placement."""
@@ -79,7 +81,9 @@ def request(call: Call, context: RequestContext) -> Request:
 
 def _header_text(text: Any) -> str | None:
     """The text if it can stand in a header of HTTP, or None."""
-    return text if isinstance(text, str) and text.isascii() and text.isprintable() else None
+    if not isinstance(text, str) or len(text) > MAX_HEADER_CHARACTERS:
+        return None
+    return text if text.isascii() and text.isprintable() else None
 
 
 def _given(part: NovaObject | None, *names: str) -> dict[str, Any]:

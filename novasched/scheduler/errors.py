@@ -8,7 +8,10 @@ for the cases in which somebody has to do something.
 from collections.abc import Callable
 
 from novasched.conf.errors import NovaschedError
+from novasched.conf.redaction import cut
 
+MAX_TEXT_CHARACTERS = 2_000
+"""The length of a text for callers: some quote what users wrote, who write 100,000."""
 NO_CANDIDATES = (
     'Got no allocation candidates from the Placement API. This could be due to insufficient '
     'resources or a temporary occurrence as compute nodes start up.'
@@ -19,12 +22,16 @@ class NoValidHost(NovaschedError):
     """For the user: no host can take the instance. ``reason`` goes to the caller."""
 
     def __init__(self, reason: str = '') -> None:
+        reason = cut(reason, MAX_TEXT_CHARACTERS)
         super().__init__(f'No valid host was found. {reason}')
         self.reason = reason
 
 
 class BadRequest(NovaschedError):
     """For the caller: the message is not a request that can be understood."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(cut(text, MAX_TEXT_CHARACTERS))
 
 
 class BadPlugin(NovaschedError):

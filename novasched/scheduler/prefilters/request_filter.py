@@ -246,7 +246,7 @@ class TpmSecretSecurityPrefilter(Prefilter):
         security = request.requirements.tpm_secret_security
         if security not in TPM_SECRET_SECURITY:
             why = f"TPM secret security '{security}' is not supported."
-            LOG.warning(why)
+            LOG.warning('%s', why)
             raise NoValidHost(f'Scheduling failed: {why}')
         return self.requiring(request, TPM_SECRET_SECURITY[security])
 

@@ -23,7 +23,7 @@ from novasched.scheduler.requirements import cpus, features
 
 WISHES = ('preferred', 'avoided')
 """Values of ``trait:`` by which hosts are weighed."""
-_GROUP_KEY = re.compile(r'(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$')
+_GROUP_KEY = re.compile(r'\A(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$')
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,10 @@ PAGES = {'small': SMALL_PAGES, 'large': LARGE_PAGES, 'any': ANY_PAGES}
 UNITS_KIB = {'': 1, 'K': 1, 'KB': 1, 'KIB': 1, 'M': 1024, 'MB': 1024, 'MIB': 1024, 'G': 1024**2,
              'GB': 1024**2, 'GIB': 1024**2}  # fmt: skip
 POLICY_OF_RESOURCE = {'PCPU': DEDICATED, 'VCPU': SHARED}
-HYPERTHREADING = re.compile(r'trait\d*:HW_CPU_HYPERTHREADING$')
+HYPERTHREADING = re.compile(r'\Atrait\d*:HW_CPU_HYPERTHREADING$')
 THREAD_POLICIES = {'forbidden': ISOLATE, 'required': REQUIRE}
+
+MAX_SIZE_DIGITS = 18
 
 Properties = Mapping[str, Any]
 
@@ -145,7 +147,8 @@ def _size(name: str, value: object) -> int | None:
     if text.lower() in PAGES:
         return PAGES[text.lower()]
     match = re.fullmatch(r'(\d+)\s*([A-Za-z]*)', text)
-    if match is None or match[2].upper() not in UNITS_KIB or not int(match[1]):
+    is_size = match is not None and match[2].upper() in UNITS_KIB
+    if match is None or not is_size or len(match[1]) > MAX_SIZE_DIGITS or not int(match[1]):
         raise BadRequest(f'{name} is {text}, no size of pages')
     return int(match[1]) * UNITS_KIB[match[2].upper()]
 

@@ -170,7 +170,7 @@ OTHER_SERVICES_OPTIONS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Options that other services read in the groups above."""
 
-_OPTION_NAME = re.compile(r'\w[\w.-]*\Z')
+_OPTION_NAME = re.compile(r'\A\w[\w.-]*\Z')
 
 
 def check_names(written: Written, known: Known) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ GROUP_HINT = 'group'
 CYBORG_SPEC = 'accel:device_profile'
 BAR_CHARACTERS = 40
 Item = TypeVar('Item')
-_CHANGES = re.compile(r'"nova_object.changes": \[[^]]*\]')
+_CHANGES = re.compile(r'"nova_object.changes": \[[^][]*\]')
 
 
 @dataclass(frozen=True, slots=True)

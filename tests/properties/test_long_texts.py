@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a user writes, no other request waits for it: ``re`` and most of Python's functions on
+texts hold the interpreter's lock until they are done.
+
+These tests bound time, as no others do: it is the promise itself. What they measure is processor
+time of the thread, the best of several tries, so that a busy machine makes no difference. A
+pattern that reads a text of this size in other than linear time takes seconds.
+"""
+
+import io
+import logging
+import pkgutil
+import re
+import time
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import pytest
+
+import novasched
+from novasched.conf import redaction
+from novasched.conf.logs import Hiding
+from novasched.conf.redaction import Secrets, hide, one_line, redact
+from novasched.conf.settings import Settings
+from novasched.observe.records import render
+from novasched.observe.records.from_decision import grouped, rejections_of
+from novasched.observe.records.record import from_json, to_json
+from novasched.observe.tracing import spans_of
+from novasched.placement import query
+from novasched.plugins import loading
+from novasched.rpc import decode, versions
+from novasched.rpc.faults import translate_error
+from novasched.rpc.server import Serializer
+from novasched.scheduler.errors import NovaschedError
+from novasched.scheduler.filters.shared import judge
+from novasched.scheduler.plugin import name_of
+from novasched.scheduler.requirements.numa import topology
+from novasched.tools import explain
+from tests.lab.builders import a_host
+from tests.lab.patterns import worst_texts
+from tests.lab.ports import CountingPlacement, Decided, record_of
+from tests.lab.wire import FLAVOR, a_spec, primitive
+
+SIZE = 112 * 1024
+"""The characters of the longest body that nova-api takes."""
+MAX_STEP_S = 0.02
+MAX_PATTERN_S = 0.1
+"""For a pattern alone, on a text that is not cut before; linear ones take a quarter of it."""
+TRIES = 3
+RANDOM = 'kG7bQz2mXw9RtLp4'
+
+
+def seconds_of(function, *arguments, limit=MAX_STEP_S):
+    """The processor time of a function; where that is beyond the limit, at its best."""
+    best = float('inf')
+    for _ in range(TRIES):
+        began = time.thread_time()
+        function(*arguments)
+        best = min(best, time.thread_time() - began)
+        if best < limit:
+            break
+    return best
+
+
+def patterns():
+    """Every compiled pattern of the product by its name."""
+    found = {}
+    for module in pkgutil.walk_packages(novasched.__path__, 'novasched.'):
+        for name, value in vars(import_module(module.name)).items():
+            if isinstance(value, re.Pattern):
+                found.setdefault(value, f'{module.name}.{name}')
+    for name, value in vars(Secrets([RANDOM, 'nova'])).items():
+        if isinstance(value, re.Pattern):
+            found[value] = f'Secrets.{name}'
+    return {name: pattern for pattern, name in found.items()}
+
+
+PATTERNS = patterns()
+OF_OPERATORS = ('novasched.conf.loading', 'novasched.tools', 'novasched.cells')
+"""Modules whose patterns meet no text of users: these are linear, too."""
+BY_HAND = {
+    'schemes': lambda size: '@' + 'a://' * ((size - 1) // 4),
+    'digits': lambda size: '1' * (size - 1) + 'x',
+    'addresses': lambda size: '1.' * (size // 2),
+    'quoted lines': lambda size: 'at a:1, ' * (size // 8),
+    'headers': lambda size: 'x-token: ' * (size // 9),
+    'passwords': lambda size: 'password=(' * (size // 10),
+    'blanks': lambda size: '<' + ' ' * (size - 2) + 'x',
+    'commas': lambda size: ',' * size,
+    'predicates': lambda size: '>=0,' * (size // 4),
+    'lists': lambda size: '[' * (size // 2) + ']' * (size // 2),
+    'a query': lambda size: f'["and"{", true" * (size // 6 - 2)}]',
+    'colours': lambda size: '\x1b[1m' * (size // 4),
+    'from right to left': lambda size: '\u202e' * size,
+    'plain': lambda size: 'x' * size,
+}
+
+
+@cache
+def made_of(name):
+    """Makers of the texts on which a pattern takes longest."""
+    return worst_texts(PATTERNS[name], 2)
+
+
+@cache
+def attacks():
+    """Makers of texts on which some pattern that meets texts of users takes longest."""
+    made = {name: made_of(name)[0] for name in PATTERNS if not name.startswith(OF_OPERATORS)}
+    return {**BY_HAND, **made}
+
+
+@pytest.mark.parametrize('name', PATTERNS)
+def test_patterns_are_linear(name):
+    """The worst that is made of the pattern itself, ever longer."""
+    for size in (1_000, 8_000, SIZE):
+        for make in made_of(name):
+            text = make(size)
+            seconds = seconds_of(PATTERNS[name].sub, '', text, limit=MAX_PATTERN_S)
+            assert seconds < MAX_PATTERN_S, text[:80]
+
+
+@pytest.mark.parametrize('bad', [r'([a-z]+://)[^ ]*@', r'\d+(\.\d+){3}', r'x[^]]*\]', r'a:.*?: b'])
+def test_patterns_that_are_not(bad):
+    """The generator finds them out."""
+    pattern = re.compile(bad)
+    (make,) = worst_texts(pattern, 1)
+    short, long = (seconds_of(pattern.sub, '', make(size), limit=0) for size in (500, 4_000))
+    assert long > 20 * short
+
+
+@pytest.mark.parametrize('function', [redact, hide, one_line], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    'known', [(), (RANDOM, 'nova', f'mysql://u:{RANDOM}@h/n')], ids=['none', 'some']
+)
+def test_redaction(function, known, monkeypatch):
+    """Texts of libraries and of our own."""
+    monkeypatch.setattr(redaction.KNOWN, '__dict__', vars(Secrets(known)))
+    limit = MAX_STEP_S if function is one_line else MAX_PATTERN_S
+    for name, make in attacks().items():
+        for size in (8_000, SIZE):
+            assert seconds_of(function, make(size), limit=limit) < limit, name
+
+
+def image(**properties):
+    """An image of these properties."""
+    return primitive(
+        'ImageMeta', '1.8', properties=primitive('ImageMetaProps', '1.44', **properties)
+    )
+
+
+def flavor(**fields):
+    return {**FLAVOR, 'nova_object.data': {**FLAVOR['nova_object.data'], **fields}}
+
+
+def named(kind, version, text, **fields):
+    """An object of that name."""
+    made = primitive(kind, version, **fields)
+    made['nova_object.data']['name'] = text
+    return made
+
+
+def hint(name):
+    return lambda text: {'scheduler_hints': {name: [text]}}
+
+
+def near(text):
+    return {'scheduler_hints': {'build_near_host_ip': ['10.0.0.1'], 'cidr': [text]}}
+
+
+FIELDS = {
+    'a hint': hint('foo'),
+    'the name of a hint': lambda text: {'scheduler_hints': {text: ['foo']}},
+    'many hints': lambda text: {'scheduler_hints': {text[i : i + 64]: [text[i : i + 64]] for i in range(0, len(text), 128)}},
+    'a bad hint': lambda text: {'scheduler_hints': {text: 'no list'}},
+    'same_host': hint('same_host'),
+    'different_host': hint('different_host'),
+    'many of same_host': lambda text: {'scheduler_hints': {'same_host': [text[i : i + 36] for i in range(0, len(text), 38)]}},
+    'group': hint('group'),
+    'build_near_host_ip': hint('build_near_host_ip'),
+    'cidr': near,
+    'query': hint('query'),
+    'a property': lambda text: {'image': image(os_command_line=text)},
+    'the name of a property': lambda text: {'image': image(**{text: 'x'})},
+    'the version of a hypervisor': lambda text: {'image': image(hw_architecture='x86_64', img_hv_requested_version=text)},
+    'an architecture': lambda text: {'image': image(hw_architecture=text)},
+    'a page size': lambda text: {'image': image(hw_mem_page_size=text)},
+    'a policy of CPUs': lambda text: {'image': image(hw_cpu_policy=text)},
+    'a mask': lambda text: {'image': image(hw_cpu_realtime_mask=text), 'flavor': flavor(extra_specs={'hw:cpu_policy': 'mixed', 'hw:cpu_realtime': '1'})},
+    'bits of addresses': lambda text: {'image': image(hw_maxphysaddr_bits=text)},
+    'a trait': lambda text: {'image': image(traits_required=[text])},
+    'the version of a TPM': lambda text: {'image': image(hw_tpm_version=text)},
+    'a bus': lambda text: {'image': image(hw_disk_bus=text)},
+    'the name of an image': lambda text: {'image': named('ImageMeta', '1.8', text, id=text, disk_format=text)},
+    'the name of a flavor': lambda text: {'flavor': flavor(name=text, description=text)},
+    'an extra spec': lambda text: {'flavor': flavor(extra_specs={'capabilities:x': text})},
+    'the name of an extra spec': lambda text: {'flavor': flavor(extra_specs={text: 'x', f'resources{text}': '1', f'trait:{text}': 'required'})},
+    'a zone': lambda text: {'availability_zone': text},
+    'a project': lambda text: {'project_id': text, 'user_id': text},
+    'a group': lambda text: {'instance_group': named('InstanceGroup', '1.11', text, uuid=text, policy='anti-affinity', members=[text], hosts=[text], _rules={'max_server_per_host': text})},
+    'a group of another policy': lambda text: {'instance_group': primitive('InstanceGroup', '1.11', policy=text)},
+    'ignored hosts': lambda text: {'ignore_hosts': [text]},
+    'forced hosts': lambda text: {'force_hosts': [text], 'force_nodes': [text]},
+    'a destination': lambda text: {'requested_destination': primitive('Destination', '1.4', host=text)},
+    'a security group': lambda text: {'security_groups': primitive('SecurityGroupList', '1.1', objects=[named('SecurityGroup', '1.2', text)])},
+    'the context': lambda text: {},
+}  # fmt: skip
+CONTEXT = {'request_id': 'req-1', 'user_id': 'u', 'project_id': 'p'}
+FILTERS = tuple(sorted(entry_points(group='novasched.filters').names))
+HOST = a_host('h1', host_ip='10.0.0.9', hypervisor_version=8002000, cpu_info='{"maxphysaddr": {"bits": 46}}',
+              supported_instances=(('x86_64', 'kvm', 'hvm'),), metadata={'os_command_line': 'x', 'filter_tenant_id': 'p'})  # fmt: skip
+USUAL = (
+    'ComputeFilter', 'ComputeCapabilitiesFilter', 'DifferentHostFilter', 'ImagePropertiesFilter',
+    'SameHostFilter', 'ServerGroupAntiAffinityFilter', 'SimpleCIDRAffinityFilter', 'JsonFilter',
+)  # fmt: skip
+SETTINGS = Settings(
+    enabled_filters=FILTERS, failure_domain_key='filter_tenant_id', isolated_images=('x',)
+)
+JUDGES = loading.filters(SETTINGS)
+PLACEMENT = CountingPlacement({HOST.uuid: 10**9})
+DECIDED = Decided(
+    [HOST], PLACEMENT, [each for each in JUDGES if name_of(each) in USUAL], settings=SETTINGS
+)
+
+
+@pytest.fixture
+def log():
+    """What is logged, down to the verdicts on each host."""
+    output = io.StringIO()
+    handler = logging.StreamHandler(output)
+    handler.setFormatter(Hiding(logging.Formatter('%(message)s')))
+    logger = logging.getLogger('nova')
+    before, logger.level = logger.level, logging.DEBUG
+    logger.addHandler(handler)
+    yield output
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+def decoded(spec, context):
+    """What is made of a message."""
+    arguments = {
+        'request_spec': spec,
+        'spec_obj': spec,
+        'filter_properties': None,
+        'instance_uuids': ['a'],
+    }
+    read = Serializer().deserialize_entity(
+        context, {name: arguments[name] for name in ('spec_obj', 'instance_uuids')}
+    )
+    return decode.request(versions.read(read), context)
+
+
+def decided(request):
+    """A decision, of all filters, and what Placement is asked, whatever an error is."""
+    with suppress(NovaschedError):
+        query.build_all(request, SETTINGS)
+    with suppress(NovaschedError):
+        topology(request.flavor, request.requirements.properties)
+    PLACEMENT.allocations.clear()
+    return DECIDED.ask(request)
+
+
+def judged(each, request):
+    """The verdict of a filter on a host, and its reason as it is kept."""
+    reasons, _ = judge(each, [HOST], request, None)
+    return [*map(one_line, filter(None, reasons))], grouped({why: 1 for why in reasons if why})
+
+
+def told(record, rejections):
+    """A record as the command tells it."""
+    texts = [explain.as_text(record, 0, host, rejections) for host in (None, 'h1')]
+    return [*texts, explain.as_json(record, 0, None, None), render.entry(record)]
+
+
+class Steps:
+    """Does what follows on a message, and remembers the processor time of each step."""
+
+    def __init__(self):
+        self.seconds = {}
+
+    def __call__(self, name, function, *arguments):
+        self.seconds[name] = seconds_of(function, *arguments)
+        return function(*arguments)
+
+    def follow(self, fields, context):
+        try:
+            request = self('decode', decoded, a_spec(**fields), context)
+        except NovaschedError as error:
+            self('refuse', translate_error, error)
+            return []
+        for each in JUDGES:
+            if each.applies(request):
+                self(name_of(each), judged, each, request)
+        decision = self('decide', decided, request)
+        record = self('record', record_of, decision)
+        rejections = self('reasons', rejections_of, decision)
+        self('keep', lambda: from_json(to_json(record)))
+        self('trace', spans_of, decision, record)
+        if decision.failure is not None:
+            self('refuse', translate_error, NovaschedError(decision.failure))
+        return self('tell', told, record, rejections)
+
+
+@pytest.mark.parametrize('field', FIELDS)
+def test_no_request_waits_for_a_text(field, log, unchecked_scopes):
+    """No step of a request takes longer than a switch of threads may, whatever stands in that field."""
+    for name, make in attacks().items():
+        text = make(SIZE)
+        steps = Steps()
+        names = dict.fromkeys(
+            ('user_name', 'project_name', 'request_id', 'global_request_id'), text
+        )
+        context = Serializer().deserialize_context(
+            {**CONTEXT, **(names if field == 'the context' else {})}
+        )
+        steps.follow(FIELDS[field](text), context)
+        for step, seconds in steps.seconds.items():
+            assert seconds < MAX_STEP_S, f'{step} of {name}: {seconds:.3f} s'
