@@ -285,8 +285,9 @@ def weigh(
 
 def normalised(raw: Numbers, minval: float | None = None, maxval: float | None = None) -> Numbers:
     """Each value's place between the least and the greatest, 0 to 1; all 0 if equal."""
-    low = raw.min() if minval is None else minval
-    high = raw.max() if maxval is None else maxval
+    # The functions, since mypy does not accept raw.min() with the types of NumPy 2.5.
+    low = np.min(raw) if minval is None else minval
+    high = np.max(raw) if maxval is None else maxval
     if low == high:
         return np.zeros(len(raw))
     return (raw - low) / (high - low)
