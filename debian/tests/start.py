@@ -1,7 +1,8 @@
 #!/usr/lib/novasched/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The unit's command, as the unit's user, ends with one clear line without a database, and says
-that it is ready where there are databases and Placement."""
+"""The unit's command, as the unit's user, ends with one clear line without a database. It says
+that it is ready where there are databases and Placement; ``novaschedctl health`` then gets an
+answer from the default ``state_path``."""
 
 import configparser
 import os
@@ -56,8 +57,14 @@ def refused(service, name, value):
     assert '\n' not in said, said
 
 
+def without_state_path(text):
+    """The text of a nova.conf, with the default of ``state_path``."""
+    lines = text.splitlines(keepends=True)
+    return ''.join(line for line in lines if not line.startswith('state_path'))
+
+
 def ready(service, folder):
-    """Start it, hear that it is ready, stop it and see it end with 0."""
+    """Start it, hear that it is ready, ask for its health, stop it and see it end with 0."""
     address = folder / 'notify'
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(str(address))
@@ -66,6 +73,7 @@ def ready(service, folder):
         process = started(service, env={**os.environ, 'NOTIFY_SOCKET': str(address)})
         try:
             assert b'READY=1' in notify.recv(4096)
+            subprocess.run(['novaschedctl', 'health'], check=True)
             process.terminate()
             said = process.communicate(timeout=PATIENCE)[1]
         finally:
@@ -88,7 +96,7 @@ def main():
             nova_conf = Path(cloud.configuration[1])
             for path in (nova_conf.parent, *nova_conf.parent.iterdir()):
                 shutil.chown(path, service['User'])
-            shutil.copy(nova_conf, NOVA_CONF)
+            NOVA_CONF.write_text(without_state_path(nova_conf.read_text()))
             with tempfile.TemporaryDirectory() as folder:
                 Path(folder).chmod(0o755)
                 ready(service, Path(folder))

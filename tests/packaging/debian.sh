@@ -86,6 +86,7 @@ install_in "$root" "/src/$package"
     id nova
     test "$(id -u nova)" = 64060
     test "$(stat -c %U:%a /var/log/nova)" = nova:750
+    test "$(stat -c %U:%G:%a /var/lib/nova)" = nova:nova:750
     test -z "$(find /etc/systemd -name novasched.service)"
     cd /usr/lib/novasched/lib/python3*/site-packages
     (cd /src/novasched && find novasched -type f | sort) > /tmp/sources
@@ -110,7 +111,7 @@ install_in "$root" nova-common
 
 say 'remove it, and install it after nova-common'
 "${inside[@]}" apt-get -qq purge --yes novasched > "$folder/apt.log"
-"${inside[@]}" sh -c '! find / -xdev -name "*novasched*" ! -path "/src/*" ! -path "/tmp/*" ! -path "/var/log/nova/*" | grep .'
+"${inside[@]}" sh -c '! find / -xdev -name "*novasched*" ! -path "/src/*" ! -path "/tmp/*" ! -path "/var/log/nova/*" ! -path "/var/lib/nova/*" | grep .'
 "${inside[@]}" id nova
 install_in "$root" "/src/$package"
 "${inside[@]}" novaschedctl check --help > /dev/null
