@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import configparser
+import grp
+import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -108,7 +111,10 @@ def test_systemd_accepts_the_unit(tmp_path):
 
 def test_logrotate_accepts_its_entry(tmp_path):
     """logrotate reads the entry and would rotate one file."""
-    arguments, changes = ('-d', '-s', tmp_path / 'state'), {'nova nova': 'root root'}
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    group = grp.getgrgid(os.getegid()).gr_name
+    changes = {'nova nova': f'{user} {group}'}
+    arguments = ('-d', '-s', tmp_path / 'state')
     said = said_by('logrotate', tmp_path, 'logrotate.d/00-novasched', changes, *arguments)
     assert 'Handling 1 logs' in said
     assert 'error' not in said
