@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The README, beside the files that do what it says."""
 
+import configparser
 import re
 from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / 'README.rst').read_text()
@@ -42,3 +47,48 @@ def test_all_name_the_same_pythons():
     install = (ROOT / 'doc' / 'source' / 'install.rst').read_text()
     for text in (README, install):
         assert set(re.findall(r'Python (3\S*(?: to 3\S+)?\w)', text)) == {f'{first} to {last}'}
+
+
+def requirements():
+    """What novasched, its extras and its tests require."""
+    tomllib = pytest.importorskip('tomllib', reason='part of Python since 3.11')
+    tools = tomllib.loads((ROOT / 'pyproject.toml').read_text())
+    package = configparser.ConfigParser()
+    package.read(ROOT / 'setup.cfg')
+
+    lines = (ROOT / 'requirements.txt').read_text().splitlines()
+    lines += tools['build-system']['requires']
+    for extra in package['extras'].values():
+        lines += extra.split()
+    for group in tools['dependency-groups'].values():
+        lines += [line for line in group if isinstance(line, str)]
+    return sorted({Requirement(line) for line in lines}, key=str)
+
+
+def pins():
+    """The requirements of constraints.txt."""
+    lines = (ROOT / 'constraints.txt').read_text().splitlines()
+    return [Requirement(line) for line in lines if not line.startswith('#')]
+
+
+def holds(requirement, python):
+    """Tell whether a requirement is one of Linux with this Python."""
+    environment = {'python_version': python, 'python_full_version': f'{python}.9'}
+    return requirement.marker is None or requirement.marker.evaluate(environment)
+
+
+@pytest.mark.parametrize('python', ['3.10', '3.11', '3.12', '3.13'])
+def test_a_release_is_pinned_for_all_that_is_required(python):
+    """tox installs the same releases tomorrow; "tox -e constraints" mends a failure."""
+    pinned = {}
+    for pin in pins():
+        if holds(pin, python):
+            [release] = pin.specifier
+            assert release.operator == '=='
+            pinned[canonicalize_name(pin.name)] = release.version
+
+    for requirement in requirements():
+        if holds(requirement, python):
+            release = pinned.get(canonicalize_name(requirement.name))
+            assert release is not None, requirement
+            assert release in requirement.specifier, (requirement, release)
