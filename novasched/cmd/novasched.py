@@ -4,11 +4,14 @@
 import sys
 from collections.abc import Sequence
 
+# First: it chooses the threads with which the libraries below are imported, and hides eventlet
+# from them: oslo.log before 8.3, the newest with Python 3.10, imports eventlet if it is installed.
+import novasched.concurrency  # noqa: F401
+
+# isort: split
 from oslo_config import cfg
 from oslo_log import log as logging
 
-# First: it chooses the threads with which the libraries below are imported.
-import novasched.concurrency  # noqa: F401
 from novasched.conf import loading, logs
 from novasched.conf.errors import ConfigError, NovaschedError
 from novasched.conf.redaction import hide
