@@ -20,6 +20,12 @@ from novasched.scheduler.model.request import Request
 HINT = 'query'
 INSTANCES = '$instances'
 
+MAX_QUERY_CHARACTERS = 10_000
+"""The length of a query that is read."""
+MAX_QUERY_TERMS = 500
+"""Terms of a query, those of queries in it included. Each takes about 1 µs for each host, and
+nova's API takes queries of 50,000 terms."""
+
 
 class JsonFilter(Filter):
     """Reject hosts for which the query is not true."""
@@ -46,8 +52,24 @@ class JsonFilter(Filter):
         return None if holds else 'the query is not true'
 
 
-_query = lru_cache(maxsize=16)(json.loads)
-"""The same text comes once for each host."""
+@lru_cache(maxsize=16)  # the same text comes once for each host
+def _query(text: str) -> Any:
+    """The query that a text holds.
+
+    :raises ValueError: the text is no JSON, or the query is too long to be answered for
+        thousands of hosts.
+    """
+    if len(text) > MAX_QUERY_CHARACTERS:
+        raise ValueError(f'it has more than {MAX_QUERY_CHARACTERS} characters')
+
+    query = json.loads(text)
+    terms = [*query] if isinstance(query, str) else [query]
+    for term in terms:
+        if isinstance(term, list):
+            terms.extend(term)  # the loop goes on through these
+        if len(terms) > MAX_QUERY_TERMS:
+            raise ValueError(f'it has more than {MAX_QUERY_TERMS} terms')
+    return query
 
 
 def _compare(test: Callable[[Any, Any], bool], terms: Sequence[Any]) -> bool:

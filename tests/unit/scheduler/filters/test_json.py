@@ -69,12 +69,21 @@ def test_operators(query, holds):
         ('["<", "$host", 1]', "'<' not supported between"),
         ('["not", ["<", 2, 1, "a"]]', "'<' not supported between"),
         ('["=", "$host.name", 1]', "there is no 'name' in 'host1'"),
-        ('[' * 100_000, ''),
+        ('[' * 9_000, ''),
+        ('[' * 100_000, 'it has more than 10000 characters'),
+        (f'["and"{", true" * 500}]', 'it has more than 500 terms'),
+        (f'["and"{", [1, 2, 3]" * 130}]', 'it has more than 500 terms'),
+        (f'"={"a" * 500}"', 'it has more than 500 terms'),
     ],
 )
 def test_what_cannot_be_answered(text, why):
     """A host is rejected with what is wrong with the query."""
     assert verdict(text).startswith(f'the query cannot be answered: {why}')
+
+
+def test_a_long_query():
+    """A query of as many terms as are read is answered."""
+    assert verdict(f'["and"{", true" * 498}]') is None
 
 
 def test_how_many_queries():
