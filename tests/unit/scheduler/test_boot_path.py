@@ -32,7 +32,7 @@ SETTINGS = Settings(
     ),
     weight_classes=('RAMWeigher', 'CPUWeigher', 'DiskWeigher'),
 )  # fmt: skip
-MAX_MODULES, MAX_FUNCTIONS, MAX_DEPTH = 26, 94, 10
+MAX_MODULES, MAX_FUNCTIONS, MAX_DEPTH = 26, 95, 10
 
 
 @dataclass
