@@ -192,6 +192,10 @@ def test_what_each_host_lacks(cloud, client, tool):
     with Daemon(cloud, config) as daemon:
         client.refusal(refused, **asked)
         client.refusal(aimed, **asked, force_hosts=['tiny'])
+        # Its diagnosis comes after a pause: together they have a share of Placement's time.
+        wait_until(
+            lambda: tool('explain', daemon.config, aimed)[1].get('counts'), SOON, 'diagnosis'
+        )
         assert daemon.stop() == 0
     status, told = tool('explain', daemon.config, refused)
     assert status == 0
