@@ -46,9 +46,9 @@ def is_freer(host: Host, before: Host | None) -> bool:
 
 def lowest_version(records: Iterable[Any]) -> int:
     """The lowest version in rows of the services table, by nova's rule: services that are forced
-    down do not count. 0 where there is none."""
-    versions = (row.version for row in records if not row.forced_down)
-    return min((each for each in versions if each is not None), default=0)
+    down do not count, nor do versions that are no number. 0 where there is none."""
+    versions = [row.version for row in records if not row.forced_down]
+    return min((each for each in versions if isinstance(each, int)), default=0)
 
 
 class CellHostCache:

@@ -225,7 +225,7 @@ def _values(conf: cfg.ConfigOpts, kind: type[Settings | ServiceSettings]) -> dic
         shown = f'[{group}] {option.name}'
         try:
             value = (conf if group == 'DEFAULT' else conf[group])[option.dest]
-        except cfg.ConfigSourceValueError as error:
+        except ValueError as error:  # oslo.config's own for what nova.conf says is one
             why = str(error).rpartition('is not valid: ')[2]
             raise ConfigError(shown, _text(conf, group, option), why) from None
         if isinstance(value, float) and not math.isfinite(value):
@@ -241,13 +241,15 @@ def _values(conf: cfg.ConfigOpts, kind: type[Settings | ServiceSettings]) -> dic
 
 
 def _text(conf: cfg.ConfigOpts, group: str, option: cfg.Opt) -> str:
-    """An option's value as it stands in the files, for the text of an error."""
+    """An option's value as it stands in the files, else its default, for the text of an
+    error."""
     plain = cfg.ConfigOpts()
     section = None if group == 'DEFAULT' else group
     plain.register_opt(cfg.StrOpt(option.name, deprecated_opts=option.deprecated_opts), section)
     files = conf.config_file or []
     plain([], default_config_files=files, default_config_dirs=_folders(conf))
-    return str((plain[section] if section else plain)[option.dest])
+    written = (plain[section] if section else plain)[option.dest]
+    return str(option.default if written is None else written)
 
 
 def within(folders: Iterable[str]) -> Iterator[str]:

@@ -107,6 +107,7 @@ KEPT = {
     'A number that is left out': (b'[DEFAULT]\nservice_down_time =\n', 'service_down_time = : it is empty'),
     'A reference to itself': (b'[scheduler]\nworkers = $scheduler.workers\n', '[scheduler] workers = (not shown): a $ in it'),
     'References in a circle': (b'[DEFAULT]\nhost = $log_file\nlog_file = ${host}\n', '[DEFAULT] host, [DEFAULT] log_file = '),
+    'A folder from which a default makes no socket': (b'[DEFAULT]\nstate_path = 0\n', 'health_bind = unix:$state_path'),
     'Eight megabytes': (b'[DEFAULT]\nhost = %b\n' % (b'x' * 2**23), 'not set'),
 }  # fmt: skip
 """What was found, and what the line names."""

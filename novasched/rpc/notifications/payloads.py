@@ -23,8 +23,8 @@ Primitive = Mapping[str, Any]
 
 
 def data(primitive: Primitive | None) -> Mapping[str, Any]:
-    """The fields of an object; none where there is no object."""
-    return primitive[DATA] if primitive else {}
+    """The fields of an object; none where there is no object, but nothing or anything else."""
+    return primitive.get(DATA, {}) if isinstance(primitive, Mapping) else {}
 
 
 def at_start(sent: Primitive, request: Request) -> dict[str, Any]:

@@ -65,3 +65,9 @@ def test_rules():
     group = primitive('InstanceGroup', '1.11', _rules={'max_server_per_host': ' 3', 'x': 'y'})
     payload = payloads.versioned_payload({**EVERYTHING, 'instance_group': group})
     assert data(data(payload)['instance_group'])['rules'] == {'max_server_per_host': '3'}
+
+
+@pytest.mark.parametrize('part', [None, {}, ' ', 5, [], {'nova_object.name': 'VirtCPUTopology'}])
+def test_a_part_that_is_no_object(part):
+    """A part of a request that is no object has no fields."""
+    assert data(part) == {}
