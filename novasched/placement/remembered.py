@@ -279,6 +279,7 @@ class RememberedAnswers:
         began = self._clock()
         answer = None
         failures = 0
+        is_answered = True
         is_fit = False
         try:
             answer = RememberedAnswer(self._get(Query(base.string)), began)
@@ -286,10 +287,12 @@ class RememberedAnswers:
         except OutcomeUnknown as error:
             LOG.debug('No answer about all hosts: %s', error)
             failures = base.failures + 1
+            is_answered = False
             is_fit = failures < MAX_FAILURES  # the next answer may be
         except PlacementUnavailable as error:
             LOG.debug('Placement was not asked about all hosts: %s', error)
             failures = base.failures
+            is_answered = False
             is_fit = True
         except (ValueError, KeyError, RecursionError) as error:
             LOG.debug('Hosts are asked for by each request: %s', error)
@@ -298,9 +301,12 @@ class RememberedAnswers:
         now = self._clock()
         with self._lock:
             base.failures = failures
+            earlier = None if is_answered else base.answer
             base.answer = answer if began >= self._forgotten else None
             if not is_fit or now - began > base.max_age(self._max_age):
                 base.answer, base.unfit_until = None, now + UNFIT_S
+            if earlier is not None:
+                base.answer = earlier  # it serves until it is too old
             self._pause_until = now + self._pauses * (now - began)
 
 

@@ -255,6 +255,30 @@ def test_failures_that_do_not_follow_each_other():
     assert asked == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ('failure', 'offered'),
+    [(OutcomeUnknown('slow'), 'abc'), (PlacementUnavailable('away'), 'abc'), (b'{}', None)],
+    ids=['slow', 'away', 'another form'],
+)
+def test_a_failure_beside_a_young_answer(site, failure, offered):
+    """An earlier answer serves until it is too old, unless Placement answers that hosts are not
+    such any more."""
+    site.text = failure
+    site.clock.now += MAX_AGE_S / 2
+    assert site.offer() == 'abc'
+    assert len(site.asked) == 2
+    assert site.offer() == offered
+    site.clock.now += MAX_AGE_S / 2
+    assert site.offer() is None
+
+
+def test_a_failure_beside_an_answer_that_is_forgotten(site):
+    site.text = OutcomeUnknown('slow')
+    site.meanwhile = site.answers.forget
+    site.clock.now += MAX_AGE_S / 2
+    assert [site.offer() for _ in range(2)] == ['abc', None]
+
+
 def test_nobody_waits_for_a_query_that_failed():
     """Requests ask Placement themselves until there is an answer."""
     site = Site(OutcomeUnknown('slow'))
