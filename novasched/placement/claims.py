@@ -219,7 +219,7 @@ class Claims:
         """
         is_known = False
         while True:
-            if is_known or claims[0].moves:
+            if is_known or (claims[0].moves and len(claims) == 1):
                 held = self._held(claims[0])
                 if claims[0].outcome_unknown and claims[0].is_made(held):
                     return claims

@@ -182,6 +182,14 @@ def test_the_requests_of_a_move(books, claims, before):
     assert books.resources() == {'server': before | holds(ONE)}
 
 
+def test_moves_of_several_instances(books, claims):
+    """They are claimed for as others: all, or none where one holds something."""
+    assert len(claims.allocate([moving('a'), moving('b')])) == 2
+    books.held = {'a': [5, holds(OLD)]}
+    assert claims.allocate([moving('a'), moving('b')]) is None
+    assert books.resources() == {'a': holds(OLD)}
+
+
 @pytest.mark.parametrize('ask', [claim, moving])
 def test_a_consumer_that_changes_all_the_time(books, claims, ask):
     """The claim fails after the second conflict, and is not written for ever."""
