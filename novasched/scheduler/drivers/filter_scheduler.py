@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from novasched.scheduler.assignments import OfferedHosts
 from novasched.scheduler.cycle import Cycle
-from novasched.scheduler.decision import Decision, DecisionTrace
+from novasched.scheduler.decision import CandidateCounts, Decision, DecisionTrace
 from novasched.scheduler.drivers import Parts
 from novasched.scheduler.errors import NoValidHost, PlacementUnavailable, Unavailable
 from novasched.scheduler.model.host import Selection
@@ -114,14 +114,14 @@ class FilterScheduler:
                     request = replace(request, alone=alone, read_since=request.arrived - slack)
                 decision = self._cycle().decide(request, trace)
                 self._total = decision.counts.total if decision.counts else 0
-                self._note_answer(request)
+                self._note_answer(decision.counts)
                 return decision
             except NoValidHost as error:
                 # What is remembered, or was read a little before, is never a reason to refuse.
                 is_remembered = trace.counts is not None and trace.counts.age is not None
                 was_read_before = request.read_since < request.arrived
                 if not is_remembered and not was_read_before:
-                    self._note_answer(request)
+                    self._note_answer(trace.counts)
                     tries -= 1
                     if tries == 0 or not self.pending_claims.came_free(request):
                         raise
@@ -158,9 +158,10 @@ class FilterScheduler:
             request = replace(request, arrived=now, read_since=now)
             trace.restart(request)
 
-    def _note_answer(self, request: Request) -> None:
-        """Note that nothing that a request cannot do without fails any longer."""
-        if not request.is_rebuild:  # a rebuild asks Placement nothing
+    def _note_answer(self, counts: CandidateCounts | None) -> None:
+        """Note that nothing that a request cannot do without fails any longer, unless the
+        request was decided before Placement was asked, or without it, as a rebuild is."""
+        if counts is not None and counts.asked:
             self._failing_since = math.inf
 
     def _left(self, request: Request, patience: float) -> float:

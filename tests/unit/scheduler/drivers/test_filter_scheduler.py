@@ -188,6 +188,25 @@ def test_messages_are_left_in_the_broker(slots):
     assert tries() > 1
 
 
+def test_a_refusal_before_placement_is_asked():
+    """It does not end an outage: no answer says that Placement works again."""
+    away = [PlacementUnavailable('away')] * 1000
+    hosts = Failing(*away, hosts=[a_host()])
+    driver = a_driver(hosts, placement_patience=0.2)
+    with pytest.raises(PlacementUnavailable):
+        ask(driver)
+
+    hosts.errors = iter([NoValidHost('no such host')] * 2)
+    with pytest.raises(NoValidHost):
+        ask(driver)
+    driver.make_room()
+    hosts.arrived.clear()
+    hosts.errors = iter(away)
+    with pytest.raises(PlacementUnavailable):
+        ask(driver)
+    assert len(hosts.arrived) == 1
+
+
 def test_while_the_circuit_is_open(monkeypatch):
     """A request waits for its end, and sleeps for no pause beside."""
     monkeypatch.setattr('time.sleep', None)
