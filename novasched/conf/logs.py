@@ -77,14 +77,22 @@ def _is_option(record: logging.LogRecord) -> bool:
 
 def _message(value: Any) -> Any:
     """One of our own sentences, or a plugin's, which may have several lines."""
-    return printable_lines(value) if isinstance(value, str) else _argument(value)
+    return _printable_lines(value) if isinstance(value, str) else _argument(value)
 
 
 def _argument(value: Any) -> Any:
     """An argument of one of our own sentences; errors of libraries quote anything."""
     if isinstance(value, BaseException):
         value = safe_text(value)
-    return printable(value) if isinstance(value, str) else value
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    return printable(redact(value))
+
+
+def _printable_lines(text: str) -> str:
+    """A text of several lines, without what can be nothing but a secret: behind an escape, or
+    cut, a secret would not be found in the line any more."""
+    return text if text.isprintable() else printable_lines(redact(text))
 
 
 def _error_without_secrets(found: logging._SysExcInfoType) -> Any:
@@ -103,7 +111,7 @@ def _shown(error: BaseException, seen: dict[int, BaseException]) -> BaseExceptio
     kind = type(error)
     names = {'__module__': kind.__module__, '__qualname__': kind.__qualname__}
     shown: BaseException = type(kind.__name__, (Exception,), names)(
-        printable_lines(safe_text(error))
+        _printable_lines(safe_text(error))
     )
     seen[id(error)] = shown
     cause, context = error.__cause__, error.__context__

@@ -63,6 +63,10 @@ def oslo(monkeypatch):
         ('nova.filters', f'http://u:{WORD}@h/', 'no host http://***@h/'),
         ('novasched', f'password={WORD}', 'no host password=***'),
         ('novasched', f'x{RANDOM}y', 'no host x***y'),
+        # White space that becomes an escape.
+        ('novasched', f'password:\t{WORD}', r'no host password:\t***'),
+        ('novasched', f'password:\n  {WORD}', r'no host password:\n  ***'),
+        ('novasched', f'{"x" * 1990}\n{RANDOM}', f'no host {"x" * 1990}\\n***'),
     ],
 )
 def test_lines(said, logger, argument, line):
@@ -72,6 +76,18 @@ def test_lines(said, logger, argument, line):
         logging.LogRecord(logger, logging.INFO, __file__, 1, 'no host %s', (argument,), None)
     )
     assert said.getvalue() == f'{logger}: {line}\n'
+
+
+@pytest.mark.parametrize('space', ['\t', '\n', '\n  '])
+def test_white_space_in_a_sentence(said, space):
+    """Escapes keep no secret from being found: neither in a sentence nor in an error of ours."""
+    log = logging.getLogger('novasched')
+    log.info(f'password:{space}{WORD}')
+    try:
+        raise PlacementUnavailable(f'password:{space}{WORD}')
+    except PlacementUnavailable:
+        log.exception('it fails')
+    assert WORD not in said.getvalue().replace('{WORD}', '')
 
 
 def test_a_traceback(said):
