@@ -245,14 +245,14 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
             del failed
 
     def _dispatch(self, incoming: Any) -> Any:
-        _check(incoming.message)
-        if incoming.message['method'] in IGNORED_CASTS:
-            incoming.message['args'] = {}  # objects that are not known here
         call = self._heartbeats.add(incoming)
-        # The context is all that reaches an endpoint beside the caller's arguments.
-        incoming.ctxt[RECEIVED] = call.arrived
-        incoming.client_timeout = None
         try:
+            _check(incoming.message)
+            if incoming.message['method'] in IGNORED_CASTS:
+                incoming.message['args'] = {}  # objects that are not known here
+            # The context is all that reaches an endpoint beside the caller's arguments.
+            incoming.ctxt[RECEIVED] = call.arrived
+            incoming.client_timeout = None
             return super().dispatch(incoming)
         finally:
             self._heartbeats.finish(incoming)

@@ -124,6 +124,20 @@ def test_each_error_has_its_row():
     assert {type(error) for error, *_ in CASES} >= set(faults.FAULTS) - {Exception}
 
 
+@pytest.mark.parametrize(
+    'message', [{}, {'method': 'ping', 'version': '4'}, {'method': 'ping', 'args': []}]
+)
+def test_a_message_that_is_no_call(message):
+    """Its caller gets a fault, and no heartbeat after that."""
+    heartbeats = RpcHeartbeats()
+    incoming = Incoming(message, {})
+    arrived = heartbeats.add(incoming)
+    dispatcher = Dispatcher([], Serializer(), heartbeats)
+    with pytest.raises(oslo_messaging.ExpectedException):
+        dispatcher.dispatch(incoming)
+    assert heartbeats.add(incoming) is not arrived
+
+
 def test_an_error_is_let_go_of(monkeypatch):
     """An error holds the frames of its request, and they the hosts: once it is answered,
     nothing holds it, even if garbage is collected seldom."""
