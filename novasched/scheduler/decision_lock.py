@@ -71,8 +71,8 @@ class DecisionLock:
             if len(self._turns) == 1:
                 self._begin(turn)
 
-        while not turn.is_first.wait(self._seconds_left()):
-            self._overtake()
+        while not turn.is_first.wait(self._seconds_left(turn)):
+            self._overtake(turn)
 
         try:
             yield turn
@@ -81,15 +81,20 @@ class DecisionLock:
                 if not turn.was_overtaken:
                     self._end_first()
 
-    def _seconds_left(self) -> float:
-        """The seconds after which the request that is deciding may be overtaken."""
+    def _seconds_left(self, waiting: Turn) -> float:
+        """The seconds after which the request that is deciding may be overtaken; 0 if no turn
+        is awaited any more."""
         with self._lock:
+            if waiting.is_first.is_set():
+                return 0.0
             ends = self._turns[0].began + self._timeout
         return max(0.0, ends - self._clock())
 
-    def _overtake(self) -> None:
+    def _overtake(self, waiting: Turn) -> None:
         """Take the turn away from a decision that takes too long; the next one begins."""
         with self._lock:
+            if waiting.is_first.is_set():
+                return  # the turn has come meanwhile
             first = self._turns[0]
             if self._clock() - first.began >= self._timeout:
                 first.was_overtaken = True

@@ -93,6 +93,43 @@ def test_a_decision_that_hangs_is_overtaken():
     assert served == [2, 3]
 
 
+class StoppedLock(DecisionLock):
+    """The process is stopped for long when a request is about to overtake another one."""
+
+    def __init__(self, stopped):
+        self.clock = Clock()
+        self.stopped = stopped
+        super().__init__(timeout=0.05, clock=self.clock)
+
+    def _overtake(self, *turn):
+        self.stopped()
+        super()._overtake(*turn)
+
+
+def test_nobody_overtakes_itself():
+    """A request whose turn comes just then has it, however late the request notices."""
+    waits, ended = threading.Event(), threading.Event()
+
+    def stopped():
+        waits.set()
+        ended.wait(10)
+        lock.clock.now += 10.0
+
+    lock = StoppedLock(stopped)
+
+    def decide():
+        with lock.turn() as turn:
+            assert lock._turns[0] is turn
+        return turn.was_overtaken
+
+    with ThreadPoolExecutor(1) as pool:
+        with lock.turn():
+            second = pool.submit(decide)
+            assert waits.wait(10)
+        ended.set()
+        assert second.result(10) is False
+
+
 class SlowFilter(Filter):
     """Takes a while for each request, much less than a decision may take."""
 
