@@ -35,7 +35,10 @@ SHUTDOWN_CODES = (1053, 1317, 1927, '57P01', '57P02', '57014')
 SCHEMA_CHANGED_CODES = (1054, 1146, 1412, '42703', '42P01')
 """The errors of MySQL and PostgreSQL for a column and a table that are not there, and MySQL's for
 a table that has changed since the transaction began."""
-SQLITE_SCHEMA_CHANGED = re.compile(r'no such (column|table)|table \S+ has no column named')
+SQLITE_SCHEMA_CHANGED = re.compile(
+    r'no such (column|table)'
+    r'|table \S+ has no column named'
+)
 """The same in the words of SQLite, which has no numbers for it."""
 PROBE_TIMEOUT_S = 5.0
 

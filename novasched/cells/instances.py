@@ -3,7 +3,7 @@
 need them.
 
 A request mostly needs a few instances that it names: those are read by their UUIDs.
-Where all instances on a host count, requests at the same time share a reading, and the
+Where all instances on a host count, simultaneous requests share a reading, and the
 hosts that are made of the reading. Where only the flavors of instances count, the
 database sends one instance of each flavor.
 """
@@ -48,13 +48,13 @@ Answer = TypeVar('Answer')
 
 
 class InstanceDetail(Enum):
-    """Instances that are read of each host."""
+    """The instances that are read for each host."""
 
     ONE_OF_EACH_FLAVOR = 'one of each flavor'
-    """With nothing but UUID and flavor."""
+    """The UUID and the flavor alone."""
     ALL = 'all'
     ALL_WITH_IMAGES = 'all with images'
-    """With the properties of their images."""
+    """The instances with the properties of their images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class InstanceReading:
     """Instances of a cell as they were at one moment.
 
     :ivar names: the hosts whose instances were read; None for all hosts of the cell.
-    :ivar version: equals that of no other reading.
+    :ivar version: an object that no other reading has.
     """
 
     names: Set[str] | None
@@ -75,15 +75,19 @@ class InstanceReading:
 
 
 class HostsWithInstances(dict[str, Host]):
-    """Hosts by compute node UUID.
+    """Hosts by compute node UUID, with their instances.
 
-    :ivar bare: the hosts without instances that these were made of.
+    :ivar bare: the same hosts without instances.
     :ivar versions: the versions of the readings, by UUID of the cell.
     """
 
     __slots__ = ('__weakref__', 'bare', 'versions')
 
-    def __init__(self, bare: Mapping[str, Host], versions: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        bare: Mapping[str, Host],
+        versions: Mapping[str, object],
+    ) -> None:
         super().__init__()
         self.bare = bare
         self.versions = versions
@@ -109,13 +113,17 @@ class HostInstances:
         self._readers = {}
 
     def add_named(self, hosts: Mapping[str, Host], uuids: Collection[str]) -> Mapping[str, Host]:
-        """The hosts with those of the instances with these UUIDs that are on them, beside
-        the instances that the hosts have already.
+        """The hosts, with the named instances that are on them. Instances that a host
+        has already stay there.
 
         :raises DatabaseUnavailable: no cell answers.
         """
         cells = {host.cell_uuid for host in hosts.values()}
-        by_cell = self._ask(cells, lambda x: named_instances(x.database, uuids), self._pool)
+
+        def read(cell: Cell) -> InstancesByHost:
+            return named_instances(cell.database, uuids)
+
+        by_cell = self._ask(cells, read, self._pool)
         if by_cell.keys() != cells:
             hosts = {x: host for x, host in hosts.items() if host.cell_uuid in by_cell}
         if not any(by_cell.values()):
@@ -134,9 +142,12 @@ class HostInstances:
         detail: InstanceDetail,
         moment: float,
     ) -> Mapping[str, Host]:
-        """The hosts with these UUIDs (all for None), and perhaps others, with the instances
-        that are on them at that moment (monotonic seconds) or later. A host is the same
-        object as before if neither the host nor any of its instances has changed.
+        """The hosts with these UUIDs, and perhaps other hosts, with the instances that
+        are on them at that moment or later. A host is the same object as before if
+        neither the host nor any of its instances has changed.
+
+        :param uuids: UUIDs of compute nodes; None for all hosts.
+        :param moment: monotonic seconds.
 
         :raises DatabaseUnavailable: no cell answers.
         """
@@ -153,7 +164,8 @@ class HostInstances:
             return reader.on(names[cell.uuid], moment)
 
         readings = self._ask(names.keys(), read, self._reading_pool)
-        with self._merging:  # requests that waited for the same readings share the hosts
+        # Requests that waited for the same readings share the hosts.
+        with self._merging:
             merged = _merged(hosts, readings, self._merged())
             self._merged = weakref.ref(merged)
         return merged
@@ -196,10 +208,10 @@ def _merged(
     readings: Mapping[str, InstanceReading],
     last: HostsWithInstances | None,
 ) -> HostsWithInstances:
-    """The hosts whose instances were read, with these instances.
+    """The hosts whose instances were read, with the instances.
 
-    A host of which nothing has changed stays the object that it was in the last ones:
-    filters and weighers are asked again about hosts that are other objects.
+    A host that has not changed stays the same object as in ``last``: filters and
+    weighers are asked again about new objects only.
     """
     versions = {uuid: reading.version for uuid, reading in readings.items()}
     if last is None:
@@ -243,9 +255,9 @@ def named_instances(base: Database, uuids: Collection[str]) -> InstancesByHost:
 class InstanceReader:
     """Reads instances on hosts of a cell.
 
-    There is one reading at a time, of the hosts that any request waits for when it begins.
-    It is forgotten when no request waits any more: an instance takes about 180 bytes, more
-    with an image that is like no other.
+    There is one reading at a time, of all hosts for which a request waits when the
+    reading begins. The reading is dropped when no request waits any more: an instance
+    takes about 180 bytes, and more with an image that no other instance has.
     """
 
     def __init__(self, base: Database, detail: InstanceDetail) -> None:
@@ -307,10 +319,15 @@ def _select_on_hosts(base: Database) -> sa.Select[Any]:
 
 
 def _one_of_each_flavor(select: sa.Select[Any]) -> sa.Select[Any]:
-    """Of all instances of a flavor on a host one row, without the project."""
+    """Select one row for all instances of a flavor on a host, without the project."""
     of = select.selected_columns
-    columns = sa.func.min(of.uuid), of.host, sa.null(), of.instance_type_id
-    return select.with_only_columns(*columns).group_by(of.host, of.instance_type_id)
+    select = select.with_only_columns(
+        sa.func.min(of.uuid),
+        of.host,
+        sa.null(),
+        of.instance_type_id,
+    )
+    return select.group_by(of.host, of.instance_type_id)
 
 
 def _instances(

@@ -211,11 +211,11 @@ class Heartbeat:
             self._is_failing = False
 
     def update_version(self) -> None:
-        """Have the row follow the version of the deployment, which an upgrade of nova
-        changes.
+        """Write the version of the deployment into the row. An upgrade of nova changes
+        the version.
 
-        This is no part of :meth:`report_state`, since a cell that takes long to answer would
-        delay the next report. A lower version is written only if all cells have answered.
+        :meth:`report_state` does not do so, since a slow cell would delay the next
+        report. A lower version is written only if all cells have answered.
         """
         try:
             version = self._deployment_version()
@@ -224,10 +224,11 @@ class Heartbeat:
             table = self._table
             if 'version' not in table.c:
                 return
-            is_other = table.c.version != version
+            is_outdated = table.c.version != version
             if self._silent_cells:
-                is_other = table.c.version < version
-            self.own.write(lambda base: self._update(base, {'version': version}, is_other))
+                is_outdated = table.c.version < version
+            values: dict[str, object] = {'version': version}
+            self.own.write(lambda base: self._update(base, values, is_outdated))
         except DatabaseUnavailable as error:
             DB_LOG.debug('The version in the service record stays as it is: %s', error)
 
@@ -236,13 +237,18 @@ class Heartbeat:
         return self.own.table('services')
 
     def _update(
-        self, connection: sa.Connection, values: dict[str, object], *where: sa.ColumnElement[bool]
+        self,
+        connection: sa.Connection,
+        values: dict[str, object],
+        *where: sa.ColumnElement[bool],
     ) -> bool:
-        """Update the row; False if there is none, or none that meets the conditions."""
+        """Update the row; False if no row exists, or the row does not meet the
+        conditions."""
         now, table = self.utcnow(), self._table
         own = table.c.host == self.host, table.c.binary == SCHEDULER, table.c.deleted == 0
         values = self._existing({**values, 'last_seen_up': now, 'updated_at': now})
-        return connection.execute(sa.update(table).where(*own, *where).values(values)).rowcount > 0
+        statement = sa.update(table).where(*own, *where).values(values)
+        return connection.execute(statement).rowcount > 0
 
     def _existing(self, values: dict[str, object]) -> dict[str, object]:
         """The values for which this release's table has a column."""
@@ -265,10 +271,16 @@ class Heartbeat:
         try:
             version = self._newest_version(cell.database)
         except DatabaseUnavailable as error:
-            is_known = cell.uuid in self._silent_cells
+            level = logging.WARNING
+            if cell.uuid in self._silent_cells:
+                level = logging.DEBUG
             self._silent_cells.add(cell.uuid)
-            level = logging.DEBUG if is_known else logging.WARNING
-            DB_LOG.log(level, 'Failed to get service versions for cell %s: %s', cell.uuid, error)
+            DB_LOG.log(
+                level,
+                'Failed to get service versions for cell %s: %s',
+                cell.uuid,
+                error,
+            )
             return 0
         self._silent_cells.discard(cell.uuid)
         return version

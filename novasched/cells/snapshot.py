@@ -27,9 +27,9 @@ LOG = logging.getLogger('nova.scheduler.host_manager')
 
 CELL_THREADS = 64
 AGGREGATES_LAG_S = 5.0
-"""Seconds from a change of aggregates until Placement has it, at the most: nova-api
-writes its database, then the aggregates of the providers in Placement, which takes up to
-half a second."""
+"""Seconds after which Placement has a change of aggregates, at the latest. nova-api
+writes its database first, then the aggregates of the providers in Placement, up to half
+a second later."""
 
 Answer = TypeVar('Answer')
 
@@ -209,7 +209,9 @@ class HostReader:
         if instances or flavors:
             detail = InstanceDetail.ONE_OF_EACH_FLAVOR
             if instances:
-                detail = InstanceDetail.ALL_WITH_IMAGES if images else InstanceDetail.ALL
+                detail = InstanceDetail.ALL
+            if instances and images:
+                detail = InstanceDetail.ALL_WITH_IMAGES
             hosts = self._instances.add_all(hosts, uuids, detail, snapshot.complete)
         if named and not instances:
             hosts = self._instances.add_named(hosts, named)
@@ -217,9 +219,14 @@ class HostReader:
         total = len(whole.hosts)
         return replace(whole, hosts=hosts, total=total, located=on, everywhere=whole.hosts)
 
-    def _without_misplaced(self, hosts: Mapping[str, Host], request: Request) -> Mapping[str, Host]:
+    def _without_misplaced(
+        self,
+        hosts: Mapping[str, Host],
+        request: Request,
+    ) -> Mapping[str, Host]:
         """Leave out hosts that have just left an aggregate which the request needs, or
-        joined one that it must avoid: Placement may still offer them."""
+        have just joined an aggregate which the request must avoid. Placement may still
+        offer these hosts."""
         destination = request.requested_destination
         if destination is None or request.arrived >= self._aggregates_settled:
             return hosts
@@ -307,12 +314,14 @@ class HostReader:
             return reading.result().by_host  # ends now, with an answer or an error
 
     def _regroup(self, aggregates: AggregatesByHost, began: float) -> None:
-        """Use other aggregates, and note the hosts that Placement may still have in the
-        former ones."""
-        former, self._aggregates = self._aggregates, aggregates
+        """Use new aggregates, and note the hosts that Placement may still have in their
+        former aggregates."""
+        former = self._aggregates
+        self._aggregates = aggregates
         if self._last.complete == math.inf:  # nothing was read before
             self._aggregates_settled = began
             return
+
         self._aggregates_settled = began + AGGREGATES_LAG_S
         regrouped = {}
         for name, change in self._regrouped.items():
@@ -373,5 +382,5 @@ class HostReader:
 
 
 def _uuids(aggregates: Sequence[Aggregate]) -> frozenset[str]:
-    """UUIDs of aggregates, which the schema of nova's database lets be null."""
+    """UUIDs of aggregates. In the schema of nova's database a UUID may be null."""
     return frozenset(aggregate.uuid for aggregate in aggregates if aggregate.uuid)

@@ -4,8 +4,9 @@
 import sys
 from collections.abc import Sequence
 
-# First: it chooses the threads with which the libraries below are imported, and hides eventlet
-# from them: oslo.log before 8.3, the newest with Python 3.10, imports eventlet if it is installed.
+# This import comes first. It chooses the threads with which the libraries below are
+# imported, and hides eventlet from them: oslo.log before 8.3, the newest for Python
+# 3.10, imports eventlet where it is installed.
 import novasched.concurrency  # noqa: F401
 
 # isort: split

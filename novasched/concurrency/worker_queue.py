@@ -73,5 +73,6 @@ class WorkerQueue(Generic[Item]):
                 self._work(item)
             except Exception:  # One that cannot be done must not keep the others from it.
                 LOG.exception('Cannot %s', self._describe(item))
-            # Otherwise the thread keeps the last item, a large decision, until the next one.
+            # Otherwise the thread would keep the last item, such as a large decision,
+            # in memory until the next item comes.
             del item

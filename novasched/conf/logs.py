@@ -23,11 +23,11 @@ LOG = logging.getLogger('novasched')
 class Hiding(logging.Formatter):
     """Another formatter's lines, without the secrets that the process knows.
 
-    Names of loggers, levels and our own sentences stay as they are, whatever a password is:
-    known secrets are taken out of the messages and errors of libraries before the line is
-    made, and out of the line only what can be nothing but a secret. Characters that print
-    nothing, which users may send, become escapes in the same places; those of the format are
-    the operator's, who may want colours.
+    Names of loggers, levels and our own sentences stay as they are, whatever a password
+    is: known secrets are taken out of the messages and errors of libraries before the
+    line is made, and out of the line only what can be nothing but a secret. Unprintable
+    characters, which users may send, become escapes in messages and arguments. The
+    format stays as it is: the operator may want colours.
     """
 
     def __init__(self, inner: logging.Formatter) -> None:
@@ -50,7 +50,8 @@ def without_secrets(record: logging.LogRecord) -> logging.LogRecord:
     """A record whose texts of libraries show no secret that the process knows."""
     hidden = copy.copy(record)
     if record.name.partition('.')[0] not in OUR_LOGGERS and not _is_option(record):
-        hidden.msg, hidden.args = printable_lines(hide(record.getMessage())), ()
+        hidden.msg = printable_lines(hide(record.getMessage()))
+        hidden.args = ()
     else:
         hidden.msg = _message(record.msg)
         if isinstance(record.args, tuple):
@@ -76,12 +77,14 @@ def _is_option(record: logging.LogRecord) -> bool:
 
 
 def _message(value: Any) -> Any:
-    """One of our own sentences, or a plugin's, which may have several lines."""
-    return _printable_lines(value) if isinstance(value, str) else _argument(value)
+    """A sentence of our own, or of a plugin, which may have several lines."""
+    if isinstance(value, str):
+        return _printable_lines(value)
+    return _argument(value)
 
 
 def _argument(value: Any) -> Any:
-    """An argument of one of our own sentences; errors of libraries quote anything."""
+    """An argument of a sentence of our own. Errors of libraries quote anything."""
     if isinstance(value, BaseException):
         value = safe_text(value)
     if not isinstance(value, str) or value.isprintable():
@@ -90,9 +93,11 @@ def _argument(value: Any) -> Any:
 
 
 def _printable_lines(text: str) -> str:
-    """A text of several lines, without what can be nothing but a secret: behind an escape, or
-    cut, a secret would not be found in the line any more."""
-    return text if text.isprintable() else printable_lines(redact(text))
+    """A text of several lines without known secrets, in which escapes stand for characters
+    that print nothing. A secret behind an escape, or cut, would not be found in the line."""
+    if text.isprintable():
+        return text
+    return printable_lines(redact(text))
 
 
 def _error_without_secrets(found: logging._SysExcInfoType) -> Any:
@@ -119,7 +124,8 @@ def _shown(error: BaseException, seen: dict[int, BaseException]) -> BaseExceptio
     shown.__context__ = _shown(context, seen) if context else None
     shown.__suppress_context__ = error.__suppress_context__
     for note in getattr(error, '__notes__', ()):
-        shown.add_note(printable_lines(hide(note)))  # type: ignore[attr-defined]  # there since Python 3.11
+        text = printable_lines(hide(note))
+        shown.add_note(text)  # type: ignore[attr-defined]  # there since Python 3.11
     return shown.with_traceback(error.__traceback__)
 
 

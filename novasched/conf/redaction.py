@@ -29,8 +29,8 @@ MIN_RANDOM_CHARACTERS = 12
 MAX_LINE_CHARACTERS = 200
 """The length of a text that is kept on one line."""
 MAX_SEARCHED_CHARACTERS = 10 * MAX_LINE_CHARACTERS
-"""The length of a text that is searched for secrets before it is cut for its line. What
-is hidden makes the text shorter, so this is more than the line takes."""
+"""The length to which a text is cut before it is searched for secrets. The length
+exceeds that of a line, since a hidden secret makes the text shorter."""
 _TELLING = re.compile(
     r'(passw(or)?d|passphrase|secret|token|credentials?|connection|_key)$', re.IGNORECASE
 )
@@ -39,8 +39,9 @@ _CUTS = re.compile(r'[:@/#?$]')
 _NOTHING = r'(?!)'
 _WORD = re.compile(r'[A-Za-z][a-z]{3,}|[A-Z]{4,}')
 _HOST = re.compile(r'\A(\[[^]]*\]|[^:\[\]]*)(:[0-9]*)?')
-# Users send 100,000 characters of anything. So a pattern that reads on to some character begins
-# only where nothing that it may read stands in front: each character is read once.
+# Users send texts of 100,000 characters. A pattern that reads on to some character,
+# such as ``@``, therefore begins only where the character in front is none that it
+# reads over: so each character is read once.
 _USERINFO = re.compile(r'(?<![^\s\'"])([\w+]+://)?[^\s\'"]+@')
 _RUN_BEFORE_AT = re.compile(r'(?<![^\s\'"])[^\s\'"]+@')
 _SCHEME = re.compile(r'(?<![\w+.-])[A-Za-z][\w+.-]*://')
@@ -105,17 +106,24 @@ class Secrets:
 
 
 def _without_userinfo(run: re.Match[str]) -> str:
-    """A run of characters up to an ``@``, without what follows the scheme of a URL."""
+    """A run of characters up to an ``@``, in which user and password of a URL are
+    hidden."""
     scheme = _SCHEME.search(run[0])
-    return run[0] if scheme is None else f'{run[0][: scheme.end()]}{HIDDEN}@'
+    if scheme is None:
+        return run[0]
+    return f'{run[0][: scheme.end()]}{HIDDEN}@'
 
 
 def _without_quoted_line(line: str) -> str:
-    """A line of an error without the line of a file in it, which oslo.config quotes where that
-    is no assignment: it may hold anything."""
+    """A line of an error, in which a quoted line of a file is hidden. oslo.config
+    quotes the lines that are no assignments: they may hold anything."""
     place = _PLACE_IN_FILE.search(line)
-    quote = place and _QUOTE.search(line, place.end())
-    return f'{line[: quote.end()]}{HIDDEN}' if quote else line
+    if place is None:
+        return line
+    quote = _QUOTE.search(line, place.end())
+    if quote is None:
+        return line
+    return f'{line[: quote.end()]}{HIDDEN}'
 
 
 def is_telling(name: str, value: str) -> bool:
@@ -194,15 +202,17 @@ learn, hide, redact = KNOWN.learn, KNOWN.hide, KNOWN.redact
 
 
 def cut(text: str, most: int) -> str:
-    """A text, or so much of it that it has ``most`` characters with the mark of the cut."""
-    return text if len(text) <= most else f'{text[: most - 1]}…'
+    """The text, or its beginning and an ellipsis, in at most ``most`` characters."""
+    if len(text) <= most:
+        return text
+    return f'{text[: most - 1]}…'
 
 
 def printable(text: str) -> str:
-    """A text in which escapes stand for characters that print nothing: control characters,
-    which may be commands to a terminal, line breaks, and changes of the direction of writing.
+    """The text with escapes for unprintable characters: control characters, which may
+    be commands to a terminal, line breaks, and changes of the direction of writing.
 
-    A text that has any of these is also cut, since users send long ones.
+    A text with unprintable characters is also cut, since users send long texts.
     """
     if text.isprintable():
         return text
@@ -210,7 +220,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """A text of several lines, each of them as :func:`printable` has it."""
+    """A text of several lines, each of which :func:`printable` returns."""
     if text.isprintable():
         return text
     return '\n'.join(map(printable, text.split('\n')))
@@ -223,8 +233,8 @@ def _escaped(character: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text of our own on one line, of a length that can be kept, without secrets or
-    characters that print nothing."""
+    """A text of our own on one line, of a length that can be kept, without secrets and
+    without unprintable characters."""
     return one_line_each([text])[text]
 
 
@@ -237,6 +247,6 @@ def one_line_each(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _searched(text: str) -> str:
-    """The part of a text that is searched for secrets. More of it would not be shown, and
-    texts of users are cut before any pattern sees them."""
+    """The part of a text that is searched for secrets. The rest would not be shown.
+    Texts of users are cut before any pattern reads them."""
     return printable(' '.join(cut(text, MAX_SEARCHED_CHARACTERS).split()))

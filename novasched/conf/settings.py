@@ -173,9 +173,9 @@ class Settings:
         'waited for as long.', min=0.1, max=86400.0)
     candidates_max_age: float | None = option('novasched', None,
         'Seconds for which an answer of Placement about all hosts serves later requests, too. A '
-        'claim verifies it, and before a request is refused Placement is asked anew. Unless this '
-        'is set, 3.2 ms for each host, which is as old as what nova-scheduler claims on, and 60 s '
-        'at the most; 0 asks for each request.', min=0)
+        'claim verifies the answer, and before a request is refused Placement is asked '
+        'anew. Default: 3.2 ms for each host, which is the age of the data that '
+        'nova-scheduler claims on, at most 60 s. 0 asks Placement for each request.', min=0)
     traits_weight_multiplier: float = option('novasched', 1000.0,
         'Positive prefers hosts with the traits that a flavor has as trait:X=preferred, and keeps '
         'away from those with trait:X=avoided, and with avoided_traits.')
@@ -191,13 +191,14 @@ class Settings:
         'anti-affinity or soft-anti-affinity, and gathers them in one where it is affinity or '
         'soft-affinity; 0 does not look at domains.')
     placement_patience: float = option('novasched', 30.0,
-        'How long a request waits for an unavailable Placement before it is refused, in seconds, '
-        'counted from when its message reached the scheduler. 0 refuses immediately.',
+        'How long a request waits for an unavailable Placement before it is refused, '
+        'in seconds from the arrival of its message at the scheduler. 0 refuses '
+        'immediately.',
         min=0, max=86400.0)
     database_patience: float = option('novasched', 30.0,
-        'How long a request waits for an unavailable database without which it cannot be decided, '
-        'before it is refused, in seconds, counted from when its message reached the scheduler. '
-        '0 refuses immediately.', min=0, max=86400.0)
+        'How long a request waits for an unavailable database that its decision needs, '
+        'before it is refused, in seconds from the arrival of its message at the '
+        'scheduler. 0 refuses immediately.', min=0, max=86400.0)
     in_flight_timeout: float = option('novasched', 60.0,
         'For so many seconds a server counts on the host that was chosen for it, unless the '
         'host shows it earlier; 0 believes what hosts report, as nova-scheduler does.', min=0)

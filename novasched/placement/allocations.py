@@ -122,10 +122,10 @@ class Claim:
         return {rp: amounts[rp] for rp in amounts if rp not in before}
 
     def is_part_of(self, held: Allocations) -> bool:
-        """True if an instance holds the amounts of this claim beside others than it had
-        before: another scheduler has claimed on other providers and kept the allocations
-        that it found, or those that the instance had before are gone, as once the source
-        of an evacuation returns."""
+        """True if an instance holds the amounts of this claim, but its other
+        allocations have changed. Either another scheduler has claimed on other
+        providers and kept the allocations that it found; or allocations from before the
+        claim are gone, as after the source of an evacuation has returned."""
         added = self.added()
         is_part = bool(added) and added.items() <= held.resources.items()
         return is_part and not self.equals(held)

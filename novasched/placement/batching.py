@@ -131,9 +131,9 @@ class Batches:
 
     @property
     def max_consumers(self) -> int:
-        """Number of consumers that a batch may have. An order that has more by itself
-        is written in parts of that size. The number is two at least, since only a POST
-        tells that Placement has become quick again."""
+        """Number of consumers that a batch may have. A larger order is written in parts
+        of this size. The number is two at least, since only a POST shows that Placement
+        has become quick again."""
         per_consumer = max(self._per_consumer, POST_TARGET_S / POST_MAX_CONSUMERS)
         return max(2, int(POST_TARGET_S / per_consumer))
 

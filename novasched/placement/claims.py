@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims: allocations for instances, those of several requests in one POST, and their deletion.
 
-Claims that come while others are written are the next batch, one POST: of one it takes 40 ms, of
-ten 22 and of fifty 17 for each. Two batches are in flight at the most, and have no resource
-provider in common: writers that collide on one wait in Placement's database for a second and more.
-Where Placement refuses the whole, each half is tried by itself, down to the request, and where the
-answer to the whole is lost, each request goes on alone, so that none suffers from another.
-A request for very many instances is several POSTs. If one of them fails, the claims of the
-others are deleted.
-Instances that move are few, and hold something: each is claimed for by itself, beside the batches.
+Claims that come while others are written are the next batch, one POST: of one it takes
+40 ms, of ten 22 and of fifty 17 for each. Two batches are in flight at the most, and
+have no resource provider in common: writers that collide on one wait in Placement's
+database for a second and more. Where Placement refuses the whole, each half is tried by
+itself, down to the request, and where the answer to the whole is lost, each request
+goes on alone, so that none suffers from another. A request for very many instances
+takes several POSTs. If one POST fails, the claims of the other POSTs are deleted.
+Instances that move are few, and hold something: each is claimed for by itself, beside
+the batches.
 
 Where an answer gets lost, what the instances hold is read. If it is what was claimed, the claim is
 made; if not, it is refused, and what comes of it later is deleted if it can be no other request's.
@@ -182,9 +183,9 @@ class Claims:
         return True
 
     def _write_in_parts(self, claims: Sequence[Claim]) -> Sequence[Claim] | None:
-        """Make the claims of one request in several POSTs, each as large as a common one.
-        If Placement refuses one of the POSTs, the claims of the others are deleted, and
-        the result is None. So they are after an error.
+        """Make the claims of one request in several POSTs, each as large as a common
+        batch. If Placement refuses one POST, the claims of the other POSTs are deleted,
+        and the result is None. After an error the claims are deleted, too.
 
         :raises PlacementUnavailable: Placement does not answer, or answers too slowly.
         """
@@ -194,7 +195,8 @@ class Claims:
                 _check_limit(claims)
                 size = self._batches.max_consumers
                 if len(rest) == size + 1:
-                    # The last claim alone would be a PUT, beside what its instance has.
+                    # The last claim alone would be a PUT, which keeps other
+                    # allocations.
                     size += 1
                 part = self._write_alone(rest[:size])
                 if part is None:
@@ -210,10 +212,10 @@ class Claims:
         """Make the claims of one request, even if the answer gets lost; None if
         Placement refuses the claims.
 
-        An instance keeps the allocations that it has. They are read before the claim for
-        an instance that moves, as by nova's ``claim_resources``: an evacuated instance
-        has some on its source. Other instances have none, unless Placement answers that
-        they do.
+        An instance keeps the allocations that it has. For an instance that moves, the
+        allocations are read before the claim, as in nova's ``claim_resources``: an
+        evacuated instance has allocations on its source. For another instance they are
+        read only if Placement answers that the consumer exists.
 
         :raises ClaimFailed: another process changes the allocations of the instance.
         """

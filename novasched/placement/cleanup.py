@@ -8,10 +8,10 @@ instance after it, and the instance has neither a task, nor a migration, nor the
 the allocation belongs to no request. In doubt it is left, and the log names the instance.
 
 Placement may make a lost claim just before another scheduler claims for the instance on
-another host. That scheduler keeps the allocations that it finds, as for a move. Then the
-amounts that the lost claim has added are taken from the allocations of the instance, and the
-rest stays. The same is done with a claim that could not be deleted before another scheduler
-claimed.
+another host. The other scheduler keeps the allocations that it finds, as for a move.
+Then the amounts that the lost claim has added are taken from the allocations of the
+instance, and the rest stays. A claim that could not be deleted before another scheduler
+claimed is treated likewise.
 """
 
 import logging

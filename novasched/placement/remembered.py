@@ -33,7 +33,7 @@ MAX_AGE_PER_HOST_S = 0.0032
 """Seconds for which an answer is used, for each host in it, unless an option says how long: what
 nova-scheduler claims on is 16 s old among 5,000 hosts."""
 MAX_AGE_S = 60.0
-"""Seconds for which an answer is used at the most, unless an option says how long."""
+"""Maximum age of an answer in seconds, unless an option sets the age."""
 SHARE = 0.25
 """Of the time of one of Placement's workers, for all that is asked behind requests. An answer is
 asked for again when it is half as old as it may be."""
@@ -43,7 +43,7 @@ SOON_S = 10.0
 UNFIT_S = 60.0
 """Seconds after an answer that cannot be used in which it is not asked for again."""
 MAX_FAILURES = 2
-"""Failures in a row after which a query counts as one whose answer cannot be used."""
+"""Consecutive failures after which the answer to a query counts as unusable."""
 CUSTOM = 'CUSTOM_'
 """Traits of that prefix may be unknown to Placement, which then refuses a query."""
 
@@ -137,8 +137,8 @@ class _Base:
     """A base query.
 
     :ivar needed: when a request last needed it.
-    :ivar failures: how often in a row Placement has not answered it in time, or with
-        more than ``max_answer_size``.
+    :ivar failures: the number of consecutive failures: Placement has not answered the
+        query in time, or with more than ``max_answer_size``.
     """
 
     string: str
@@ -196,10 +196,11 @@ class RememberedAnswers:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def offer(self, queries: Sequence[Query]) -> RememberedCandidates | None:
-        """Candidates for queries by remembered answers; None where Placement is to be asked. Where
-        the answer that is needed is being asked for, it is waited for: it is no older than one to
-        the query itself would be by then, and Placement is asked once for all who wait. A query
-        that failed the last time is not waited for."""
+        """Candidates for queries by remembered answers; None where Placement is to be
+        asked. Where the answer that is needed is being asked for, it is waited for: it
+        is no older than one to the query itself would be by then, and Placement is
+        asked once for all who wait. A query that failed the last time is not waited
+        for."""
         flat = [each.flat for each in queries if each.flat is not None]
         if self._max_age == 0 or len(flat) < len(queries):
             return None

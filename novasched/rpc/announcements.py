@@ -4,8 +4,9 @@
 Fields that a later release adds have defaults, and earlier releases skip them. Another
 meaning of a field needs another exchange (``claims_exchange.py``).
 
-Everybody with the password of RabbitMQ can write here. So each row of a message is judged
-by itself when it is heard: a row that no scheduler writes is refused, the others count.
+Everybody with the password of RabbitMQ can send announcements. Each row of a message is
+therefore checked when the message is heard. A row that no scheduler writes is refused,
+and the other rows count.
 """
 
 import math
@@ -31,13 +32,14 @@ from novasched.scheduler.model.values import MAX_CPUS
 
 MAX_MESSAGE_BYTES = 16 << 20
 MAX_ROW_BYTES = 16 << 10
-"""A claim takes some hundred bytes. A guest of 4,000 pinned vCPUs takes 12 KiB."""
+"""Maximum size of a row. A claim takes some hundred bytes, and a guest with 4,000
+pinned vCPUs takes 12 KiB."""
 MAX_ROWS = 20_000
-"""Rows of a message."""
+"""Maximum number of rows in a message."""
 MAX_ASKED = 1000
-"""Processes that a message asks."""
+"""Maximum number of processes that a message asks."""
 MAX_AMOUNT = 2**40
-"""Of anything: no sum of the amounts that may be pending exceeds 64 bits."""
+"""Maximum of every amount. No sum of pending amounts exceeds 64 bits."""
 MAX_RATIO = 10.0**6
 MAX_AGE_S = 10.0**9
 
@@ -48,9 +50,9 @@ Amount = Annotated[int, Meta(ge=0, le=MAX_AMOUNT)]
 class Row(msgspec.Struct, omit_defaults=True):
     """A claim of a process, or a change of its state.
 
-    ``number`` identifies the claim among those of the process. Memory is in MiB, disk in
-    GiB; ``age`` are the seconds since the host was chosen. ``limits`` are the allocation
-    ratios and networks with which the guest was fitted on its NUMA cells.
+    ``number`` identifies the claim among those of the process. Memory is in MiB, disk
+    in GiB; ``age`` are the seconds since the host was chosen. ``limits`` are the
+    allocation ratios and networks with which the guest was fitted on its NUMA cells.
     """
 
     number: Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -178,7 +180,7 @@ def _check(name: str, number: float, least: float, most: float) -> None:
 
 
 def row_of(claim: PendingClaim, now: float) -> Row:
-    """Everything that others need to know of a claim."""
+    """The row with all that other schedulers need to subtract a claim."""
     request = claim.request
     host = claim.host
     flavor = request.flavor
@@ -211,8 +213,9 @@ def row_of(claim: PendingClaim, now: float) -> Row:
 
 
 def claim_of(row: Row, order: float, now: float) -> PendingClaim:
-    """The claim that another process has told of. Its place on the cells of the host is
-    found out where the claim is subtracted: it depends on the claims before."""
+    """The claim that another process has announced. The place of its guest on the NUMA
+    cells is computed when the claim is subtracted, since it depends on the claims
+    before."""
     size = row.vcpus, row.memory_mb, row.disk_gb
     request = Request(
         flavor=Flavor('', '', row.flavor, *size),

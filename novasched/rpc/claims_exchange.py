@@ -32,12 +32,12 @@ from novasched.scheduler.pending_claims import PendingClaims
 LOG = logging.getLogger(__name__)
 
 EXCHANGE_NAME = 'novasched_claims_1'
-"""With the version of the messages."""
+"""The name ends in the version of the messages."""
 CONTENT_TYPE = 'application/msgpack'
 MAX_MESSAGES = 10_000
 """Messages that the broker keeps for a process that does not read."""
 MESSAGE_TTL_S = 60
-"""Seconds for which the broker keeps them."""
+"""Seconds for which the broker keeps a message for a process that does not read."""
 
 ECHO_TIMEOUT_S = 5.0
 """Seconds after which a process that does not hear itself connects anew."""
@@ -67,14 +67,15 @@ class ClaimsExchange:
             thread.start()
 
     def close(self) -> None:
-        """Share no more. Claims that others have heard stay there until they are over."""
+        """Stop sharing. Claims that other schedulers have heard stay there until they
+        end."""
         self._end.set()
         self.peers.wake()
         for thread in self._threads:
             thread.join(CLOSE_S)
 
     def _stay(self, work: Callable[[Connection], None]) -> None:
-        """Do work with a connection, and with another one whenever that is lost.
+        """Do work with a connection, and with a new connection whenever one is lost.
 
         All schedulers try the brokers of a cluster in the same order, since only the
         queues of one broker get messages in one order.
@@ -144,8 +145,8 @@ class ClaimsExchange:
 
 
 def reconnect_pause(options: Any, failures: int) -> float:
-    """Seconds before the next try to connect after that many failures: as long as
-    oslo.messaging waits by the same options, those of ``[oslo_messaging_rabbit]``."""
+    """Seconds before the next try to connect after that many failures. oslo.messaging
+    waits equally long by the same options of ``[oslo_messaging_rabbit]``."""
     if not failures:
         return 0.0
     interval = options.rabbit_retry_interval

@@ -33,10 +33,11 @@ FLAVOR_SIZES = ('vcpus', 'memory_mb', 'root_gb', 'ephemeral_gb', 'swap')
 MAX_FLAVOR_SIZE = 2**31 - 1
 """The largest that nova's databases hold."""
 MAX_HEADER_CHARACTERS = 255
-"""Ids of requests have 40."""
+"""Maximum length of a text in an HTTP header. Request IDs have 40 characters."""
 MAX_INSTANCES = 10_000
-"""In one request; nova bounds their number by the project's quota alone. Each instance is given a
-host before the next is looked at, and all are claimed in one call of Placement."""
+"""Maximum number of instances in one request. nova bounds the number by the project's
+quota alone. The instances of a request are placed one after the other, and claimed
+together."""
 
 
 def request(call: Call, context: RequestContext) -> Request:
@@ -75,7 +76,8 @@ def request(call: Call, context: RequestContext) -> Request:
         **_given(params, 'root_required', 'root_forbidden'),
     )
     if not 0 < made.count <= MAX_INSTANCES:
-        raise BadRequest(f'a request is for 1 to {MAX_INSTANCES} instances, not {made.count}')
+        why = f'a request is for 1 to {MAX_INSTANCES} instances, not {made.count}'
+        raise BadRequest(why)
     return made
 
 

@@ -19,8 +19,8 @@ MIN_HEARTBEAT_INTERVAL_S = 1.0  # as in oslo.messaging
 class PendingCall:
     """A message from its arrival until its answer. Times are of the monotonic clock.
 
-    :ivar last_contact: the last heartbeat that went out, or the arrival, less the time that the
-        message is known to have been with the broker.
+    :ivar last_contact: the moment of the last heartbeat. Before the first heartbeat,
+        the moment of arrival, less the known time of the message in the broker.
     :ivar heartbeat_timeout: the seconds without a heartbeat after which its caller gives up.
     :ivar lifetime: the seconds from the arrival for which its caller waits in all.
     """
@@ -36,9 +36,9 @@ class PendingCall:
     def given_up(self, now: float) -> bool:
         """True if the caller has certainly given up.
 
-        False means that the caller may still be there: unless the broker puts the time on
-        messages, a message does not say when it was sent, so its caller may have given up before
-        the message arrived.
+        False means that the caller may still be there. Unless the broker adds
+        timestamps, a message does not say when it was sent, so that its caller may have
+        given up before the message arrived.
         """
         silence, age = now - self.last_contact, now - self.arrived
         return silence > self.heartbeat_timeout or age > self.lifetime
@@ -66,10 +66,13 @@ class RpcHeartbeats:
     ) -> PendingCall:
         """Send heartbeats for a message from now on, unless this is done already.
 
-        :param lifetime: the seconds for which its caller waits after it has sent the message.
-        :param earlier: the same message, if the broker sends it once more.
-        :param in_broker: the seconds for which the broker has had the message at the least.
-        :param redelivered: a scheduler was sent the message before, and may have sent heartbeats.
+        :param lifetime: the seconds that the caller waits after it has sent the
+            message.
+        :param earlier: the same message, if the broker sends the message once more.
+        :param in_broker: the least number of seconds that the broker has had the
+            message.
+        :param redelivered: the message was delivered before, so that another scheduler
+            may have sent heartbeats.
         """
         now = self._clock()
         with self._changed:
@@ -77,7 +80,8 @@ class RpcHeartbeats:
                 return call
             timeout = heartbeat_timeout(incoming.client_timeout)
             last_contact = now if redelivered else now - in_broker
-            call = PendingCall(incoming, now, last_contact, timeout, lifetime - in_broker)
+            lifetime -= in_broker
+            call = PendingCall(incoming, now, last_contact, timeout, lifetime)
             if earlier is not None:
                 call.arrived = earlier.arrived
                 call.last_contact = earlier.last_contact
@@ -124,7 +128,8 @@ class RpcHeartbeats:
 
     def _send(self, call: PendingCall) -> None:
         if call.given_up(self._clock()):
-            call.next_heartbeat = math.inf  # it would be sent, and nobody would read it
+            # The caller would not read a heartbeat, and would seem to be there again.
+            call.next_heartbeat = math.inf
             return
         try:
             call.incoming.heartbeat()

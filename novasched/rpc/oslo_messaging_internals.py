@@ -81,7 +81,8 @@ UNDECLARED_OPTIONS = (
 )
 
 BROKER_ERRORS = (AMQPError, KombuError, OSError)
-"""Errors of a broker that is away, refuses us, or cannot be understood."""
+"""Errors of a broker that does not answer, refuses the connection or breaks the
+protocol."""
 
 POLL_S = 1.0  # after which a listener looks for whether it is to stop
 POLL_WHILE_WAITING_S = 0.02  # and, when messages wait, for a thread for the next
@@ -145,17 +146,17 @@ def delete_queue(transport: Any, queue: str) -> None:
 
 @contextlib.contextmanager
 def broker_connection(transport: Any, host: Any) -> Iterator[Connection]:
-    """Connect to one broker of ``transport_url``, by every option that oslo.messaging has
-    for a connection, be the option in ``[oslo_messaging_rabbit]`` or in the query of the
-    URL. The connection is kombu's. oslo.messaging tries once, and never connects anew.
+    """Connect to one broker of ``transport_url``. All options of oslo.messaging for a
+    connection hold, those in ``[oslo_messaging_rabbit]`` and those in the query of the
+    URL. The connection is kombu's. oslo.messaging tries once, and does not reconnect.
 
-    :param host: the broker, of ``hosts`` of the URL.
+    :param host: the broker, one of the ``hosts`` of the URL.
     :raises Exception: one of ``BROKER_ERRORS``.
     """
     url = oslo_messaging.TransportURL.parse(transport.conf)
     url.hosts = [host]
-    # A connection for sending would have a thread for heartbeats, which reads from the
-    # same socket as we do.
+    # With PURPOSE_SEND, oslo.messaging would start a thread for heartbeats, which reads
+    # from the same socket as the caller.
     connection = RabbitConnection(transport.conf, url, PURPOSE_LISTEN, retry=0)
     try:
         yield connection.connection
@@ -188,10 +189,10 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
     several. Acknowledged is before begun, so that none is begun twice.
 
     :param has_free_thread: called with True for a ping, which has a thread kept for it.
-    :param capacity: the number of messages that the broker sends before they are acknowledged;
-        0 means that it sends all.
-    :param on_full: called again and again while that many wait: the broker keeps what else there
-        is, and the callers of that get no heartbeats.
+    :param capacity: the number of messages that the broker sends before an
+        acknowledgement; 0 means all messages.
+    :param on_full: called repeatedly while ``capacity`` messages wait. The broker keeps
+        the other messages, and their callers get no heartbeats.
     :ivar waiting: the messages that wait, pings first.
     :ivar connected_at: when it last looked for messages with a connection (monotonic seconds).
     """
@@ -267,21 +268,22 @@ class AckOnStartListener(AMQPListener):  # type: ignore[misc]
         return []
 
     def _note_silence(self, began: float) -> None:
-        """Note that the broker has sent nothing since a moment, though it may."""
-        is_same_connection = self.conn._new_tags is self._tags and self._broker.connected
-        if is_same_connection and len(self.waiting) < self._capacity:
+        """Note that the queue was empty at a moment: the broker could send a message,
+        and has sent none since."""
+        is_connected = self.conn._new_tags is self._tags and self._broker.connected
+        if is_connected and len(self.waiting) < self._capacity:
             self._empty_at = began
 
     def _time_in_broker(self, message: Any) -> float:
-        """The seconds for which the broker has had a message at the least.
+        """The least number of seconds that the broker has had a message.
 
-        The clock of the broker may be wrong, so its time is believed only as far as this process
-        does not know better: a queue that was empty a moment ago has no older message now.
+        The clock of the broker may be wrong. The result is therefore bounded by the
+        time since the queue was last empty: no message in the queue is older.
         """
         try:
             sent_at = int(message._raw_message.properties['timestamp'])
         except (KeyError, TypeError, ValueError):
-            return 0.0  # as by default: no timestamp
+            return 0.0  # by default RabbitMQ adds no timestamp
         age = time.time() - sent_at - CLOCK_SKEW_S
         return max(0.0, min(age, time.monotonic() - self._empty_at))
 
@@ -449,9 +451,14 @@ class RpcServer(RPCServer):  # type: ignore[misc]
         if not isinstance(rabbit, AMQPListener):
             return adapter  # oslo.messaging's fake transport has no broker
         listener = self._listener = AckOnStartListener(
-            rabbit.driver, rabbit.conn, self._heartbeats, self.has_free_thread, self.counts,
-            self.conf.oslo_messaging_rabbit.rabbit_qos_prefetch_count, self._on_full,
-        )  # fmt: skip
+            rabbit.driver,
+            rabbit.conn,
+            self._heartbeats,
+            self.has_free_thread,
+            self.counts,
+            self.conf.oslo_messaging_rabbit.rabbit_qos_prefetch_count,
+            self._on_full,
+        )
         for consumer in rabbit.conn._consumers:
             consumer.callback = listener
         return PollStyleListenerAdapter(listener, adapter.batch_size, adapter.batch_timeout)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The schedulers of a cloud, and the pending claims that they tell each other of.
 
-Each process announces the claims that it chooses, makes and releases. Once a second each
-process says how many messages with changes it has sent. A process that has missed one, or has
-just come, asks the sender for all its pending claims. This module writes the messages and acts on
-them; ``announcements.py`` has their form, ``claims_exchange.py`` carries them.
+Each process announces the claims that it chooses, makes and releases. Once a second
+each process announces the number of messages with changes that it has sent. A process
+that has missed a message, or has just started, asks the sender for all its pending
+claims. This module writes messages and acts on messages. ``announcements.py`` defines
+their form, and ``claims_exchange.py`` carries them.
 """
 
 import itertools
@@ -48,9 +49,10 @@ CATCH_UP_S = 0.5
 the claim took longer."""
 ALL_PEERS = '*'
 MAX_PEERS = 1000
-"""Other processes that are listened to at a time."""
+"""Maximum number of other processes whose announcements count."""
 MAX_CLAIMS_OF_PEERS = MAX_ROWS
-"""Claims of all other processes that are kept at a time, so that nobody can fill the memory."""
+"""Maximum number of pending claims of all other processes, so that no sender can fill
+the memory."""
 WARNING_INTERVAL_S = 60.0
 """Seconds between lines in the log about refused announcements."""
 
@@ -71,7 +73,8 @@ class PeerSchedulers:
     :ivar part: the place of this process among all that are alive, by their names, and their
         number.
     :ivar missed: how often messages of others were missed.
-    :ivar refused: announcements that no scheduler makes, or that were too many.
+    :ivar refused: the number of invalid announcements, and of announcements beyond the
+        maximum numbers.
     :ivar late: decisions that could not wait for what others had announced before.
     :ivar echoed_at: when this process heard itself (monotonic seconds).
     """
@@ -183,7 +186,8 @@ class PeerSchedulers:
         return row_of(claim, self._clock())
 
     def hear(self, text: bytes) -> None:
-        """Act on a message, which anybody with the password of RabbitMQ may have sent."""
+        """Act on a message, which anybody with the password of RabbitMQ may have
+        sent."""
         now = self._clock()
         try:
             message = decode(text)
@@ -233,12 +237,15 @@ class PeerSchedulers:
             self._next_warning = now + WARNING_INTERVAL_S
             LOG.warning(
                 'An announcement of a pending claim by %r is ignored, since %s (%d so far)',
-                sender, why, self.refused,
-            )  # fmt: skip
+                sender,
+                why,
+                self.refused,
+            )
 
     def _ask(self, name: str) -> None:
-        """Ask a process, or all of them, for their pending claims. A process that does not speak
-        asks all once it does."""
+        """Ask a process, or ``ALL_PEERS``, for pending claims. While this process
+        cannot speak, the question is dropped: it asks all processes once it speaks
+        again."""
         if self._speaks:
             self._to_tell.put(name)
 
@@ -257,7 +264,8 @@ class PeerSchedulers:
         self._others[message.sender] = Other(message.number, now)
 
     def _apply(self, text: msgspec.Raw, sender: str, now: float) -> int | None:
-        """Do with a claim of another process as the row says, and return the claim's number."""
+        """Apply a row to the claim of another process, and return the claim's number;
+        None if the row is refused."""
         try:
             row = decode_row(text)
         except ValueError as error:
@@ -271,7 +279,8 @@ class PeerSchedulers:
             return row.number
         if claim is None and row.instance and row.age <= self._claims.timeout:
             if len(self._theirs) >= MAX_CLAIMS_OF_PEERS:
-                self._refuse(sender, f'{MAX_CLAIMS_OF_PEERS} claims of others are known', now)
+                why = f'{MAX_CLAIMS_OF_PEERS} claims of others are known'
+                self._refuse(sender, why, now)
                 return None
             claim = claim_of(row, next(self._order), now)
             self._theirs[sender, row.number] = claim
@@ -281,7 +290,7 @@ class PeerSchedulers:
         return row.number
 
     def _look(self, now: float) -> None:
-        """Forget processes that are silent, and claims that are over, once a beat."""
+        """Forget silent processes, and claims that have ended, once a beat."""
         if now < self._next_look:
             return
         self._next_look = now + HEARTBEAT_INTERVAL_S
@@ -295,15 +304,17 @@ class PeerSchedulers:
             self._drop_unclaimed_of_silent()
 
         pending = {*self._claims.all()}
-        for key in [key for key, claim in self._theirs.items() if claim not in pending]:
-            del self._theirs[key]
+        for key, claim in list(self._theirs.items()):
+            if claim not in pending:
+                del self._theirs[key]
         with self._heard:
-            for number in [x for x, claim in self._unheard.items() if claim not in pending]:
-                del self._unheard[number]
+            for number, claim in list(self._unheard.items()):
+                if claim not in pending:
+                    del self._unheard[number]
 
     def _drop_unclaimed_of_silent(self) -> None:
-        """Drop the claims that a process has chosen and not made when it became silent: if it
-        has died, it never makes them."""
+        """Drop the claims that silent processes have chosen and not made in Placement.
+        A process that has died never makes them."""
         for (sender, _), claim in self._theirs.items():
             if sender not in self._others and claim.claimed == math.inf:
                 self._claims.drop(claim)

@@ -37,8 +37,8 @@ MAX_WAITING_MESSAGES = 1000
 within a minute at Placement's pace, after which callers give up. Each takes 35 kB. Callers of
 messages that wait here are sent heartbeats, callers of those left with the broker are not."""
 RECEIVED = 'novasched_received'
-"""The key of a context with the moment at which its message reached this process (monotonic
-seconds). The dispatcher sets the key, whatever the message says."""
+"""The key of a context for the moment at which the message reached this process
+(monotonic seconds). The dispatcher overwrites a value that comes with the message."""
 MAX_DEPTH = 100
 """Lists and dicts of an argument in each other; services send a tenth of it."""
 HALF_CHARACTER = re.compile('[\ud800-\udfff]')
@@ -120,7 +120,8 @@ class BaseEndpoint:
 
 
 class CallerContext(RequestContext):
-    """The context of a request. oslo.log writes the names in it, which tenants choose."""
+    """The context of a request, with printable values for the log. Tenants choose the
+    names in a context."""
 
     def get_logging_values(self) -> dict[str, Any]:
         values = super().get_logging_values()
@@ -250,7 +251,7 @@ class Dispatcher(oslo_messaging.RPCDispatcher):  # type: ignore[misc]
             _check(incoming.message)
             if incoming.message['method'] in IGNORED_CASTS:
                 incoming.message['args'] = {}  # objects that are not known here
-            # The context is all that reaches an endpoint beside the caller's arguments.
+            # An endpoint gets nothing but the context and the caller's arguments.
             incoming.ctxt[RECEIVED] = call.arrived
             incoming.client_timeout = None
             return super().dispatch(incoming)
@@ -289,7 +290,14 @@ def make_server(
     target = oslo_messaging.Target(topic=TOPIC, server=host)
     counts = counts or internals.MessageCounts()
     make_room = getattr(driver, 'make_room', lambda: None)
-    return internals.RpcServer(transport, target, dispatcher, heartbeats, counts, make_room)
+    return internals.RpcServer(
+        transport,
+        target,
+        dispatcher,
+        heartbeats,
+        counts,
+        on_full=make_room,
+    )
 
 
 def _declare_options(conf: cfg.ConfigOpts) -> None:

@@ -202,21 +202,21 @@ class SchedulingState:
         return self.pending.get(host.uuid) == before.pending.get(host.uuid)
 
     def stays(self, choice: PendingClaim, turn: Turn, pipeline: Pipeline) -> bool:
-        """True if a choice, now that it is claimed, fits beside the claims that were made at
-        the same time: those of other schedulers, and those of other requests of this process
-        where the choice was overtaken.
+        """True if a choice, after its claim, fits beside the claims that were made at
+        the same time by other schedulers and, if the choice was overtaken, by other
+        requests of this process.
 
-        :param turn: the one in which the choice was made.
+        :param turn: the turn in which the choice was made.
         """
         claims = self.pending_claims
         if claims.peers is not None:
             claims.peers.catch_up(choice)
         elif not turn.was_overtaken:
-            return True  # all others that chose meanwhile have seen this choice
+            return True  # all requests that chose meanwhile have seen this choice
 
         while turn.was_overtaken or self._rivals(choice):
-            # Within a turn nobody else chooses: who has chosen is seen here, and who chooses
-            # later sees this choice.
+            # Within a turn no other request chooses. Earlier choices are seen here, and
+            # later requests see this choice.
             with claims.decision_lock.turn() as next_turn:
                 rivals = self._rivals(choice, with_ours=turn.was_overtaken)
                 if rivals and not self._fits_beside(rivals, choice, pipeline):
@@ -232,11 +232,15 @@ class SchedulingState:
             turn = next_turn
         return True
 
-    def _rivals(self, choice: PendingClaim, with_ours: bool = False) -> list[PendingClaim]:
-        """The claims that came after the hosts were ranked, and that a choice gives way to if
-        it does not fit beside them.
+    def _rivals(
+        self,
+        choice: PendingClaim,
+        with_ours: bool = False,
+    ) -> list[PendingClaim]:
+        """The claims that came after the hosts were ranked and that take precedence
+        over a choice.
 
-        :param with_ours: also those of this process, all of which were chosen in turn.
+        :param with_ours: also the claims of this process, which were chosen in turns.
         """
         before = self.pending
         own_instances = frozenset(self.request.instance_uuids or ())
@@ -254,7 +258,8 @@ class SchedulingState:
     def _fits_beside(
         self, rivals: Sequence[PendingClaim], choice: PendingClaim, pipeline: Pipeline
     ) -> bool:
-        """True if the host of a choice passes the filters with its rivals on their hosts."""
+        """True if the host of a choice passes the filters when the rivals are
+        counted."""
         pending = dict(self.pending)
         for rival in rivals:
             pending[rival.host.uuid] = (*pending.get(rival.host.uuid, ()), rival)
@@ -270,9 +275,10 @@ class SchedulingState:
     def is_host_to_blame(self, choice: PendingClaim) -> bool:
         """True if nothing but its host explains why Placement refused a choice.
 
-        Remembered candidates may have been taken since, by conductors and other schedulers
-        that announce nothing; and another request, ours or a peer's, may have got a claim on
-        the host since the hosts were ranked.
+        A remembered candidate may have been taken since Placement was asked, by a
+        conductor or by a scheduler that announces nothing. Another request of this
+        process or of a peer may have got a claim on the host after the hosts were
+        ranked.
         """
         if isinstance(self.candidates, RememberedCandidates):
             return False
@@ -280,9 +286,8 @@ class SchedulingState:
         now = self.pending_claims.of(self.snapshot, own_instances, self.placed)
         uuid = choice.host.uuid
         before = self.pending.get(uuid, ())
-        return not any(
-            claim.claimed < math.inf and claim not in before for claim in now.get(uuid, ())
-        )
+        new = [claim for claim in now.get(uuid, ()) if claim not in before]
+        return all(claim.claimed == math.inf for claim in new)
 
     def candidate(self, host: Host, refused: Sequence[Candidate] = ()) -> Candidate | None:
         """Candidate to claim on a host, beside what other requests are about to claim; None where

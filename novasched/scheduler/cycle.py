@@ -102,7 +102,7 @@ class Cycle:
                     request = state.request.for_instance(uuid)
                     state = self._rank(state, request, random)
                     choice = self._choose(state, request, choices)
-                # Thousands of ranked hosts for each instance would wait for the claim.
+                # Without the ranked hosts: the states wait in memory for the claim.
                 made.append((replace(state, hosts=()), choice, turn))
                 state = state.with_one_more(request, choice)
             if state.request.claims:
@@ -164,15 +164,26 @@ class Cycle:
         self.trace.weighed(ranking)
         return replace(state, hosts=ranking.hosts)
 
-    def _choose(self, state: SchedulingState, request: Request, undo: ExitStack) -> PendingClaim:
-        """Send the current instance to the best of the ranked hosts, within a turn."""
+    def _choose(
+        self,
+        state: SchedulingState,
+        request: Request,
+        undo: ExitStack,
+    ) -> PendingClaim:
+        """Assign the current instance to the best of the ranked hosts, within a
+        turn."""
         best = state.hosts[0]
         candidate = state.candidate(best)
         return state.assign(request, best, candidate, self.pipeline.limits, undo)
 
-    def _all_stay(self, made: Sequence[tuple[SchedulingState, PendingClaim, Turn]]) -> bool:
-        """True if every choice of a request fits beside the claims made at the same time."""
-        return all(state.stays(choice, turn, self.pipeline) for state, choice, turn in made)
+    def _all_stay(
+        self,
+        made: Sequence[tuple[SchedulingState, PendingClaim, Turn]],
+    ) -> bool:
+        """True if every choice of a request fits beside the claims made at the same
+        time."""
+        pipeline = self.pipeline
+        return all(state.stays(choice, turn, pipeline) for state, choice, turn in made)
 
     def _choices(
         self,
@@ -182,9 +193,10 @@ class Cycle:
         state: SchedulingState,
         undo: ExitStack,
     ) -> Iterator[tuple[PendingClaim, Turn]]:
-        """The best choice, then other candidates of its host and those of the hosts behind it
-        that are still fit: other requests may have sent instances there meanwhile. With each
-        comes the turn in which it was made."""
+        """The best choice, then choices of the other candidates of its host, then of
+        the candidates of the hosts behind it, each with the turn in which it was made.
+        A host counts only if it still fits: other requests may have chosen it
+        meanwhile."""
         yield best, turn
         pipeline = self.pipeline
         index = len(state.placed)

@@ -294,7 +294,8 @@ class DecisionTrace:
         """Note the verdicts on the hosts for the next instance; claims are pending on some."""
         uuid = request.instance_uuid if request.instance_uuids else None
         before = None
-        if uuid is not None and self.attempts and self.attempts[-1].instance_uuid == uuid:
+        is_again = bool(self.attempts) and self.attempts[-1].instance_uuid == uuid
+        if uuid is not None and is_again:
             before = self.attempts.pop()
 
         index = len(self.attempts)
@@ -317,15 +318,16 @@ class DecisionTrace:
         attempt = self.attempts[-1]
         hosts = ranking.hosts if attempt.index == 0 else ()
         ranking = replace(ranking, hosts=hosts, candidates=None)
-        attempt = self.attempts[-1] = replace(attempt, ranking=ranking)
+        attempt = replace(attempt, ranking=ranking)
+        self.attempts[-1] = attempt
         self.step(WEIGHERS, attempt)
 
     def _count_pending(self, hosts: Sequence[Host], pending: Collection[str]) -> int:
         """The number of hosts for the next instance on which claims are pending.
 
-        The UUIDs of hosts are collected once for a request: to collect them for each instance
-        takes a tenth of the time of its decision. An instance has the hosts of the instance
-        before, less the rejected hosts.
+        The UUIDs of hosts are collected once for a request, since collecting the UUIDs
+        for each instance takes a tenth of the time of its decision. An instance has the
+        hosts of the instance before, less the rejected hosts.
         """
         index = len(self.attempts)
         if self._uuids is None:
@@ -339,8 +341,10 @@ class DecisionTrace:
         return len(self._uuids.intersection(pending))
 
     def claim_refused(self, host: Host, is_host_to_blame: bool) -> None:
-        """Note that Placement refused a claim for the same instance. The host counts as one
-        that refuses where nothing else explains the refusal."""
+        """Note that Placement refused a claim for the same instance.
+
+        :param is_host_to_blame: True if nothing but the host explains the refusal.
+        """
         attempt = self.attempts[-1]
         if is_host_to_blame:
             self.host_refusals.append((host.key, attempt.instance_uuid))

@@ -6,13 +6,14 @@ A turn is a place in a queue, and ends in one of two ways:
     waiting -> deciding -> over
                         -> overtaken -> over
 
-The timeout belongs to the decision, not to the queue: only the request that is deciding can
-be overtaken, and the request that waits next begins then. So a long queue of quick decisions
-stays a queue, and a decision that hangs, which only a plugin can cause, holds up the others
-for no longer than the timeout.
+The timeout belongs to the decision, not to the queue: only the request that is deciding
+can be overtaken, and the next request in the queue begins then. So a long queue of
+quick decisions stays a queue. A decision that hangs, which only a plugin can cause,
+delays the next decision by no more than the timeout.
 
-A decision that was overtaken knows nothing of the decisions made after its turn was taken
-away. Its maker has to look again, in a turn of its own, before the decision may stand.
+An overtaken decision does not know the decisions that were made after its turn was
+taken away. Its request has to check the decision in another turn before the decision
+may stand.
 """
 
 import threading
@@ -30,10 +31,10 @@ DECISION_TIMEOUT_S = 5.0
 class Turn:
     """The place of one decision in the queue.
 
-    :ivar is_first: set once the turn has come.
-    :ivar began: when the turn has come (seconds of the lock's clock).
-    :ivar was_overtaken: another request has taken the turn away, since the decision took
-        too long.
+    :ivar is_first: set when the request may decide.
+    :ivar began: when the request began to decide (seconds of the lock's clock).
+    :ivar was_overtaken: another request has taken the turn away, since the decision
+        took too long.
     """
 
     is_first: threading.Event = field(default_factory=threading.Event)
@@ -56,7 +57,8 @@ class DecisionLock:
         self._timeout = timeout
         self._clock = clock
         self._lock = threading.Lock()
-        # The turn of the request that is deciding, and behind it those of all that wait.
+        # The turn of the request that is deciding, then the turns of all waiting
+        # requests.
         self._turns: deque[Turn] = deque()
 
     @contextmanager
@@ -101,7 +103,7 @@ class DecisionLock:
                 self._end_first()
 
     def _end_first(self) -> None:
-        """Take the first turn out of the queue; the next one begins. The lock is held."""
+        """Remove the first turn, and begin the next. The caller holds the lock."""
         self._turns.popleft()
         if self._turns:
             self._begin(self._turns[0])

@@ -11,7 +11,8 @@ from novasched.conf.errors import NovaschedError
 from novasched.conf.redaction import cut
 
 MAX_TEXT_CHARACTERS = 2_000
-"""The length of a text for callers: some quote what users wrote, who write 100,000."""
+"""Maximum length of an error's text. Some errors quote texts of users, which may have
+100,000 characters."""
 NO_CANDIDATES = (
     'Got no allocation candidates from the Placement API. This could be due to insufficient '
     'resources or a temporary occurrence as compute nodes start up.'

@@ -30,7 +30,7 @@ Amounts = Mapping[str, Mapping[str, int]]
 
 class MemoryHosts:
     """Implements :class:`novasched.scheduler.ports.Hosts` with the given hosts. ``hosts`` maps
-    compute node UUIDs to hosts; entries may be replaced. ``aggregates_settled`` is that of
+    compute node UUIDs to hosts; entries may be replaced. For ``aggregates_settled`` see
     :class:`novasched.scheduler.model.host.HostSnapshot`."""
 
     aggregates_settled = -math.inf

@@ -82,8 +82,8 @@ class PendingClaims:
     Few of them change from one request to the next. So changes are numbered, and the last ones
     remembered: who knows how things were at a number looks at what has changed since.
 
-    :ivar decision_lock: lets one request decide at a time, so that each decision sees the
-        claims of those before it.
+    :ivar decision_lock: lets one request decide at a time, so that each decision sees
+        the claims of the earlier decisions.
     :ivar peers: the other schedulers; None where nothing is shared with them.
     :ivar given_back: how many claims did not fit beside those of others.
     """
@@ -381,8 +381,9 @@ class PendingClaims:
             except Exception as error:
                 if each.is_ours:
                     raise
-                # Another process wrote the claim: no request of ours fails for that.
-                LOG.warning('%s: a claim of another scheduler is dropped: %r', host, error)
+                # Another process wrote the claim, so that no request of ours must fail.
+                text = '%s: a claim of another scheduler is dropped: %r'
+                LOG.warning(text, host, error)
                 self.drop(each)
         self._known[host.uuid] = host, claims, left
         return left

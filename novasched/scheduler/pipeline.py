@@ -50,7 +50,7 @@ BEST = 100
 def _check_limits(limits: Mapping[str, Any]) -> None:
     """Check that limits can be sent as nova's SchedulerLimits.
 
-    :raises Exception: the limit is no number, or no limits of a topology.
+    :raises Exception: a limit has a value of another type.
     """
     for name in SIZE_LIMITS:
         if limits.get(name) is not None:
@@ -144,10 +144,13 @@ class Pipeline:
     def needed_instances(
         self, request: Request
     ) -> tuple[bool, bool, Collection[str], Collection[str], bool]:
-        """The instances that filters and weighers look at for a request: whether all that
-        are on hosts, and their images; else those that they look for there, by UUID; those
-        whose hosts they need to know, wherever these are; and whether they need one of each
-        flavor on each host."""
+        """The instances that filters and weighers need for a request.
+
+        :returns: True if they need all instances on hosts; True if they need the images
+            of these; else the UUIDs of the instances that they look for on hosts; the
+            UUIDs of the instances whose hosts they need to know, wherever the hosts
+            are; and True if they need one instance of each flavor on each host.
+        """
         named: set[str] = set()
         all_of_them = False
         filters = [each for each in self.filters if _judges(each, request)]
@@ -244,7 +247,7 @@ class Pipeline:
             if ask is not None and _judges(each, request):
                 with each:
                     made = ask(host, request)
-                    # Now, since a limit is encoded only after the host has been claimed.
+                    # Limits are encoded only after the host has been claimed.
                     _check_limits(made)
                     limits.update(made)
         return limits

@@ -50,8 +50,8 @@ class Plugin:
     cloud."""
 
     reads_flavors = False
-    """The plugin looks at the flavors of all instances on a host, and at nothing else in
-    ``host.instances``: one instance of each flavor is there at least."""
+    """The plugin looks at nothing in ``host.instances`` but the flavors. At least one
+    instance of each flavor on the host is there."""
 
     locates_members = False
     """The plugin looks at the hosts of the other members of a group (``group.located``)."""

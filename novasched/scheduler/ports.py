@@ -96,7 +96,7 @@ class Hosts(Protocol):
         :param images: these with the properties of their images.
         :param named: with those of the instances of these UUIDs that are on hosts, at least.
         :param located: say of these instances on which hosts of all cells they are.
-        :param flavors: with one instance of each flavor on each host, at least.
+        :param flavors: with at least one instance of each flavor on each host.
         :raises Outdated: the request goes by another version of nova-compute than is there.
         """
 

@@ -38,8 +38,8 @@ MAX_COLUMNS = 128
 """Columns that are kept: those that were asked for last."""
 
 MAX_REASONS = 100_000
-"""Reasons against hosts that all columns keep together, some 15 MiB of text. A single
-column may have more."""
+"""Maximum number of reasons against hosts in all columns together, some 15 MiB of text.
+A single column may have more."""
 
 SPARE_ROWS = 1000
 """Rows of hosts that are not asked for any more, beside as many as there are hosts."""
@@ -145,13 +145,14 @@ class HostTable:
     def keep_reasons(
         self, column: Column, rows: Sequence[int], reasons: Sequence[str | None]
     ) -> None:
-        """Keep a filter's reasons against the hosts in rows, None for a host that passes, in
-        the column that was asked for last.
+        """Keep the reasons of a filter in the column that was used last.
 
-        Above :data:`MAX_REASONS` the columns that were asked for longest ago are deleted.
-        Their filters are asked again.
+        Above :data:`MAX_REASONS` the columns that were not used for longest are
+        deleted, and their filters are asked again.
+
+        :param reasons: one for each row; None for a host that passes.
         """
-        texts: dict[str, str] = {}  # filters make equal texts anew for each host
+        texts: dict[str, str] = {}  # a filter makes equal texts anew for each host
         for row, reason in zip(rows, reasons, strict=True):
             if reason is None:
                 column.reasons.pop(row, None)

@@ -87,13 +87,16 @@ class Application:
             base.look_again()
 
     def close(self, seconds: float = 0.0) -> None:
-        """Delete the allocations that are still to be deleted, send the notifications and keep the
-        records that wait, and close every connection to the databases.
+        """Delete the allocations that are still to be deleted, send the waiting
+        notifications, keep the waiting records, and close every connection to a
+        database.
 
-        :param seconds: the time that the process has left. Deletions get half of it.
+        :param seconds: the time that the process has left. Deletions get half of the
+            time.
         """
-        # First, since the other parts take up to a minute where the message bus or the disk hangs:
-        # the log names the instances whose allocations stay before the process may be killed.
+        # Allocations come first, so that the log names the instances whose allocations
+        # stay before the process is killed. The other steps take up to a minute where
+        # the message bus or the disk hangs.
         self.placement.close(seconds / 2)
         if self.notifier is not None:
             self.notifier.close()

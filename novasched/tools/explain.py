@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _fail(UNKNOWN, f'{path} has no {what}; the newest are kept')
     rejections = reader.rejections(records[0]) if host else None
     shape = as_json if arguments.format == 'json' else as_text
-    # Older releases kept what users wrote as it was.
+    # Records of older releases have the texts of users as they came.
     print(printable_lines(shape(records[0], len(records) - 1, host, rejections)))
     return 0
 

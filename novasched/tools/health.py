@@ -40,10 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
         return USAGE_ERROR
     found = ask(address, '/ready' if arguments.ready else '/health')
     answering = found.get('notes', {}).get('host', host)
-    if host and answering != host:  # a probe may have another nova.conf, so it is no failure
+    # No failure, since a probe may have another nova.conf.
+    if host and answering != host:
         print(
-            f'novaschedctl health: {address}: the answer is of the scheduler of host {answering}, '
-            f'and [DEFAULT] host is {host}',
+            f'novaschedctl health: {address}: the scheduler of host {answering} '
+            f'answers, and [DEFAULT] host is {host}',
             file=sys.stderr,
         )
     print(json.dumps(found, indent=2) if arguments.format == 'json' else as_line(found))

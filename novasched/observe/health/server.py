@@ -37,8 +37,9 @@ HEALTH_TYPE, JSON_TYPE, TEXT_TYPE = 'application/health+json', 'application/json
 FOLDER_MODE, SOCKET_UMASK = 0o750, 0o117
 """The owner and the group may look into the folder, and ask."""
 IN_USE = (
-    'another process serves there, and novaschedctl health asks that one; give each novasched on a '
-    'machine a [novasched] health_bind or [DEFAULT] state_path of its own'
+    'another process serves there, and novaschedctl health gets the answers of that '
+    'process; give each novasched on a machine its own [novasched] health_bind or '
+    '[DEFAULT] state_path'
 )
 MAX_EXCHANGE_S = 5.0
 """Seconds that a connection lasts at most."""
@@ -163,7 +164,7 @@ def _listening(address: Address | SocketFile) -> Iterator[socket.socket]:
 def _remove_left_over(path: str) -> None:
     """Remove the socket of a process that was killed.
 
-    :raises OSError: there is something else.
+    :raises OSError: the path leads to something else than a socket.
     :raises ConfigError: the socket is in use.
     """
     try:

@@ -73,9 +73,8 @@ FIRST_OF_KIND = (ZONE, PROJECTS, OUTSIDE, render.DISABLED)
 """Words for constraints that are looked at before others of their kind."""
 
 PLACEMENT_SHARE = 0.25
-"""Part of the time of one of Placement's workers that the diagnoses of all processes may
-take; as much as for remembered answers (:data:`novasched.placement.remembered.SHARE`).
-"""
+"""The part of one Placement worker's time that the diagnoses of all processes may take,
+as much as remembered answers may (:data:`novasched.placement.remembered.SHARE`)."""
 
 Lacking = dict[str, list[Lack]]
 """What each host lacks, by UUID, in order."""
@@ -151,7 +150,14 @@ class Diagnoser:
             raise BadRequest(f'Placement refuses it: {error}') from None
 
     def _questions(self, most: int, request: Request) -> Questions:
-        return Questions(self.http, self._answers, most, request, self.circuit_open, self.clock)
+        return Questions(
+            self.http,
+            self._answers,
+            most,
+            request,
+            circuit_open=self.circuit_open,
+            clock=self.clock,
+        )
 
     def _not_offered(self, decision: Decision, request: Request) -> Mapping[str, Host]:
         """The hosts that Placement did not offer, by UUID."""

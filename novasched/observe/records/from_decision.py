@@ -162,7 +162,10 @@ def summary_of(request: Request, key: bytes | None = None) -> RequestSummary:
 def _parts(request: Request, names: Sequence[str]) -> RequestParts | None:
     """The parts of a request of these names that come back from JSON as they are, in which nothing
     is secret, and that are short enough all together."""
-    inside = {'extra_specs': request.flavor.extra_specs, 'image': _open_properties(request)}
+    inside = {
+        'extra_specs': request.flavor.extra_specs,
+        'image': _open_properties(request),
+    }
     kept: dict[str, Any] = {}
     left = MAX_PARTS_CHARACTERS
     for name in names:
@@ -210,12 +213,13 @@ def _properties(request: Request) -> Mapping[str, Any]:
 
 
 def _open_properties(request: Request) -> Mapping[str, Any]:
-    """The properties of the image without those that are secret. No filter looks at these, so
-    that the request can be repeated without them."""
+    """The properties of the image without the secret properties. No filter looks at a
+    secret property, so that the request can be repeated without the secret."""
     properties = request.requirements.properties
     if SECRET_PROPERTIES.isdisjoint(properties):
         return properties
-    return {name: properties[name] for name in properties if name not in SECRET_PROPERTIES}
+    public = properties.keys() - SECRET_PROPERTIES
+    return {name: value for name, value in properties.items() if name in public}
 
 
 def _line(text: str | None) -> str | None:

@@ -70,7 +70,7 @@ class Questions:
 
     :ivar named: the hosts that any answer named.
     :ivar seconds: the time that Placement took to answer.
-    :ivar is_over: a question could not be asked.
+    :ivar is_over: True once a question could not be asked.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Questions:
         circuit_open: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
-        """:param answers: to earlier questions, by their queries.
+        """:param answers: the answers to earlier questions, by their queries.
         :param circuit_open: tells whether the circuit to Placement is open.
         """
         self.request, self._http, self._answers = request, http, answers

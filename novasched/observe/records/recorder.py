@@ -39,7 +39,7 @@ saved up for a burst. Where nothing is left the reasons against each single host
 among thousands of hosts they take most of it."""
 
 DROP_LOG_INTERVAL_S = 60.0
-"""Seconds from one line about dropped records to the next."""
+"""Seconds between two log lines about dropped records."""
 
 HASH_KEY = secrets.token_bytes(32)
 """The key of hashed ids unless an option sets one. Made before the workers are forked, so that
@@ -85,7 +85,8 @@ class DecisionRecorder:
         self._ending = threading.Event()  # ends a pause
         self._count, self._observers = count, observers
         self._keeps = bool(settings.decisions_kept or observers)
-        self._clock, self._monotonic = clock, monotonic
+        self._clock = clock
+        self._monotonic = monotonic
         self._decisions: WorkerQueue[Decision | tuple[Record, Rejections]] = WorkerQueue(
             self._keep, 'records', lambda _: 'keep a decision record', MAX_WAITING_RECORDS
         )
@@ -99,7 +100,8 @@ class DecisionRecorder:
             count, 'metrics', lambda _: 'count a decision', MAX_WAITING_RECORDS
         )
         self._writes = True
-        self._allowance, self._earned_at = MAX_ALLOWANCE_S, monotonic()
+        self._allowance = MAX_ALLOWANCE_S
+        self._earned_at = monotonic()
         self._reported_drops = 0
         self._report_drops_at = -math.inf
 
@@ -128,8 +130,9 @@ class DecisionRecorder:
         return None
 
     def wait(self) -> None:
-        """Keep and count the decisions that wait. They lead to questions, unless there is a
-        pause before Placement may be asked, and the answers lead to records."""
+        """Keep and count the decisions that wait. A refused decision leads to
+        questions, unless Placement may not be asked yet, and the answers lead to
+        another record."""
         if self._counts:
             self._counts.close()
         self._decisions.close()
@@ -181,13 +184,17 @@ class DecisionRecorder:
         self._kept[record.id] = text
         while len(self._kept) > self._limit:
             del self._kept[next(iter(self._kept))]
+
         # Decisions at the same time share one processor.
-        now, began = self._monotonic(), time.thread_time()
+        now = self._monotonic()
+        began = time.thread_time()
         earned = SHARE * min(kept.ended - kept.began, now - self._earned_at)
         self._allowance = min(MAX_ALLOWANCE_S, self._allowance + earned)
         self._earned_at = now
-        has_time = self._store is not None and self._allowance > 0
-        self._write(record, rejections_of(kept) if has_time else None, text)
+        reasons: Rejections | None = None
+        if self._store is not None and self._allowance > 0:
+            reasons = rejections_of(kept)
+        self._write(record, reasons, text)
         spent = time.thread_time() - began
         self._allowance = max(-MAX_ALLOWANCE_S, self._allowance - spent)
         if self._diagnose and _lacks_hosts(record):
@@ -198,7 +205,7 @@ class DecisionRecorder:
     def _ask(self, refused: tuple[Decision, Record]) -> None:
         assert self._diagnose is not None
         decision, record = refused
-        # An answer also serves the refusals that wait here meanwhile.
+        # The answers to the next questions also serve the refusals that wait meanwhile.
         if (seconds := self._pause()) and self._ending.wait(seconds):
             return
         try:
@@ -210,7 +217,12 @@ class DecisionRecorder:
         rejections = replace(rejections, dropped=[unoffered, *rejections.dropped])
         self._decisions.put((replace(record, inquiry=found), rejections))
 
-    def _write(self, record: Record, rejections: Rejections | None, text: bytes) -> None:
+    def _write(
+        self,
+        record: Record,
+        rejections: Rejections | None,
+        text: bytes,
+    ) -> None:
         """Write into the file. The first of several failures is logged."""
         if self._store is None:
             return

@@ -41,10 +41,11 @@ MAX_REJECTIONS_SIZE = MIB
 """Bytes, compressed, of the reasons against each host that are kept of one decision. Among 5,000
 hosts they take 20 KiB."""
 SHRINK_FROM = 1.1
-"""Times ``decisions_size`` above which a file is made smaller when it is opened. A full
-file is a little larger than the option says."""
+"""A file is made smaller when it is opened, if its size exceeds ``decisions_size`` by
+this factor. A full file is a little larger than the option says."""
 FOLDER_MODE = 0o750
 JOURNALS = '-wal', '-shm'
+"""Suffixes of the files that SQLite keeps beside a database."""
 
 OWNER = stat.S_IRUSR | stat.S_IWUSR
 LINK = 'this is a symbolic link, which is not followed'
@@ -163,8 +164,11 @@ class RecordWriter:
         if self._connection is not None:
             if self._is_in_place():
                 return self._connection
-            LOG.info('%s was deleted or moved; decision records go to a new file', self.path)
-            # A file that was moved gets the records that only its journal has.
+            LOG.info(
+                '%s was deleted or moved; decision records go to a new file',
+                self.path,
+            )
+            # Records that only the journal has are written to the file that was moved.
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute('pragma wal_checkpoint')
             self.close()
@@ -192,7 +196,7 @@ class RecordWriter:
         return connection
 
     def _is_in_place(self) -> bool:
-        """True if the path leads to the open file. SQLite goes on writing into a file that
+        """True if the path leads to the open file. SQLite keeps writing to a file that
         was deleted."""
         try:
             found = os.lstat(self.path)
@@ -201,8 +205,9 @@ class RecordWriter:
         return self._file is not None and os.path.samestat(self._file, found)
 
     def _shrink(self, connection: sqlite3.Connection) -> None:
-        """Give room back to the file system where ``decisions_size`` was lowered. If
-        another process writes meanwhile, a later start does so."""
+        """Give room back to the file system after ``decisions_size`` was lowered. If
+        another process writes meanwhile, the file stays as it is until a later
+        start."""
         if _size(connection) <= SHRINK_FROM * self.size * MIB:
             return
         try:
@@ -312,8 +317,9 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 @contextlib.contextmanager
 def _locked_folder(path: str) -> Iterator[None]:
-    """Let one process at a time make the file, since that process removes the journals of
-    an earlier file. There is no lock where the file system has none."""
+    """Let one process at a time make the file, since the process that makes the file
+    removes the journals of an earlier file. Without locks in the file system, processes
+    do not wait for each other."""
     folder = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):

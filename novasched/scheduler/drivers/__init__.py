@@ -43,11 +43,11 @@ class Parts:
 class Driver(Protocol):
     """Answers requests; called by many threads at once.
 
-    A driver may also have a method ``periodic()``, which is called when a worker starts and
-    then every ``[scheduler] periodic_task_interval`` seconds; what it raises is logged. A
-    method ``stop(seconds)`` is told how many seconds the requests in progress still have. A
-    method ``make_room()`` is called again and again while no further message can be taken from
-    the broker.
+    A driver may also have a method ``periodic()``, which is called when a worker starts
+    and then every ``[scheduler] periodic_task_interval`` seconds; what it raises is
+    logged. A method ``stop(seconds)`` is told how many seconds the requests in progress
+    still have. A method ``make_room()`` is called repeatedly while no further message
+    can be taken from the broker.
     """
 
     def __init__(self, parts: Parts) -> None: ...

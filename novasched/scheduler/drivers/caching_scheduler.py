@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """caching_scheduler: the filter scheduler on hosts as they were a moment ago.
 
-Hosts and their aggregates are read by a periodic task, not for each request. Instances placed
-since then are taken off what a host has left. Claims are made in Placement, so that a stale host
-costs a detour and never a double booking. Candidates may come from an earlier answer of
-Placement, as with the filter scheduler, but from none that may lack the aggregates that the
-periodic task has read.
+A periodic task reads hosts and their aggregates, which are not read for each request.
+Instances that were placed since then are subtracted from the free amounts of their
+hosts. Claims are made in Placement, so that a stale host costs another try and never a
+double booking. Candidates may come from an earlier answer of Placement, as with the
+filter scheduler, unless the answer may lack the aggregates that the periodic task has
+read.
 """
 
 from dataclasses import replace

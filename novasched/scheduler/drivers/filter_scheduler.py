@@ -25,8 +25,8 @@ MAX_TRIES = 4
 LOOK_S = 1.0
 """Seconds between looks of those who wait whether the process is going to end."""
 ROOM_S = 2.0
-"""Seconds for which requests make room after the last message was left in the broker. While the
-threads run through messages, the broker is a little behind with new ones."""
+"""Seconds for which requests make room after the last message was left in the broker.
+The broker needs a moment to deliver the next messages."""
 
 SLACK_PER_HOST_S, MAX_SLACK_S = 0.0001, 0.25
 """Seconds before its arrival that databases may have been read for others, where a request is one
@@ -152,24 +152,27 @@ class FilterScheduler:
             waits = True
             if is_over(0.0):  # nothing tells when to ask again, as an open circuit does
                 time.sleep(min(pause, max(0.0, self._left(request, patience))))
-            while (left := self._left(request, patience)) > 0 and not is_over(min(LOOK_S, left)):
-                pass  # the end may be nearer by now
+            while (left := self._left(request, patience)) > 0:
+                # In short looks, since the process may be told to end.
+                if is_over(min(LOOK_S, left)):
+                    break
             now, pause = time.monotonic(), min(2 * pause, PAUSE_S)
             request = replace(request, arrived=now, read_since=now)
             trace.restart(request)
 
     def _note_answer(self, counts: CandidateCounts | None) -> None:
-        """Note that nothing that a request cannot do without fails any longer, unless the
-        request was decided before Placement was asked, or without it, as a rebuild is."""
+        """Note that Placement and the databases answer again, unless Placement was not asked
+        for the request: a rebuild does not need Placement."""
         if counts is not None and counts.asked:
             self._failing_since = math.inf
 
     def _left(self, request: Request, patience: float) -> float:
-        """Seconds that a request may still wait for what fails.
+        """Seconds that a request may still wait for the end of an outage.
 
-        While the broker keeps messages that find no room here, their callers get no heartbeats.
-        Then a request counts its patience from the beginning of the outage, if that was earlier,
-        and leaves its thread to the next one.
+        While this process has no room for more messages, the broker keeps them, and
+        their callers get no heartbeats. Then the patience of a request counts from the
+        beginning of the outage, if the outage began before the request arrived, so that
+        the request leaves its thread to the next one.
         """
         now = time.monotonic()
         since = request.received

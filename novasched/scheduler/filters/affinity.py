@@ -15,7 +15,7 @@ DIFFERENT_HOST, SAME_HOST, NEAR_HOST_IP = 'different_host', 'same_host', 'build_
 """Scheduler hints."""
 MAX_SERVER_PER_HOST = 'max_server_per_host'
 MAX_NETWORK_CHARACTERS = 128
-"""Twice the longest that an address with a netmask has."""
+"""Maximum length of a network, twice that of the longest address with a netmask."""
 
 
 class DifferentHostFilter(Filter):
@@ -54,7 +54,8 @@ class SameHostFilter(Filter):
 
 @lru_cache(maxsize=16)
 def _instances_to_be_with(uuids: tuple[str, ...]) -> tuple[frozenset[str], str]:
-    """The instances that a hint names, and the one reason against each host that has none."""
+    """The instances that a hint names, and the reason against every host without
+    them."""
     return frozenset(uuids), f'has none of {some(uuids)}'
 
 
@@ -76,7 +77,7 @@ class ServerGroupAffinityFilter(Filter):
 
 @lru_cache(maxsize=16)
 def _away_from_group(hosts: frozenset[str]) -> str:
-    """The reason against all hosts that the group is not on."""
+    """The reason against all hosts without members of the group."""
     return f'the group is on {some(sorted(hosts))}'
 
 
@@ -107,7 +108,9 @@ class ServerGroupAntiAffinityFilter(Filter):
             limit = max_server_per_host(group)
         except ValueError as error:
             return str(error)
-        return f'{present} servers of the group, limit {limit}' if present >= limit else None
+        if present < limit:
+            return None
+        return f'{present} servers of the group, limit {limit}'
 
 
 def max_server_per_host(group: InstanceGroup) -> int:
@@ -119,8 +122,8 @@ def max_server_per_host(group: InstanceGroup) -> int:
     try:
         return int(wanted)
     except (ValueError, TypeError):
-        shown = reprlib.repr(wanted)
-        text = f'the group has {shown} for {MAX_SERVER_PER_HOST}, which is no whole number'
+        limit = f'{reprlib.repr(wanted)} for {MAX_SERVER_PER_HOST}'
+        text = f'the group has {limit}, which is no whole number'
         raise ValueError(text) from None
 
 

@@ -36,7 +36,8 @@ class FailureDomainFilter(KeyedFilter):
         domains = host.metadata(key)
         if not domains:
             return f'no aggregate gives it a {key}'
-        within, present = f'{key} {some(sorted(domains))}', group.members_near(host, key)
+        within = f'{key} {some(sorted(domains))}'
+        present = group.members_near(host, key)
         if group.policy == 'affinity':
             hosts = chain.from_iterable(group.located.values())
             taken = frozenset[str]().union(*(each.metadata(key) for each in hosts))
@@ -47,8 +48,6 @@ class FailureDomainFilter(KeyedFilter):
             limit = max_server_per_host(group)
         except ValueError as error:
             return str(error)
-        return (
-            f'{present} servers of the group in {within}, limit {limit}'
-            if present >= limit
-            else None
-        )
+        if present < limit:
+            return None
+        return f'{present} servers of the group in {within}, limit {limit}'

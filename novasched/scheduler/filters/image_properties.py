@@ -26,7 +26,8 @@ PROPERTIES = (*SUPPORTED_TRIPLE, VERSION, ADDRESS_BITS)
 """The properties of an image that the filter looks at."""
 
 MAX_VERSION_CHARACTERS = 255
-"""Longer requirements are met by no host: 30,000 predicates take a quarter of a second."""
+"""Maximum length of a required version. No host meets a longer requirement: 30,000
+predicates would take a quarter of a second."""
 
 _COMPARISONS = {
     '<': operator.lt, '<=': operator.le, '==': operator.eq,

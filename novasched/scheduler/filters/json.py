@@ -21,10 +21,10 @@ HINT = 'query'
 INSTANCES = '$instances'
 
 MAX_QUERY_CHARACTERS = 10_000
-"""The length of a query that is read."""
+"""Maximum length of a query."""
 MAX_QUERY_TERMS = 500
-"""Terms of a query, those of queries in it included. Each takes about 1 µs for each host, and
-nova's API takes queries of 50,000 terms."""
+"""Maximum number of terms in a query, including the terms of nested queries. A term
+takes about 1 µs for each host, and nova's API accepts queries of 50,000 terms."""
 
 
 class JsonFilter(Filter):
@@ -52,12 +52,11 @@ class JsonFilter(Filter):
         return None if holds else 'the query is not true'
 
 
-@lru_cache(maxsize=16)  # the same text comes once for each host
+@lru_cache(maxsize=16)  # the filter reads the same text for each host
 def _query(text: str) -> Any:
-    """The query that a text holds.
+    """Parse a query.
 
-    :raises ValueError: the text is no JSON, or the query is too long to be answered for
-        thousands of hosts.
+    :raises ValueError: the text is no JSON, or the query is too long.
     """
     if len(text) > MAX_QUERY_CHARACTERS:
         raise ValueError(f'it has more than {MAX_QUERY_CHARACTERS} characters')
@@ -66,7 +65,7 @@ def _query(text: str) -> Any:
     terms = [*query] if isinstance(query, str) else [query]
     for term in terms:
         if isinstance(term, list):
-            terms.extend(term)  # the loop goes on through these
+            terms.extend(term)  # the loop continues with the nested terms
         if len(terms) > MAX_QUERY_TERMS:
             raise ValueError(f'it has more than {MAX_QUERY_TERMS} terms')
     return query

@@ -122,8 +122,9 @@ class BatchFilter(Filter):
 def judge(
     plugin: Filter, hosts: Sequence[Host], request: Request, candidates: Candidates | None
 ) -> Verdicts:
-    """The verdicts of a filter on hosts, in their order, and the candidates that it leaves.
-    No reason is longer than its record can show: a filter may quote what a user wrote."""
+    """The verdicts of a filter, in the order of the hosts, and the candidates that
+    remain. Reasons are cut to the length that records can show: a filter may quote a
+    user's text."""
     reasons: list[str | None] = [None] * len(hosts)
     if isinstance(plugin, BatchFilter):
         verdicts = plugin.judge(hosts, request, candidates)
@@ -132,7 +133,9 @@ def judge(
     else:
         if isinstance(plugin, KeyedFilter):
             plainly = plugin.passes_plainly(hosts, request)
-            left = range(len(hosts)) if plainly is None else np.flatnonzero(~plainly).tolist()
+            left: Sequence[int] = range(len(hosts))
+            if plainly is not None:
+                left = np.flatnonzero(~plainly).tolist()
             alike = _judge_alike(plugin, [hosts[i] for i in left], request)
             for i, reason in zip(left, alike, strict=True):
                 reasons[i] = reason
@@ -143,11 +146,13 @@ def judge(
         verdicts = Verdicts(reasons, candidates)
 
     longest = max(map(len, filter(None, verdicts.reasons)), default=0)
-    return verdicts if longest <= MAX_SEARCHED_CHARACTERS else _with_short_reasons(verdicts)
+    if longest > MAX_SEARCHED_CHARACTERS:
+        verdicts = _with_short_reasons(verdicts)
+    return verdicts
 
 
 def _with_short_reasons(verdicts: Verdicts) -> Verdicts:
-    """The verdicts with one object, cut, for each reason."""
+    """The verdicts with reasons that are cut. Equal reasons become one object."""
     short: dict[str, str] = {}
     for reason in filter(None, verdicts.reasons):
         if reason not in short:

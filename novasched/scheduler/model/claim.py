@@ -53,14 +53,15 @@ class PendingClaim:
         return bool(group and own and group.uuid and group.uuid == own.uuid)
 
     def is_near(self, other: 'PendingClaim') -> bool:
-        """True if both are on the same host, or of the same server group: then one may keep
-        the other from fitting."""
+        """True if both claims are on the same host or of the same server group, so that
+        one claim may keep the other from fitting."""
         is_on_same_host = self.host.uuid == other.host.uuid
         return is_on_same_host or self.is_in_group(other.request.instance_group)
 
     def is_ahead_of(self, ours: 'PendingClaim') -> bool:
-        """True for a claim of another scheduler that was announced before one of ours, or is
-        answered already: ours is given back if it does not fit beside this one."""
+        """True if this claim of another scheduler takes precedence over a claim of
+        ours, since it was announced earlier or its request has been answered. Ours is
+        given back if it does not fit beside this claim."""
         is_first = self.claimed < math.inf or self.order < ours.order
         return not self.is_ours and is_first
 

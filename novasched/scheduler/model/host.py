@@ -158,14 +158,15 @@ def state(host: Host) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HostSnapshot:
-    """Hosts by compute node UUID, and the moment when reading began (monotonic seconds).
-    ``total`` counts those too that are left out; 0 where it is not known. ``freed`` is when hosts
-    were seen to have more left than before, or to have come, or their services to have changed.
-    An answer for which Placement is asked after ``aggregates_settled`` (monotonic seconds) has
-    the hosts in the same aggregates. ``minimum_version`` is the least
-    that a nova-compute of any cell reports, 0 if none does. ``located`` are the hosts of the
-    instances that were to be located, by the UUIDs of these; ``everywhere`` are hosts of
-    all enabled cells, where ``hosts`` are but some."""
+    """Hosts by compute node UUID, and the moment when reading began (monotonic
+    seconds). ``total`` counts those too that are left out; 0 where it is not known.
+    ``freed`` is when hosts were seen to have more left than before, or to have come, or
+    their services to have changed. If Placement is asked after ``aggregates_settled``
+    (monotonic seconds), its answer has the hosts in the same aggregates as this
+    snapshot. ``minimum_version`` is the least that a nova-compute of any cell reports,
+    0 if none does. ``located`` are the hosts of the instances that were to be located,
+    by the UUIDs of these; ``everywhere`` are hosts of all enabled cells, where
+    ``hosts`` are but some."""
 
     hosts: Mapping[str, Host]
     read_at: float = -math.inf

@@ -74,7 +74,8 @@ OTHER_SPELLINGS: Mapping[str, Mapping[str, str]] = {
 """Properties whose case does not matter, with the names that stand for others."""
 
 SECRET_PROPERTIES = frozenset(('hw_ephemeral_encryption_secret_uuid',))
-"""Properties that nova keeps to itself: they are in no notification and no record."""
+"""Properties that are kept secret, as by nova: no notification and no record has
+them."""
 
 SUPPORTED_TRIPLE = ('hw_architecture', 'img_hv_type', 'hw_vm_mode')
 """The properties that ``supported_instances`` of a host lists triples of."""

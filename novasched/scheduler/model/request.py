@@ -101,17 +101,18 @@ class Origin:
 class Request:
     """One call of ``select_destinations``.
 
-    ``instance_uuids`` of None means: choose hosts, claim nothing. While instances of one
-    request are placed in turn, ``instance_uuid`` names the current one. ``physnets`` of None:
-    the caller says nothing of networks, as it does where there are none. ``received`` is when the
-    message reached this process (monotonic seconds), from which on its caller's patience counts;
-    infinity: when the driver begins the request. ``arrived`` is when the current attempt began:
-    nothing older is used for it. ``retry_until`` is when the caller is told that Placement is
-    away, if it is. ``from_memory``: what Placement answered a little
-    earlier may serve it, too; ``alone``: no other request is being decided. What others have read
-    from the databases at the moment ``read_since`` (monotonic seconds), or later, serves it, too.
-    ``minimum_version`` is the least of nova-compute's that the query for candidates goes by.
-    ``requirements`` are those of the flavor and the image.
+    ``instance_uuids`` of None means: choose hosts, claim nothing. While instances of
+    one request are placed in turn, ``instance_uuid`` names the current one.
+    ``physnets`` of None: the caller says nothing of networks, as it does where there
+    are none. ``received`` is when the message reached this process (monotonic seconds):
+    the patience of the request counts from then. Infinity means that the driver sets
+    the moment. ``arrived`` is when the current attempt began: nothing older is used for
+    it. ``retry_until`` is when the caller is told that Placement is away, if it is.
+    ``from_memory``: what Placement answered a little earlier may serve it, too;
+    ``alone``: no other request is being decided. What others have read from the
+    databases at the moment ``read_since`` (monotonic seconds), or later, serves it,
+    too. ``minimum_version`` is the least of nova-compute's that the query for
+    candidates goes by. ``requirements`` are those of the flavor and the image.
     """
 
     flavor: Flavor

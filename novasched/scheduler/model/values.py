@@ -14,8 +14,10 @@ MAX_CPUS = 65536
 MAX_NAMED_CPUS = 4 * MAX_CPUS
 """A list that names all CPUs again and again must not fill the time."""
 
-MAX_SHOWN_NAMES, MAX_NAME_CHARACTERS = 3, 100
-"""Names of a list that are shown, and so much of each: users send lists of any length."""
+MAX_SHOWN_NAMES = 3
+"""Number of names that are shown of a list. Users send lists of any length."""
+MAX_NAME_CHARACTERS = 100
+"""Length to which a shown name is cut."""
 
 _TRUE = frozenset(('1', 't', 'true', 'on', 'y', 'yes'))
 
@@ -36,10 +38,13 @@ def is_true(value: object) -> bool:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first names, and the number of the others."""
-    shown = ', '.join(cut(name, MAX_NAME_CHARACTERS) for name in names[:MAX_SHOWN_NAMES])
-    others = len(names) - MAX_SHOWN_NAMES
-    return f'{shown} and {others} others' if others > 0 else shown
+    """The first names of a list, and the number of the other names."""
+    first = names[:MAX_SHOWN_NAMES]
+    shown = ', '.join(cut(name, MAX_NAME_CHARACTERS) for name in first)
+    others = len(names) - len(first)
+    if not others:
+        return shown
+    return f'{shown} and {others} others'
 
 
 def cpu_set(text: str) -> set[int]:

@@ -106,15 +106,19 @@ class Prefilter:
     def aggregates_with(self, test: Callable[[str, str], bool], request: Request) -> set[str]:
         """The aggregates (UUIDs) of which a metadata key and its value pass the test.
 
-        Where none does among those that were read a little before the request arrived, the
-        aggregates are read anew: a zone that nobody knows yet would be left alone.
+        If no aggregate passes among those that were read shortly before the request
+        arrived, the aggregates are read again: a zone may have been made in between.
         """
         uuids = self._aggregates_with(test, request.read_since)
         if not uuids and request.read_since < request.arrived:
             uuids = self._aggregates_with(test, request.arrived)
         return uuids
 
-    def _aggregates_with(self, test: Callable[[str, str], bool], since: float) -> set[str]:
+    def _aggregates_with(
+        self,
+        test: Callable[[str, str], bool],
+        since: float,
+    ) -> set[str]:
         return {
             aggregate.uuid
             for aggregate in self.sources.aggregates.all(since)

@@ -147,10 +147,14 @@ def _size(name: str, value: object) -> int | None:
     if text.lower() in PAGES:
         return PAGES[text.lower()]
     match = re.fullmatch(r'(\d+)\s*([A-Za-z]*)', text)
-    is_size = match is not None and match[2].upper() in UNITS_KIB
-    if match is None or not is_size or len(match[1]) > MAX_SIZE_DIGITS or not int(match[1]):
+    if match is None or len(match[1]) > MAX_SIZE_DIGITS:
         raise BadRequest(f'{name} is {text}, no size of pages')
-    return int(match[1]) * UNITS_KIB[match[2].upper()]
+
+    number = int(match[1])
+    unit = UNITS_KIB.get(match[2].upper())
+    if unit is None or not number:
+        raise BadRequest(f'{name} is {text}, no size of pages')
+    return number * unit
 
 
 def _choice(flavor: Flavor, properties: Properties, name: str) -> object:

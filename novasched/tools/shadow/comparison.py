@@ -101,8 +101,8 @@ def _why(theirs: str, ours: str, attempts: Sequence[PlacementAttempt], refusal: 
 
 
 def _fits(name: str, attempts: Sequence[PlacementAttempt]) -> bool:
-    """True if a node of that host fits the last of these instances: the hosts of an
-    instance are those that fit the instance before."""
+    """True if a node of the host fits the last of the instances. The hosts of an
+    instance are the hosts that fit the instance before."""
     first, *others = attempts
     nodes = {host.uuid for host in first.ranking.hosts if host.host == name}
     for attempt in others:

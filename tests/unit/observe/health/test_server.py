@@ -161,13 +161,15 @@ class TestTheFile:
             assert service.listener
 
     def test_in_use(self, load, tmp_path, caplog):
-        """A second daemon does not take it away: it does not start if it is to have it, and else
-        warns once and goes on. The line names the options, and says who is asked instead."""
+        """A second daemon does not take it away: it does not start if it is to have it,
+        and else warns once and goes on. The line names the options, and says who is
+        asked instead."""
         text = f'[DEFAULT]\nstate_path = {tmp_path}\n'
         own = f'[novasched]\nhealth_bind = unix:{tmp_path}/novasched/health.sock\n'
         why = (
             r'health_bind = unix:.*/novasched/health.sock: another process serves there, and '
-            r'novaschedctl health asks that one; .* \[DEFAULT\] state_path of its own$'
+            r'novaschedctl health gets the answers of that process; .* its own '
+            r'\[novasched\] health_bind or \[DEFAULT\] state_path$'
         )
         with opened(load, text) as first:
             with opened(load, text) as second:
@@ -288,14 +290,15 @@ class TestTheCommand:
         assert (status, json.loads(text)['checks']['worker:0']['status']) == (0, 'pass')
 
     def test_another_daemon(self, served, probe, tmp_path):
-        """The answer of the daemon of another host is told, and that it is from there."""
+        """The answer of the daemon of another host is told, and that it is from
+        there."""
         with (tmp_path / 'nova.conf').open('a') as conf:
             conf.write('[DEFAULT]\nhost = other\n')
         status, text, error = probe()
         assert (status, text) == (0, 'pass\n')
         own = served.service.host
         assert error == (
-            f'novaschedctl health: {served.address}: the answer is of the scheduler of host {own}, '
+            f'novaschedctl health: {served.address}: the scheduler of host {own} answers, '
             'and [DEFAULT] host is other\n'
         )
 
