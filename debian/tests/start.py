@@ -1,8 +1,8 @@
 #!/usr/lib/novasched/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The unit's command, as the unit's user, ends with one clear line without a database. It says
-that it is ready where there are databases and Placement; ``novaschedctl health`` then gets an
-answer from the default ``state_path``."""
+"""The unit's command, as the unit's user, ends with one clear line without a database.
+It says that it is ready where there are databases and Placement; ``novaschedctl
+health`` then gets an answer from the default ``state_path``."""
 
 import configparser
 import os
@@ -64,7 +64,8 @@ def without_state_path(text):
 
 
 def ready(service, folder):
-    """Start it, hear that it is ready, ask for its health, stop it and see it end with 0."""
+    """Start it, hear that it is ready, ask for its health, stop it and see it end with
+    0."""
     address = folder / 'notify'
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(str(address))

@@ -115,9 +115,9 @@ QUICK, *LONG = OUTAGES
     'name', [QUICK, *[pytest.param(name, marks=pytest.mark.long) for name in LONG]]
 )
 def test_placement_away_for_long(name, site, results):
-    """More requests come than threads can wait with, and in some cases more than may be taken from
-    the broker. Each caller is told in time, none gives up before, and once Placement is back
-    nothing is claimed for callers that have given up."""
+    """More requests come than threads can wait with, and in some cases more than may be
+    taken from the broker. Each caller is told in time, none gives up before, and once
+    Placement is back nothing is claimed for callers that have given up."""
     outage = OUTAGES[name]
     with site.running(1, outage.config()), crowd(site.rabbitmq.url) as callers:
 

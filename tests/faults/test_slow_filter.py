@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many requests at once to a scheduler with a slow filter that was written for nova: the queue of
-decisions is longer than a single decision may take, and each request still sees the others."""
+"""Many requests at once to a scheduler with a slow filter that was written for nova:
+the queue of decisions is longer than a single decision may take, and each request still
+sees the others."""
 
 from collections import Counter
 from textwrap import dedent

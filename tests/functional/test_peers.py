@@ -87,8 +87,8 @@ def test_the_broker_is_lost_for_a_while(cloud):
 
 
 def test_login_method_in_the_url(cloud):
-    """A broker that takes one way of login alone, and nova.conf names that in the query of
-    ``transport_url``."""
+    """A broker that takes one way of login alone, and nova.conf names that in the query
+    of ``transport_url``."""
     with ExitStack() as stack:
         broker = stack.enter_context(closing(RabbitMQ(options={'auth_mechanisms.1': 'PLAIN'})))
         broker.start()

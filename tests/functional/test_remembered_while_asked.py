@@ -175,8 +175,8 @@ def site(cloud, caller, placement):
 
 
 def ask_for(site, name, before):
-    """Let the clients ask for the flavor of a change, until an answer about all hosts serves them,
-    by which they go to the host from before the change."""
+    """Let the clients ask for the flavor of a change, until an answer about all hosts
+    serves them, by which they go to the host from before the change."""
 
     def is_remembered():
         number = len(site.load.answers)
@@ -193,8 +193,9 @@ def ask_for(site, name, before):
 
 @pytest.mark.parametrize('name', LATE)
 def test_a_host_that_leaves_placements_aggregate_later(site, name):
-    """A request that comes after the change of nova's database does not get the host: neither
-    while Placement still has it in the aggregate, nor by an answer from that time."""
+    """A request that comes after the change of nova's database does not get the host:
+    neither while Placement still has it in the aggregate, nor by an answer from that
+    time."""
     ask_for(site, name, name)
     site.cloud.api.delete('aggregate_hosts', host=name)
     changed = time.monotonic()
@@ -216,7 +217,8 @@ def test_a_host_that_leaves_placements_aggregate_later(site, name):
 
 @pytest.mark.parametrize(('name', 'change', 'before', 'after'), CHANGES)
 def test_a_change(site, name, change, before, after):
-    """Whoever asks later than an answer may be old gets the right host, and nobody is refused."""
+    """Whoever asks later than an answer may be old gets the right host, and nobody is
+    refused."""
     ask_for(site, name, before)
     change(site, name)
     over = time.monotonic() + MAX_AGE

@@ -93,7 +93,8 @@ class Site:
 
     @property
     def rabbit_url(self):
-        """The same options in the query of the URL, as openstack-ansible writes them."""
+        """The same options in the query of the URL, as openstack-ansible writes
+        them."""
         ours = self.certificates.client
         query = {
             'ssl': 1,
@@ -217,8 +218,8 @@ def test_all_over_tls(site, kind):
 
 @right
 def test_all_options_in_the_url(site, kind):
-    """Schedulers hear each other where TLS stands in ``transport_url`` alone, and the check
-    reaches the broker."""
+    """Schedulers hear each other where TLS stands in ``transport_url`` alone, and the
+    check reaches the broker."""
     with (
         sharing(site.cloud, 'tls-one', site.rabbit_url) as one,
         sharing(site.cloud, 'tls-two', site.rabbit_url) as two,

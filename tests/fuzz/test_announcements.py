@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Announcements of pending claims: random, damaged and hostile rows among real ones. A request
-that comes meanwhile gets its hosts, no row outlives its timeout, and the memory stays bounded."""
+"""Announcements of pending claims: random, damaged and hostile rows among real ones. A
+request that comes meanwhile gets its hosts, no row outlives its timeout, and the memory
+stays bounded."""
 
 import sys
 import time
@@ -120,7 +121,8 @@ def listener():
 
 
 def packed(document):
-    """MessagePack of a document, which has neither long integers nor half characters."""
+    """MessagePack of a document, which has neither long integers nor half
+    characters."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(100 * limit)
     try:

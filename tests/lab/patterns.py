@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts on which a regular expression backtracks, made from the pattern's own parse tree.
+"""Texts on which a regular expression backtracks, made from the pattern's own parse
+tree.
 
-A pattern takes more than linear time where it begins again and again and each beginning reads
-far (``'a://a://a://...'`` for ``\\w+://.*@``), or where two repeats share what they read. So the
-texts repeat the beginnings of what the pattern matches, one part of it more each time, and end in
-a near miss.
+A pattern takes more than linear time where it begins again and again and each beginning
+reads far (``'a://a://a://...'`` for ``\\w+://.*@``), or where two repeats share what
+they read. So the texts repeat the beginnings of what the pattern matches, one part of
+it more each time, and end in a near miss.
 """
 
 import re
@@ -69,7 +70,8 @@ def _repeated(piece: str, lead: str, tail: str, size: int) -> str:
 
 
 def _pieces(pattern: re.Pattern[str]) -> Iterator[str]:
-    """What the beginnings of a pattern match, its repeated parts, and what is between two."""
+    """What the beginnings of a pattern match, its repeated parts, and what is between
+    two."""
     for sequence in _sequences(parser.parse(pattern.pattern, pattern.flags)):
         texts = [_text(item) for item in sequence]
         for place, text in enumerate(texts):
@@ -80,7 +82,8 @@ def _pieces(pattern: re.Pattern[str]) -> Iterator[str]:
 
 
 def _sequences(parsed: Any) -> list[list[Any]]:
-    """The parts of a pattern in a row, those of groups among them; one row for each branch."""
+    """The parts of a pattern in a row, those of groups among them; one row for each
+    branch."""
     rows: list[list[Any]] = [[]]
     for item in parsed:
         op, value = item

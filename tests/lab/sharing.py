@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that shares pending claims over a broker, without the rest of the daemon."""
+"""A process that shares pending claims over a broker, without the rest of the
+daemon."""
 
 from contextlib import contextmanager
 

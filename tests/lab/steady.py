@@ -138,10 +138,11 @@ HUGE = {**FLAVOR, 'nova_object.data': {**FLAVOR['nova_object.data'], 'vcpus': 10
 
 
 class Crowd:
-    """Callers on one connection. ``asked`` has the UUIDs of the servers that they asked for.
-    ``hosts`` says where each is to go, with None for a refusal; ``answers`` and ``heartbeats``
-    count what came for each. ``waited`` has the seconds until each answer, and ``gave_up`` the
-    servers whose callers had heard nothing for longer than their patience before it came."""
+    """Callers on one connection. ``asked`` has the UUIDs of the servers that they asked
+    for. ``hosts`` says where each is to go, with None for a refusal; ``answers`` and
+    ``heartbeats`` count what came for each. ``waited`` has the seconds until each
+    answer, and ``gave_up`` the servers whose callers had heard nothing for longer than
+    their patience before it came."""
 
     def __init__(self, connection):
         self._connection = connection

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests beside one that asks for many instances: ``python -m tests.perf.beside``.
 
-The real driver, filters, weighers and Placement client decide over hosts kept in memory, with
-answers of Placement that are there at once. Prints how long a request takes that comes alone,
-and how long some take that come together, both by themselves and beside a request for a
-thousand instances. Exits with 1 where a bound is missed.
+The real driver, filters, weighers and Placement client decide over hosts kept in
+memory, with answers of Placement that are there at once. Prints how long a request
+takes that comes alone, and how long some take that come together, both by themselves
+and beside a request for a thousand instances. Exits with 1 where a bound is missed.
 """
 
 import argparse

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a decision costs without Placement and databases: ``python -m tests.perf.decision``.
 
-The real driver, filters, weighers and Placement client decide over hosts kept in memory,
-with answers of Placement that are there at once. No records are kept, or some in memory, or in a
-file as well: in turn, so that a slow moment of the machine strikes all. Prints milliseconds of
-processor time a request, what the thread that keeps the records takes included, and what of it is
-the request's own thread's while records go to a file: nothing else is on the way of its answer.
-Exits with 1 where a bound is missed: more time per host among many hosts than among few, too much,
-or too much for records in memory, or on the way of the answer. A record costs about the same among
-few hosts and among many, so its bound is in milliseconds. What records cost is the median of the
-differences within a round, which a machine that becomes slower for some rounds does not change.
+The real driver, filters, weighers and Placement client decide over hosts kept in
+memory, with answers of Placement that are there at once. No records are kept, or some
+in memory, or in a file as well: in turn, so that a slow moment of the machine strikes
+all. Prints milliseconds of processor time a request, what the thread that keeps the
+records takes included, and what of it is the request's own thread's while records go to
+a file: nothing else is on the way of its answer. Exits with 1 where a bound is missed:
+more time per host among many hosts than among few, too much, or too much for records in
+memory, or on the way of the answer. A record costs about the same among few hosts and
+among many, so its bound is in milliseconds. What records cost is the median of the
+differences within a round, which a machine that becomes slower for some rounds does not
+change.
 """
 
 import argparse
@@ -161,7 +163,8 @@ def measure(kind, hosts):
 
 
 def _differences(times, without):
-    """The median of what each column has more than without records, in the same round."""
+    """The median of what each column has more than without records, in the same
+    round."""
     columns = zip(zip(*times, strict=True), zip(*without, strict=True), strict=True)
     return [
         median(with_records - plain for with_records, plain in zip(*pair, strict=True))

@@ -39,10 +39,10 @@ rooms = st.fixed_dictionaries({provider: st.integers(0, 8) for provider in PROVI
 
 @given(rooms, evacuated, orders, st.booleans(), st.randoms())
 def test_together_is_as_one_after_another(room, held, wanted, slow, chance):
-    """The same orders are filled and refused, and Placement holds the same: those of which a
-    server is named twice, or holds something already, included. Of batches that are in flight at
-    once it does not matter which is written first, nor whether Placement is so slow that a request
-    for several instances is written in parts."""
+    """The same orders are filled and refused, and Placement holds the same: those of
+    which a server is named twice, or holds something already, included. Of batches that
+    are in flight at once it does not matter which is written first, nor whether
+    Placement is so slow that a request for several instances is written in parts."""
     one_by_one, together = (Books(dict(held), room) for _ in range(2))
     expected = [Claims(PlacementApi(one_by_one)).allocate(each) for each in wanted]
     assert settle(together, wanted, chance, slow) == expected

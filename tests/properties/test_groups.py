@@ -139,8 +139,8 @@ def test_named_instances_are_all_that_counts(cloud, rows, wanted, pending):
 @settings(max_examples=60)
 @given(rows=ROWS, flavors=FLAVORS, wanted=REQUEST, pending=PENDING)
 def test_one_instance_of_each_flavor_is_all_that_counts(cloud, rows, flavors, wanted, pending):
-    """TypeAffinityFilter decides as if every instance were read, alone and beside filters that look
-    for named instances."""
+    """TypeAffinityFilter decides as if every instance were read, alone and beside
+    filters that look for named instances."""
     if wanted['count'] > 1:
         rows = {uuid: row for uuid, row in rows.items() if uuid not in NEW}
     _write(cloud, rows, flavors)

@@ -78,8 +78,8 @@ def test_a_failure_is_logged_once(cloud, heart, caplog):
 
 
 def test_the_version_of_the_deployment_changes(cloud, heart):
-    """The row follows the newest version of the other services, so that an upgrade of nova
-    needs no restart here. It stays where no service tells a version."""
+    """The row follows the newest version of the other services, so that an upgrade of
+    nova needs no restart here. It stays where no service tells a version."""
     cloud.add_service('h1', cloud.engines['cell1'], version=61)
     heart.register()
     cloud.add_service('h2', cloud.engines['cell2'], version=66)
@@ -94,8 +94,8 @@ def test_the_version_of_the_deployment_changes(cloud, heart):
 
 
 def test_a_cell_that_is_away_meanwhile(cloud, heart, caplog):
-    """The version is not lowered since the cell with the newest services does not answer.
-    The log names the cell once."""
+    """The version is not lowered since the cell with the newest services does not
+    answer. The log names the cell once."""
     cloud.add_service('h1', cloud.engines['cell1'], version=61)
     cloud.add_service('h2', cloud.engines['cell2'], version=66)
     heart.register()

@@ -143,8 +143,8 @@ def test_one_instance_of_each_flavor(full):
 
 @pytest.mark.parametrize('how', [{'flavors': True}, {'instances': True}])
 def test_a_host_stays_the_same_object_while_its_instances_do(full, how):
-    """Filters and weighers are asked about other objects alone. Who waits for the same readings
-    gets the same mapping."""
+    """Filters and weighers are asked about other objects alone. Who waits for the same
+    readings gets the same mapping."""
     reader = full.reader()
     before = reader.read(None, a_request(), **{'instances': False, **how}).hosts
     again = reader.read({*before}, a_request(), **{'instances': False, **how}).hosts

@@ -136,9 +136,9 @@ def in_zones(*zones, forbidden=(), arrived=0.0):
 
 
 def test_hosts_that_have_left_an_aggregate(two_cells):
-    """They are offered to no request that needs the aggregate, though Placement may offer them;
-    nor hosts that have joined one that the request must avoid. Hosts of which Placement alone
-    says that they are in an aggregate are offered."""
+    """They are offered to no request that needs the aggregate, though Placement may
+    offer them; nor hosts that have joined one that the request must avoid. Hosts of
+    which Placement alone says that they are in an aggregate are offered."""
     agg1, agg2, placements = a_uuid('agg1'), a_uuid('agg2'), a_uuid('known to Placement')
     two_cells.add_aggregate(1, ['h1', 'h2'])
     two_cells.add_aggregate(2, ['h2'])

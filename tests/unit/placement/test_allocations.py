@@ -27,14 +27,15 @@ def allocations(resources, generation):
     ('held', 'written'),
     [
         ({'source': {'VCPU': 2}}, {'source': {'VCPU': 2}, **TARGET}),
-        # Storage that serves both hosts gives what it gave before, and is not asked twice.
+        # Storage that serves both hosts gives what it gave before, and is not asked
+        # twice.
         ({'nfs': {'DISK_GB': 7}}, {**TARGET, 'nfs': {'DISK_GB': 7}}),
         ({'target': {'VCPU': 4}, 'gone': {'VGPU': 1}}, {**TARGET, 'target': {'VCPU': 4}, 'gone': {'VGPU': 1}}),
     ],
 )  # fmt: skip
 def test_an_instance_that_moves_keeps_what_it_holds(held, written):
-    """The claim is written beside that, in the next generation, and told from what equals it; to
-    take it back leaves what was held before."""
+    """The claim is written beside that, in the next generation, and told from what
+    equals it; to take it back leaves what was held before."""
     claim = Claim('server', a_full_candidate(TARGET), {}).beside(allocations(held, 3))
     assert amounts_of(claim.body()) == written == claim.wanted()
     assert claim.body()['consumer_generation'] == 3

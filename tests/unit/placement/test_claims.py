@@ -174,7 +174,8 @@ KINDS = {
 
 @pytest.mark.parametrize('before', [{}, holds(OLD)], ids=['unshelve', 'evacuation'])
 def test_the_requests_of_a_move(books, claims, before):
-    """The instance's allocations are read, kept, and written once, with their generation."""
+    """The instance's allocations are read, kept, and written once, with their
+    generation."""
     if before:
         books.held['server'] = [5, before]
     assert claims.allocate([moving()])
@@ -453,7 +454,8 @@ def posts(books):
     ],
 )
 def test_a_request_for_many_instances(books, claims, posts, faults, error):
-    """No POST is larger than Placement answers in a second or two, and it is all or nothing."""
+    """No POST is larger than Placement answers in a second or two, and it is all or
+    nothing."""
     books.faults += faults
     wanted = [claim(f'server{number}', (ONE, TWO)[number % 2]) for number in range(301)]
     if error is PlacementUnavailable:
@@ -624,8 +626,8 @@ class SeveralSchedulers:
         self.answered = None
 
     def ask(self, scheduler, provider, is_given_back=False):
-        """Ask a scheduler, unless one has answered. Claims are given back where the request
-        fails later on."""
+        """Ask a scheduler, unless one has answered. Claims are given back where the
+        request fails later on."""
         if self.answered:
             return
         wanted = claim(provider=provider) if self.kind == 'build' else moving(provider=provider)
@@ -654,7 +656,8 @@ class SeveralSchedulers:
             each.api.breaker.stop()
 
     def remove_source(self):
-        """Do what nova-compute does on the source of an evacuation once it is there again."""
+        """Do what nova-compute does on the source of an evacuation once it is there
+        again."""
         if OLD not in self.held:
             return
         self.held = {}
@@ -672,8 +675,8 @@ class SeveralSchedulers:
 @pytest.mark.usefixtures('no_cleanup_thread')
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_lost_claim_beside_that_of_another_scheduler(kind):
-    """It is deleted, and the other one stays, also when the instance has no longer what it had
-    when it was claimed for."""
+    """It is deleted, and the other one stays, also when the instance has no longer what
+    it had when it was claimed for."""
     site = SeveralSchedulers(kind, [None, 'late 500'] if kind != 'build' else ['late 500'])
     site.ask(0, ONE)
     site.books.catch_up()
@@ -709,8 +712,8 @@ def test_a_claim_that_is_given_back_beside_that_of_another_scheduler(kind):
 )
 @settings(max_examples=300, deadline=None)
 def test_whatever_happens_to_several_schedulers(kind, faults, attempts, source_returns):
-    """What was answered stays, whatever comes late and whatever is undone. If nothing is, the
-    instance has what it had."""
+    """What was answered stays, whatever comes late and whatever is undone. If nothing
+    is, the instance has what it had."""
     site = SeveralSchedulers(kind, faults)
     for scheduler, provider, is_given_back in attempts:
         site.ask(scheduler, provider, is_given_back)
@@ -720,7 +723,8 @@ def test_whatever_happens_to_several_schedulers(kind, faults, attempts, source_r
 
 @pytest.mark.parametrize('fault', ['before 503', 'after 503', 'before reset', 'before contended'])
 def test_a_deletion_is_sent_once(books, claims, fault):
-    """The second of two equal ones could be done to what another request has claimed since."""
+    """The second of two equal ones could be done to what another request has claimed
+    since."""
     [made] = claims.allocate([claim()])
     held = held_by(claims.api, 'server')
     before = books.asked.count(PUT)

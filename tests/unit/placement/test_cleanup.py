@@ -121,7 +121,8 @@ def a_bug():
 
 
 def test_a_bug(cleanup, caplog):
-    """An error that nobody expects ends neither the thread nor the turn of the other tasks."""
+    """An error that nobody expects ends neither the thread nor the turn of the other
+    tasks."""
     failing = cleanup.queue('one', a_bug)
     other = cleanup.queue('two', None)
     failing.wait_for(2)
@@ -225,7 +226,8 @@ def test_others_are_not_waited_for(cleanup):
 
 
 def test_one_thread_at_a_time_deletes_for_an_instance(clock):
-    """While a request deletes what a lost claim left, the cleanup leaves the instance alone."""
+    """While a request deletes what a lost claim left, the cleanup leaves the instance
+    alone."""
     tried, in_hand, gate = [], threading.Event(), threading.Event()
 
     def delete(claim, requested):
@@ -269,7 +271,8 @@ class SlowApi:
     ('seconds', 'is_deleted'), [(LOOK_LIMIT_S, True), (LOOK_LIMIT_S + 1, False)]
 )
 def test_a_look_that_takes_too_long(monkeypatch, clock, seconds, is_deleted):
-    """What an instance holds may be another claim's by the time that Placement has answered."""
+    """What an instance holds may be another claim's by the time that Placement has
+    answered."""
     monkeypatch.setattr(cleanup_module, 'time', SimpleNamespace(monotonic=clock))
     held = {
         'allocations': {a_uuid('one'): {'resources': {'VCPU': 1}}},

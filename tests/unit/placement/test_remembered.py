@@ -231,7 +231,8 @@ PAUSE_S = TAKES_S / SHARE - TAKES_S
 
 
 def test_a_query_that_always_fails():
-    """A query that fails a second time is not asked for a while, then once in a while."""
+    """A query that fails a second time is not asked for a while, then once in a
+    while."""
     site = Site(OutcomeUnknown('the answer has more than 64 MiB'))
     counts = []
     for pause in (0, PAUSE_S, PAUSE_S, UNFIT_S - PAUSE_S, PAUSE_S, UNFIT_S - PAUSE_S):

@@ -29,13 +29,15 @@ def a_transport(tmp_path, query='', group='', url=RABBIT):
     ('?rabbit_retry_backoff=0', 'rabbit_retry_backoff = 10', [0, 2, 2, 2]),
 ])  # fmt: skip
 def test_pauses_between_connections(tmp_path, query, group, pauses):
-    """They grow as oslo.messaging's do, and the query of the URL goes before the group."""
+    """They grow as oslo.messaging's do, and the query of the URL goes before the
+    group."""
     options = a_transport(tmp_path, query, group).conf.oslo_messaging_rabbit
     assert [reconnect_pause(options, failures) for failures in range(4)] == pauses
 
 
 def test_some_splay(tmp_path):
-    """Schedulers that lost the broker at the same time need not come back at the same time."""
+    """Schedulers that lost the broker at the same time need not come back at the same
+    time."""
     options = a_transport(tmp_path, '?kombu_reconnect_splay=3').conf.oslo_messaging_rabbit
     pauses = {reconnect_pause(options, 1) for _ in range(99)}
     assert len(pauses) > 1

@@ -91,8 +91,9 @@ def test_heartbeats():
 
 
 def test_a_caller_that_has_given_up_stays_gone():
-    """No heartbeat goes to a caller that has heard nothing for too long, as where this process was
-    frozen: the heartbeat would be sent, and its caller would seem to be there again."""
+    """No heartbeat goes to a caller that has heard nothing for too long, as where this
+    process was frozen: the heartbeat would be sent, and its caller would seem to be
+    there again."""
     frozen = [0.0]
     heartbeats = RpcHeartbeats(lambda: time.monotonic() + frozen[0])
     gone, here = Message(2), Message(2)
@@ -107,8 +108,8 @@ def test_a_caller_that_has_given_up_stays_gone():
 
 
 def test_a_message_that_was_with_the_broker():
-    """The time that a message is known to have been with the broker counts as silence, and that of
-    a message that comes again only once."""
+    """The time that a message is known to have been with the broker counts as silence,
+    and that of a message that comes again only once."""
     now = [1000.0]
     heartbeats = RpcHeartbeats(lambda: now[0])
     fresh = heartbeats.add(Message(60), 1800, in_broker=60)
@@ -141,7 +142,8 @@ def test_no_heartbeat_comes_after_the_answer():
     said, answered = [], threading.Event()
 
     class Slow(Message):
-        """A message whose heartbeat takes a while, longer if the answer does not wait."""
+        """A message whose heartbeat takes a while, longer if the answer does not
+        wait."""
 
         def heartbeat(self):
             self.heard.release()

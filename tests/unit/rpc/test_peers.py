@@ -304,7 +304,8 @@ def test_what_was_never_heard_is_not_kept(pair):
 
 
 def test_who_hears_nothing_is_alone(pair):
-    """The part of a process among all is that of one process, until it hears others again."""
+    """The part of a process among all is that of one process, until it hears others
+    again."""
     one, two = pair
     with one.peers.listening():
         two.speak(one)
@@ -315,8 +316,8 @@ def test_who_hears_nothing_is_alone(pair):
 
 
 def test_a_claim_is_claimed_at_one_moment():
-    """A claim that is announced again counts as long as it did before: what Placement was asked
-    since has it already."""
+    """A claim that is announced again counts as long as it did before: what Placement
+    was asked since has it already."""
     clock = Clock()
     one, two = Scheduler('one'), Scheduler('two', clock)
     for _ in range(2):
@@ -369,8 +370,9 @@ SHARED = {'numa_topology': a_guest(a_shared(2))}
     (True, CELLS, GUEST),
 ])  # fmt: skip
 def test_others_take_the_same_cells(packing, cells, fields):
-    """A guest is on the same NUMA cells for the scheduler that placed it and for another one,
-    also where overcommit or a network decides, and whatever was placed before."""
+    """A guest is on the same NUMA cells for the scheduler that placed it and for
+    another one, also where overcommit or a network decides, and whatever was placed
+    before."""
     host = replace(HOST, numa=lambda: cells, cpu_allocation_ratio=2.0, ram_allocation_ratio=1.0)
     strategy = {'packing_host_numa_cells_allocation_strategy': packing}
     one, two = Scheduler('one', **strategy), Scheduler('two', **strategy)
@@ -421,8 +423,8 @@ BAD = {
 
 @pytest.mark.parametrize('fields', BAD.values(), ids=BAD)
 def test_a_bad_row_is_refused(pair, fields):
-    """A row that no scheduler writes is left out, with one line in the log for many; the others
-    of its message count."""
+    """A row that no scheduler writes is left out, with one line in the log for many;
+    the others of its message count."""
     _, two = pair
     good = {**A_CLAIM, 'number': 2, 'instance': a_uuid('good')}
     message = {'sender': 'other', 'number': 1, 'rows': [{**A_CLAIM, **fields}, good]}
@@ -461,7 +463,8 @@ def test_many_claims_do_not_fill_the_memory(pair):
 
 
 def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
-    """It was another scheduler's: requests go on without it. Of an own claim the error is told."""
+    """It was another scheduler's: requests go on without it. Of an own claim the error
+    is told."""
     one, two = pair
     broken = Candidate({}, msgspec.Raw(b'xx'))
     one.add(candidate=broken, **DEVICE)
@@ -476,8 +479,8 @@ def test_a_claim_that_cannot_be_subtracted_is_dropped(pair):
 
 @pytest.mark.parametrize('is_silent', [True, False])
 def test_unclaimed_of_who_is_silent(is_silent):
-    """A process that dies makes no claim any more of hosts that it had chosen: they are free. What
-    it has claimed counts further, and a short silence changes nothing."""
+    """A process that dies makes no claim any more of hosts that it had chosen: they are
+    free. What it has claimed counts further, and a short silence changes nothing."""
     clock = Clock()
     one, two = Scheduler('one'), Scheduler('two', clock)
     with two.peers.listening():

@@ -112,8 +112,9 @@ def transport(tmp_path):
 
 
 def test_when_a_message_came(transport):
-    """A request names the moment at which its message reached this process, not the one at which a
-    thread begins it; a message that names a moment of its own changes nothing."""
+    """A request names the moment at which its message reached this process, not the one
+    at which a thread begins it; a message that names a moment of its own changes
+    nothing."""
     door, said = Door(), {**CONTEXT, server.RECEIVED: 1e9}
     with serving(transport, door) as client:
         for _ in range(2):
@@ -143,8 +144,9 @@ def publish(sent_at, timeout):
 
 
 def test_callers_that_gave_up_before_their_messages_came(tmp_path):
-    """Messages that waited for a scheduler are dropped, if the broker says that they are older than
-    their callers wait. Once the queue was empty the broker's clock is not believed."""
+    """Messages that waited for a scheduler are dropped, if the broker says that they
+    are older than their callers wait. Once the queue was empty the broker's clock is
+    not believed."""
     door, counts = Door(), MessageCounts()
     door.opened.set()
     url = 'kombu+memory://localhost/'

@@ -47,8 +47,8 @@ def claim_of_another_scheduler(driver, host, order, is_claimed=False, candidate=
     ],
 )
 def test_an_affinity_group_follows_the_member_announced_first(pending, answer):
-    """Of members that are not claimed yet the first announced alone will stay. Members that
-    are claimed stay in any case, so that the others do not count beside them."""
+    """Of members that are not claimed yet the first announced alone will stay. Members
+    that are claimed stay in any case, so that the others do not count beside them."""
     driver = a_driver(
         [A, B, C], ServerGroupAffinityFilter, weighers=[RAMWeigher], in_flight_timeout=60.0
     )
@@ -63,7 +63,8 @@ def a_candidate_with(card):
 
 
 class TwoCards(MemoryPlacement):
-    """Offers two cards of host a, each with one virtual GPU, whatever has been claimed."""
+    """Offers two cards of host a, each with one virtual GPU, whatever has been
+    claimed."""
 
     def candidates(self, request):
         stock = {'resources': {'VGPU': {'capacity': 1, 'used': 0}}}
@@ -83,8 +84,8 @@ class TwoCards(MemoryPlacement):
     ],
 )
 def test_a_candidate_is_chosen_beside_pending_claims(pending, is_claimed, chosen):
-    """The providers of the candidate have enough left beside claims that Placement does not
-    know of yet."""
+    """The providers of the candidate have enough left beside claims that Placement does
+    not know of yet."""
     driver = a_driver([A], placement=TwoCards(), in_flight_timeout=60.0)
     for card in pending:
         claim_of_another_scheduler(driver, A, 1, is_claimed, a_candidate_with(card))

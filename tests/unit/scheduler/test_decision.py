@@ -183,8 +183,9 @@ def hosts_held_by(decision):
 
 @pytest.mark.parametrize('claims', [True, False])
 def test_hosts_of_a_large_multi_create(claims):
-    """A decision refers to the ranked hosts of the first instance alone, and to each rejected host,
-    however many instances are placed. Each instance has the number of hosts that fit it."""
+    """A decision refers to the ranked hosts of the first instance alone, and to each
+    rejected host, however many instances are placed. Each instance has the number of
+    hosts that fit it."""
     hosts = [a_host(f'h{number}', ram=8192) for number in range(30)]
     placement = CountingPlacement({host.uuid: 1 for host in hosts})
     decided = Decided([*hosts, OFF], placement if claims else None)
@@ -200,8 +201,8 @@ def test_hosts_of_a_large_multi_create(claims):
 
 
 def test_memory_while_instances_are_placed():
-    """Each further instance of a multi-create takes less than a reference to each host while the
-    request is decided."""
+    """Each further instance of a multi-create takes less than a reference to each host
+    while the request is decided."""
     hosts = [a_host(f'h{number}', ram=8192) for number in range(2000)]
     decided = Decided(hosts)
     decided.driver.recorder = None

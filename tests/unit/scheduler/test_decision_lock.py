@@ -66,8 +66,8 @@ def test_a_queue_is_no_hang():
 
 
 def test_a_decision_that_hangs_is_overtaken():
-    """The request that waits next decides after the timeout, and the others behind it: when
-    the decision that was overtaken ends, it takes no turn away."""
+    """The request that waits next decides after the timeout, and the others behind it:
+    when the decision that was overtaken ends, it takes no turn away."""
     clock = Clock()
     lock = DecisionLock(timeout=5.0, clock=clock)
     second_may_end = threading.Event()
@@ -148,8 +148,8 @@ class SlowFilter(Filter):
     ids=['anti-affinity', 'max_instances_per_host', 'plain'],
 )
 def test_many_requests_at_once(filters, fields, most_on_a_host):
-    """Each request sees the choices of all before it, though the queue of all of them is
-    longer than one decision may take."""
+    """Each request sees the choices of all before it, though the queue of all of them
+    is longer than one decision may take."""
     hosts = [a_host(f'h{number}') for number in range(AT_ONCE)]
     driver = a_driver(
         hosts,
@@ -196,8 +196,9 @@ class HangingFilter(Filter):
 )
 @pytest.mark.parametrize('count', [1, 2])
 def test_an_overtaken_request_looks_again(group, chosen, given_back, count):
-    """A request whose turn was taken away looks again at the claims of its own process, once
-    it has a claim: where its instance does not fit beside them, the claim is given back."""
+    """A request whose turn was taken away looks again at the claims of its own process,
+    once it has a claim: where its instance does not fit beside them, the claim is given
+    back."""
     hosts = [a_host('a', ram=4096), a_host('b', ram=3072), a_host('c', ram=2048)]
     hanging = HangingFilter(None)
     driver = a_driver(
@@ -226,8 +227,8 @@ def test_an_overtaken_request_looks_again(group, chosen, given_back, count):
 
 
 class TurnsFilter(Filter):
-    """Writes down the instances that are decided, and lets nobody decide further than the
-    second one before another request waits."""
+    """Writes down the instances that are decided, and lets nobody decide further than
+    the second one before another request waits."""
 
     def __init__(self, lock):
         super().__init__(None)

@@ -189,8 +189,8 @@ class Beside:
     ],
 )
 def test_a_host_that_came_free(pending_claims, arrived, own, is_alone, came_free):
-    """A request is decided again where another request has released a claim since this one
-    arrived, and other schedulers choose at the same time."""
+    """A request is decided again where another request has released a claim since this
+    one arrived, and other schedulers choose at the same time."""
     if not is_alone:
         pending_claims.peers = Beside()
     pending_claims.drop(send(pending_claims, 'released'))

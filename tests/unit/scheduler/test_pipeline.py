@@ -326,8 +326,8 @@ def test_reasons_of_hosts_that_pass_again():
 
 
 def test_reasons_of_many_flavors(monkeypatch):
-    """The columns that were asked for last keep theirs, up to a number of reasons in all; a column
-    without them asks its filter again. One request may have more."""
+    """The columns that were asked for last keep theirs, up to a number of reasons in
+    all; a column without them asks its filter again. One request may have more."""
     monkeypatch.setattr(weights, 'MAX_REASONS', 10)
     line = pipeline(TooSmall)
     hosts = [a_host(f'h{i}', ram=i) for i in range(4)]

@@ -144,7 +144,8 @@ def test_several_at_the_same_time_read_together():
 
 
 def no_candidates_for_old_reads(request):
-    """Refuse a request by what was read before it arrived, as where a tenant has no aggregates."""
+    """Refuse a request by what was read before it arrived, as where a tenant has no
+    aggregates."""
     if request.read_since < request.arrived:
         raise NoValidHost('No valid host by what was read before')
     return request
@@ -152,8 +153,8 @@ def no_candidates_for_old_reads(request):
 
 @pytest.mark.parametrize('slots', [9, 0])
 def test_a_refusal_before_any_host_is_ranked(slots):
-    """A prefilter's refusal, or an empty offer, that rests on reads for other requests is decided
-    anew as well, by what is read for this request."""
+    """A prefilter's refusal, or an empty offer, that rests on reads for other requests
+    is decided anew as well, by what is read for this request."""
     placement = CountingPlacement({A.uuid: slots})
     offered = []
     real_candidates = placement.candidates

@@ -23,8 +23,9 @@ class Part:
 
 
 def test_placement_is_closed_first():
-    """The other parts may take all the time that is left, and the instances whose allocations stay
-    are to be named before the process is killed. They get half of the time for sure."""
+    """The other parts may take all the time that is left, and the instances whose
+    allocations stay are to be named before the process is killed. They get half of the
+    time for sure."""
     closed: list[tuple[Any, ...]] = []
     parts = {name: Part(name, closed) for name in Application.__slots__}
     Application(**parts).close(50.0)

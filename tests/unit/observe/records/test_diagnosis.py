@@ -331,8 +331,9 @@ class SlowProviders(ProvidersInMemory):
 @pytest.mark.parametrize('processes', [1, 4])
 @pytest.mark.parametrize('status', [200, 503])
 def test_the_share_of_the_time_of_placement(processes, status):
-    """After a diagnosis there is a pause, so that all processes together take a quarter of the time
-    of a worker of Placement, be there answers or not. A diagnosis that asks nothing needs none."""
+    """After a diagnosis there is a pause, so that all processes together take a quarter
+    of the time of a worker of Placement, be there answers or not. A diagnosis that asks
+    nothing needs none."""
     clock = Clock()
     placement = SlowProviders(clock, [provider(each.host, MEMORY_MB=1) for each in HOSTS])
     placement.status = status
@@ -354,7 +355,8 @@ def test_the_share_of_the_time_of_placement(processes, status):
 
 
 def test_while_the_circuit_is_open():
-    """Placement is not asked while requests do not ask it; a diagnosis that has begun ends."""
+    """Placement is not asked while requests do not ask it; a diagnosis that has begun
+    ends."""
     placement = ProvidersInMemory([provider(each.host) for each in HOSTS])
     known = {each.uuid: each for each in HOSTS}
     for number in (0, 1):

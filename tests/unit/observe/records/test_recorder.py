@@ -175,8 +175,9 @@ def ids_in(path):
 @pytest.mark.parametrize('leaves_journals', [False, True])
 @pytest.mark.parametrize('is_moved', [False, True])
 def test_a_file_that_goes_away(tmp_path, caplog, is_moved, leaves_journals):
-    """A file that somebody deletes or moves is made anew by the next record of any worker, and the
-    moved one has the records until then. Journals of the old file do not damage the new one."""
+    """A file that somebody deletes or moves is made anew by the next record of any
+    worker, and the moved one has the records until then. Journals of the old file do
+    not damage the new one."""
     caplog.set_level('INFO')
     path, other = tmp_path / 'decisions', tmp_path / 'old'
     with (
@@ -219,8 +220,8 @@ def test_a_file_in_place_of_the_one_that_was_open(tmp_path):
 
 
 def test_a_smaller_size(tmp_path):
-    """A file that is larger than decisions_size allows becomes smaller when it is opened, and keeps
-    the newest records."""
+    """A file that is larger than decisions_size allows becomes smaller when it is
+    opened, and keeps the newest records."""
     path = tmp_path / 'decisions'
     with closing(RecordWriter(str(path), 10_000, 4)) as writer:
         for number in range(200):
@@ -523,8 +524,8 @@ def test_records_that_are_dropped(caplog):
 
 
 def test_a_pause_before_the_next_diagnosis(tmp_path):
-    """Refusals wait while Placement is not to be asked, and a process that ends does not ask it for
-    them; their records stay as they are."""
+    """Refusals wait while Placement is not to be asked, and a process that ends does
+    not ask it for them; their records stay as they are."""
     asked, paused = [], threading.Event()
 
     def diagnose(decision):
@@ -551,7 +552,8 @@ def test_a_pause_before_the_next_diagnosis(tmp_path):
 
 
 def test_what_a_request_does_for_its_record():
-    """Its thread puts a reference to the decision into a queue, and works nothing out."""
+    """Its thread puts a reference to the decision into a queue, and works nothing
+    out."""
     recorder = DecisionRecorder(Settings())
     decision = Decision(a_request(), 1, 0.0, 0.0)
     entered = set()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tenants write reaches no terminal as a command, and secrets of theirs no record."""
+"""What tenants write reaches no terminal as a command, and secrets of theirs no
+record."""
 
 import io
 import logging
@@ -43,7 +44,8 @@ def test_lines(evil):
 
 @pytest.mark.parametrize('evil', EVIL)
 def test_records(evil, tmp_path, capsys):
-    """No text of a record is a command, though it be one that an older release has kept."""
+    """No text of a record is a command, though it be one that an older release has
+    kept."""
     asked = a_request(
         hints={evil: [evil], 'query': [evil]}, image={evil: evil}, availability_zone=evil
     )
@@ -64,7 +66,8 @@ def test_records(evil, tmp_path, capsys):
 
 @pytest.mark.parametrize('evil', EVIL)
 def test_logs(evil):
-    """Arguments of our lines, messages of libraries, and names in the caller's context."""
+    """Arguments of our lines, messages of libraries, and names in the caller's
+    context."""
     conf = cfg.ConfigOpts()
     oslo_logging.register_options(conf)
     conf(['--config-file=/dev/null'])

@@ -64,7 +64,8 @@ def test_hosts_are_read_between_requests_not_for_them():
 
 
 def test_aggregates_that_change():
-    """Requests know from the last refresh which answers of Placement are too old for them."""
+    """Requests know from the last refresh which answers of Placement are too old for
+    them."""
     driver, cells = cloud(A, B)
     driver.periodic()
     cells.aggregates_settled = 7.0

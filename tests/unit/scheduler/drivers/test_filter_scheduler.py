@@ -154,8 +154,8 @@ def test_an_outage_that_lasts():
 
 @pytest.mark.parametrize('error', [PlacementUnavailable('away'), DatabaseUnavailable('db: away')])
 def test_a_request_that_has_waited_for_a_thread(error):
-    """The time since its message came counts: a request whose patience is over by then is tried
-    once, and refused at its first failure."""
+    """The time since its message came counts: a request whose patience is over by then
+    is tried once, and refused at its first failure."""
     hosts = Failing(error, hosts=[a_host()])
     with pytest.raises(type(error)):
         ask(a_driver(hosts), received=time.monotonic() - 31)
@@ -166,8 +166,9 @@ def test_a_request_that_has_waited_for_a_thread(error):
 
 @pytest.mark.parametrize('slots', [10, 0])
 def test_messages_are_left_in_the_broker(slots):
-    """Nobody waits then for an outage that has lasted for as long as the patience: room is made for
-    callers that get no heartbeat. In an outage that has just begun requests wait as ever."""
+    """Nobody waits then for an outage that has lasted for as long as the patience: room
+    is made for callers that get no heartbeat. In an outage that has just begun requests
+    wait as ever."""
     hosts = Failing(hosts=[a_host()])
     driver = a_driver(hosts, slots=slots, placement_patience=0.5)
 

@@ -99,7 +99,8 @@ OTHER_PROJECTS = {'filter_tenant_id': 'others', 'rack': 'r', 'os': 'y', 'instanc
 
 @pytest.mark.parametrize('name', NAMES)
 def test_reasons_have_no_ids(name):
-    """Of the caller and of the group: records show ids hashed, where the operator wants it."""
+    """Of the caller and of the group: records show ids hashed, where the operator wants
+    it."""
     group = a_group('anti-affinity', ['on h'], hosts=frozenset(['x']), name='a-group')
     host = a_host('h', metadata=OTHER_PROJECTS, instances=['on h'], disabled=True, ram=0, vcpus=0)
     for policy in ('affinity', 'anti-affinity'):

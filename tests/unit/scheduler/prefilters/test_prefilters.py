@@ -57,8 +57,8 @@ class GrowingAggregates:
 
 @pytest.mark.parametrize(('arrived', 'is_known'), [(99.9, False), (100.0, True), (100.2, True)])
 def test_a_zone_that_was_just_made(arrived, is_known):
-    """A zone that existed when the request arrived is known, though aggregates were read for
-    other requests a little before."""
+    """A zone that existed when the request arrived is known, though aggregates were
+    read for other requests a little before."""
     request = a_request(availability_zone='az01', arrived=arrived, read_since=arrived - 0.25)
     made_known = AvailabilityZonePrefilter(
         Settings(), Sources(GrowingAggregates(), lambda since: 0)
