@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from novasched.concurrency import backoff
 from novasched.placement.allocations import Allocations, Claim, held_by
@@ -43,7 +44,20 @@ for anew has the generation it had, but for that a whole move has to begin and t
 MAX_TASKS = 1000
 ADVICE = 'Compare it with the server by "nova-manage placement audit".'
 
-Delete = Callable[[Claim, bool], str | None]
+
+class Doubt(NamedTuple):
+    """The reason why the allocations of a claim are left.
+
+    :ivar is_part: the instance holds the allocations of the claim beside others.
+    :ivar is_there: the instance is on a host of the claim.
+    """
+
+    why: str
+    is_part: bool = False
+    is_there: bool = False
+
+
+Delete = Callable[[Claim, bool], Doubt | None]
 """Deletes the allocations of a claim if they are there, or says why they are left. The flag tells
 whether the current request is about the instance. Raises PlacementUnavailable if it cannot be
 told, or done."""
@@ -78,17 +92,18 @@ class AllocationDeleter:
             raise PlacementUnavailable(f'({answer})')
         LOG.info('Deleted allocations for instance %s', claim.uuid)
 
-    def delete_unless_in_doubt(self, claim: Claim, requested: bool) -> str | None:
+    def delete_unless_in_doubt(self, claim: Claim, requested: bool) -> Doubt | None:
         """See :data:`Delete`. The allocations are read before the instance: see above."""
         began = time.monotonic()
         held = held_by(self._api, claim.uuid, claim.trace_id, retry_s=0)  # it is tried again
         is_part = claim.outcome_unknown and claim.is_part_of(held)
         if not (is_part or claim.equals(held)):
             return None
-        if doubt := self._doubt(claim, requested, is_part):
+        doubt = self._doubt(claim, requested, is_part)
+        if doubt is None and time.monotonic() - began > LOOK_LIMIT_S:
+            doubt = Doubt(f'it took more than {LOOK_LIMIT_S:.0f} s to look at it', is_part)
+        if doubt is not None:
             return doubt
-        if time.monotonic() - began > LOOK_LIMIT_S:
-            return f'it took more than {LOOK_LIMIT_S:.0f} s to look at it'
         self.delete(claim, held)
         return None
 
@@ -99,15 +114,20 @@ class AllocationDeleter:
             if until < now:
                 self.lost.pop(uuid, None)
 
-    def _doubt(self, claim: Claim, requested: bool, is_part: bool) -> str | None:
+    def _doubt(self, claim: Claim, requested: bool, is_part: bool) -> Doubt | None:
         if self._instances is None:
-            return 'nobody can tell'
+            return Doubt('nobody can tell', is_part)
         providers = [*claim.candidate.allocations]
         try:
             state = self._instances.find(claim.uuid, providers)
         except DatabaseUnavailable as error:
-            return str(error)
-        return why_in_doubt(state, claim.moves, requested, is_part, len(providers))
+            return Doubt(str(error), is_part)
+
+        why = why_in_doubt(state, claim.moves, requested, is_part, len(providers))
+        if why is None:
+            return None
+        is_there = state is not None and state.host in state.hosts
+        return Doubt(why, is_part, is_there)
 
 
 def why_in_doubt(
@@ -148,7 +168,9 @@ class CleanupTask:
 
     :ivar final: from when on (monotonic seconds) nothing comes of it any more.
     :ivar until: when it is given up.
-    :ivar successor: a later claim for the same amounts; all is well as long as it is there.
+    :ivar successor: a later claim for the same amounts, which had an answer. All is well
+        while the instance holds these amounts alone; beside others they may come of the lost
+        claim, after the caller has dropped the successor.
     :ivar in_doubt: an allocation like it was there before the next claim for the instance.
     """
 
@@ -159,17 +181,28 @@ class CleanupTask:
     in_doubt: bool = False
 
     def after(self, made: Claim | None) -> 'CleanupTask':
-        """The rest of the task after another claim for its instance. One for the same amounts
-        is deleted only if nova says that the instance is gone."""
+        """The rest of the task after another claim for its instance. A claim for the same
+        amounts is deleted only if nova says that the instance is gone, or at rest on another
+        host."""
         if made is None:
             return self
         if made.wanted() == self.claim.wanted():
-            successor = replace(made, moves=True, outcome_unknown=False)
+            successor = replace(made, moves=True, outcome_unknown=True)
             return replace(self, successor=successor)
         if made.candidate.allocations.keys().isdisjoint(self.claim.candidate.allocations):
             return self
         # What the instance holds there beside others is of that one.
         return replace(self, claim=replace(self.claim, outcome_unknown=False))
+
+    def after_look(self, doubt: Doubt | None) -> 'CleanupTask':
+        """The task after a look at what the instance holds.
+
+        Once the instance was seen on the host of the successor, its allocations there are its
+        own, also beside others: an evacuated instance keeps those of its source.
+        """
+        if self.successor is None or doubt is None or not doubt.is_there:
+            return self
+        return replace(self, successor=replace(self.successor, outcome_unknown=False))
 
 
 class AllocationCleanup:
@@ -225,6 +258,7 @@ class AllocationCleanup:
                 if doubt is not None and task.successor is None:
                     _leave(task, doubt)
                 if doubt is not None or self._clock() < task.final:
+                    task = task.after_look(doubt)
                     rest.append(replace(task, in_doubt=doubt is not None))
             with self._changed:
                 self._tasks = [task for task in self._tasks if task not in tasks]
@@ -299,12 +333,14 @@ class AllocationCleanup:
             if task not in self._tasks or uuid in self._trying:
                 return  # another thread does it
             self._trying.add(uuid)
-        ended, doubt = False, None
+        ended = False
+        doubt = None
         try:
             doubt = self._delete(task.successor or task.claim, False)
-            ended = (not doubt or task.successor is not None) and (
-                final or self._clock() >= task.final
-            )
+            is_well = doubt is None
+            if doubt is not None and task.successor is not None:
+                is_well = not doubt.is_part
+            ended = is_well and (final or self._clock() >= task.final)
         finally:
             with self._changed:
                 self._trying.discard(uuid)
@@ -314,10 +350,11 @@ class AllocationCleanup:
                     if not ended and (self._clock() >= task.until or (final and doubt)):
                         _leave(task, doubt)
                     elif not ended:
-                        self._tasks.append(task)  # behind the others, which may fare better
+                        # Behind the others, which may fare better.
+                        self._tasks.append(task.after_look(doubt))
 
 
-def _leave(task: CleanupTask, doubt: str | None = None) -> None:
+def _leave(task: CleanupTask, doubt: Doubt | None = None) -> None:
     uuid = task.claim.uuid
     if doubt is None:
         LOG.error('Unable to delete allocation for instance %s: given up. %s', uuid, ADVICE)
@@ -325,6 +362,6 @@ def _leave(task: CleanupTask, doubt: str | None = None) -> None:
     LOG.warning(
         'An allocation for instance %s is left, since it may be that of another request: %s. %s',
         uuid,
-        doubt,
+        doubt.why,
         ADVICE,
     )

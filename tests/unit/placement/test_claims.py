@@ -641,6 +641,12 @@ class SeveralSchedulers:
                 self.answered = provider
         self.nova.instances['server'] = self.before
 
+    def drop(self):
+        """Delete what the instance holds, as a conductor does that gives up its request."""
+        self.answered = None
+        with self.books._lock:
+            del self.books.held['server']
+
     def end(self, source_returns=False):
         """End the request's work in nova, and what the schedulers have to clean up."""
         if self.answered:
@@ -683,6 +689,23 @@ def test_a_lost_claim_beside_that_of_another_scheduler(kind):
     site.ask(1, TWO)
     assert site.books.resources() == {'server': {**site.held, **holds(ONE), **holds(TWO)}}
     site.end(source_returns=True)
+    site.check()
+
+
+@pytest.mark.usefixtures('no_cleanup_thread')
+def test_a_lost_claim_after_the_same_was_claimed_and_dropped():
+    """A lost claim is deleted beside that of another scheduler, too, where its scheduler has
+    claimed the same once more, and the caller has dropped that."""
+    site = SeveralSchedulers('unshelve', [None, 'late 500'])
+    site.ask(0, ONE)
+    site.ask(0, ONE)
+    assert site.answered == ONE
+    site.drop()
+    site.books.catch_up()
+    assert site.books.resources() == {'server': holds(ONE)}
+    site.ask(1, TWO)
+    assert site.books.resources() == {'server': {**holds(ONE), **holds(TWO)}}
+    site.end()
     site.check()
 
 

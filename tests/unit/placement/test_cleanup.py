@@ -17,6 +17,7 @@ from novasched.placement.cleanup import (
     LOOK_LIMIT_S,
     AllocationCleanup,
     AllocationDeleter,
+    Doubt,
     why_in_doubt,
 )
 from novasched.scheduler.errors import PlacementUnavailable
@@ -25,7 +26,7 @@ from tests.lab.builders import a_candidate, a_uuid
 from tests.lab.ports import Clock
 
 AWAY = 'away'
-DOUBT = 'it is on the host one'
+DOUBT = Doubt('it is on the host one')
 
 
 class Script:
@@ -92,7 +93,7 @@ def errors(caplog, level=logging.ERROR):
     pytest.param([None] * 5, True, LATE_CLAIM_S, [], id='until nothing can come any more'),
     pytest.param([AWAY] * 2, False, CLEANUP_LIMIT_S, [(logging.ERROR, 'Unable to delete allocation for instance server: given up')], id='given up'),
     pytest.param([DOUBT] * 2, True, CLEANUP_LIMIT_S,
-                 [(logging.WARNING, 'server is left'), (logging.WARNING, DOUBT),
+                 [(logging.WARNING, 'server is left'), (logging.WARNING, DOUBT.why),
                   (logging.WARNING, 'nova-manage placement audit')], id='doubt that stays'),
 ])  # fmt: skip
 def test_the_end_of_a_task(cleanup, clock, caplog, outcomes, may_come, seconds, logged):
