@@ -382,8 +382,11 @@ class PendingClaims:
                 if each.is_ours:
                     raise
                 # Another process wrote the claim, so that no request of ours must fail.
-                text = '%s: a claim of another scheduler is dropped: %r'
-                LOG.warning(text, host, error)
+                LOG.warning(
+                    'A claim of another scheduler on %s cannot be subtracted, and is dropped: %r',
+                    host,
+                    error,
+                )
                 self.drop(each)
         self._known[host.uuid] = host, claims, left
         return left
